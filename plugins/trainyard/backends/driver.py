@@ -1,0 +1,74 @@
+"""The program that every application starts with: `spark-submit driver.py --spec URI`.
+
+It reads the job spec, runs the job that the spec names inside one Spark session, and writes the
+run record as its last act. It runs on the cluster, so it imports the contract alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+import traceback
+from typing import Any
+
+sys.path[:] = [entry for entry in sys.path if not entry.endswith("trainyard/backends")]
+
+from trainyard.contract import storage  # noqa: E402
+from trainyard.contract.errors import reason  # noqa: E402
+from trainyard.contract.events import EventLog  # noqa: E402
+from trainyard.contract.record import RunRecord  # noqa: E402
+from trainyard.contract.spec import SPECS, JobSpec  # noqa: E402
+
+FAILED = "TRAINYARD FAILED"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run one Trainyard job inside a Spark application.")
+    parser.add_argument("--spec", required=True, help="URI of the job spec")
+    uri = parser.parse_args().spec
+    text = storage.read(uri)
+    spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+    record = run(spec)
+    record.save()
+    if record.status == "failed":
+        print(f"{record.traceback}\n{FAILED}: {record.error}", file=sys.stderr, flush=True)
+    return 0 if record.status == "succeeded" else 1
+
+
+def run(spec: JobSpec) -> RunRecord:
+    """Run the job; its outcome, good or bad, is in the record that this returns."""
+    started, clock = time.time(), time.perf_counter()
+    application, output, error, trace = "", {}, None, None
+    try:
+        events = EventLog(spec.place.directory, spec.place.task, "driver")
+        try:
+            with events.span("start Spark"):
+                spark = _session(spec)
+            application = spark.sparkContext.applicationId
+            module, name = spec.ENTRY.split(":")
+            with events.span("import"):
+                job = getattr(importlib.import_module(module), name)
+            output = job(spark, spec, events)
+        finally:
+            events.flush()
+    except Exception as failure:
+        error = reason(failure) or f"{type(failure).__name__}: {failure}"
+        trace = traceback.format_exc()
+    return RunRecord(
+        place=spec.place, job=spec.KIND.removesuffix(" spec"), application=application,
+        started_at=started, seconds=time.perf_counter() - clock,
+        status="failed" if error else "succeeded", output=output, error=error, traceback=trace,
+    )  # fmt: skip
+
+
+def _session(spec: JobSpec) -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(f"{spec.place.dag_id}.{spec.place.task}").getOrCreate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

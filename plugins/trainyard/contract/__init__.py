@@ -1,0 +1,1 @@
+"""The documents that pass between the stages, and the storage they lie on."""

@@ -1,0 +1,55 @@
+"""The model bundle: a directory that holds all it takes to use a trained model.
+
+MODEL/CONTENT_HASH/weights.safetensors   the tensors
+MODEL/CONTENT_HASH/bundle.json           everything else, in this document
+MODEL/bundle.json                        the current one, replaced atomically
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from trainyard.contract import storage
+from trainyard.contract.document import Document, Part
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.manifest import Column
+from trainyard.contract.spec import ImportPath
+
+
+class Normalisation(Part):
+    """(x - mean) / std; one entry an element of the column's tensor, or one for all."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    per: Literal["element", "channel", "all"]
+
+
+class ModelBundle(Document):
+    """What a model is made of and what it was trained on. `weights` is relative to the model."""
+
+    KIND: ClassVar[str] = "model bundle"
+
+    recipe: ImportPath
+    recipe_params: dict[str, Any]
+    inputs: tuple[Column, ...]
+    label: Column | None
+    normalisation: dict[str, Normalisation]
+    weights: str
+    weights_sha256: str
+    dataset: str
+    dataset_hash: str
+    metrics: dict[str, float]
+    epochs: int
+    application: str
+    written_at: str
+    versions: dict[str, str]
+
+
+def current(model: str) -> ModelBundle:
+    """The bundle in force at `model`."""
+    try:
+        return ModelBundle.load(storage.join(model, "bundle.json"))
+    except FileNotFoundError:
+        raise TrainyardError(
+            f"{model} is not a model bundle: it has no bundle.json. Write it with TrainOperator, or with trainer.fit."
+        ) from None

@@ -1,0 +1,73 @@
+"""Events: what every process of every stage did when, as Chrome trace events, one JSON a line.
+
+A process appends to a file of its own, `DIRECTORY/events/TASK/PROCESS.jsonl`. Times are
+microseconds of the wall clock; durations are measured on the monotonic clock.
+Format: the "Trace Event Format" of the Chromium project (phases X, C, i and M).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from trainyard.contract import storage
+
+
+class EventLog:
+    """Collects the events of one process and writes them on `flush` and on `close`."""
+
+    def __init__(self, directory: str, task: str, process: str, thread: int = 0) -> None:
+        self._uri = storage.join(directory, "events", task, f"{process}.jsonl")
+        self._thread = thread
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._emit("M", "process_name", 0, args={"name": task})
+        self._emit("M", "thread_name", 0, args={"name": process})
+
+    @contextmanager
+    def span(self, name: str, **args: Any) -> Iterator[None]:
+        """The time that the body of the `with` takes."""
+        wall, start = time.time_ns(), time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.add(name, wall, time.perf_counter_ns() - start, **args)
+
+    def add(self, name: str, wall_ns: int, duration_ns: int, **args: Any) -> None:
+        """A span that was measured elsewhere: wall clock of its start, and its length."""
+        self._emit("X", name, wall_ns, dur=duration_ns // 1000, args=args)
+
+    def counter(self, name: str, **values: float) -> None:
+        """Values at this moment: a point of a curve for each keyword."""
+        self._emit("C", name, time.time_ns(), args=values)
+
+    def instant(self, name: str, **args: Any) -> None:
+        self._emit("i", name, time.time_ns(), s="p", args=args)
+
+    def flush(self) -> None:
+        """Bring the file up to date with what was collected so far."""
+        with self._lock:
+            lines = list(self._lines)
+        storage.replace(self._uri, "".join(lines).encode())
+
+    def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
+        event = {"ph": phase, "name": name, "ts": wall_ns // 1000, "pid": os.getpid(), "tid": self._thread}
+        line = json.dumps(event | fields, separators=(",", ":")) + "\n"
+        with self._lock:
+            self._lines.append(line)
+
+
+def read(directory: str) -> list[dict[str, Any]]:
+    """All events of a run, by time. Processes are renumbered: `pid` is the task, `tid` the process in it."""
+    events: list[dict[str, Any]] = []
+    root = storage.join(directory, "events")
+    for pid, task in enumerate(storage.names(root), start=1):
+        for tid, name in enumerate(storage.names(storage.join(root, task))):
+            lines = storage.read(storage.join(root, task, name)).splitlines()
+            events += [json.loads(line) | {"pid": pid, "tid": tid} for line in lines]
+    return sorted(events, key=lambda event: event["ts"])

@@ -1,0 +1,159 @@
+"""Job specs: everything a job is told, as one document that both sides validate."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+
+from trainyard.contract.document import Document, Part
+
+
+def _import_path(value: str) -> str:
+    module, colon, name = value.partition(":")
+    parts = [*module.split("."), name]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError("write it as 'module:name', for example 'digits.recipe:convnet'")
+    return value
+
+
+ImportPath = Annotated[str, AfterValidator(_import_path)]
+"""Where user code lies: `package.module:function`."""
+
+Metric = Literal["accuracy", "precision", "recall", "f1", "auroc", "confusion_matrix", "mae", "mse", "rmse", "r2"]
+METRICS: tuple[str, ...] = get_args(Metric)
+
+Strategy = Literal["allreduce"]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class Source(Part):
+    """What Spark reads: a format of `spark.read`, its options, and a path for those that have one."""
+
+    format: str
+    path: str | None = None
+    options: dict[str, str] = {}
+
+
+class Place(Part):
+    """Where in Airflow a job belongs, and the directory that its run writes to."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    try_number: PositiveInt = 1
+    directory: str
+
+    @property
+    def task(self) -> str:
+        """The task's name within the run; mapped tasks have their index in it."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}.{self.map_index}"
+
+
+class JobSpec(Document):
+    """What every job is told. `ENTRY` is the function that runs it, as `module:name`."""
+
+    ENTRY: ClassVar[str]
+    place: Place
+
+
+class ExportSpec(JobSpec):
+    """Read `source`, hand it to `prepare`, write what that returns as a batch dataset.
+
+    `splits` are fractions that sum to 1; a row's split depends on its content alone (or on the
+    column `split_by`, so that one key never crosses splits), evenly within each value of `stratify`.
+    `shapes` gives flat array columns the shape that they have in a batch; array columns named in
+    `lists` may differ in length from row to row.
+    """
+
+    KIND: ClassVar[str] = "export spec"
+    ENTRY: ClassVar[str] = "etl.export:run"
+
+    prepare: ImportPath
+    prepare_params: dict[str, Any] = {}
+    source: Source
+    batches: str
+    splits: dict[str, PositiveFloat] = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    split_by: str | None = None
+    stratify: str | None = None
+    shapes: dict[str, tuple[PositiveInt, ...]] = {}
+    lists: tuple[str, ...] = ()
+    seed: int = 0
+    rows_per_batch: PositiveInt = 4096
+    shards: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> ExportSpec:
+        total = sum(self.splits.values())
+        if not math.isclose(total, 1.0, abs_tol=1e-6):
+            raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
+        if self.split_by and self.stratify:
+            raise ValueError("split_by and stratify exclude each other; keep one of them")
+        return self
+
+
+class TrainOptions(Part):
+    """How the loop runs. `batch_size` is the global batch: rows over all ranks before one update.
+
+    `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric,
+    or `loss`) after which training ends; `monitor_mode` says which way is better.
+    """
+
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 64
+    accumulate: PositiveInt = 1
+    seed: int = 0
+    precision: Precision = "float32"
+    clip_norm: PositiveFloat | None = None
+    early_stopping: PositiveInt | None = None
+    monitor: str = "loss"
+    monitor_mode: Literal["min", "max"] = "min"
+    compile: bool = False
+
+
+class TrainSpec(JobSpec):
+    """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks."""
+
+    KIND: ClassVar[str] = "train spec"
+    ENTRY: ClassVar[str] = "trainer.gang:run"
+
+    recipe: ImportPath
+    recipe_params: dict[str, Any] = {}
+    batches: str
+    model: str
+    workers: PositiveInt = 1
+    strategy: Strategy = "allreduce"
+    options: TrainOptions = TrainOptions()
+
+
+class EvaluateSpec(JobSpec):
+    """Score `model` on one split of `batches`."""
+
+    KIND: ClassVar[str] = "evaluate spec"
+    ENTRY: ClassVar[str] = "etl.evaluate:run"
+
+    model: str
+    batches: str
+    split: str = "test"
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    rows_per_batch: PositiveInt = 4096
+
+
+class PredictSpec(JobSpec):
+    """Apply `model` to what `prepare` makes of `source`; write `keys` and the outputs as Parquet."""
+
+    KIND: ClassVar[str] = "predict spec"
+    ENTRY: ClassVar[str] = "etl.predict:run"
+
+    model: str
+    source: Source
+    prepare: ImportPath | None = None
+    prepare_params: dict[str, Any] = {}
+    keys: Annotated[tuple[str, ...], Field(min_length=1)]
+    output: str
+    rows_per_batch: PositiveInt = 4096
+
+
+SPECS: dict[str, type[JobSpec]] = {spec.KIND: spec for spec in (ExportSpec, TrainSpec, EvaluateSpec, PredictSpec)}

@@ -1,0 +1,124 @@
+"""Files on any fsspec file system, with the two atomic steps that durability rests on.
+
+`create` makes a file that must not exist yet: of several callers exactly one succeeds.
+`replace` swaps a file's content in one step: a reader sees the old bytes or the new, whole.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+def resolve(root: str, name: str) -> str:
+    """`name` as a URI: kept when it is absolute or has a scheme, else a path below `root`."""
+    return name if "://" in name or name.startswith("/") else join(root, name)
+
+
+def join(uri: str, *parts: str) -> str:
+    """`uri` followed by path `parts`."""
+    return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def local_path(uri: str) -> Path | None:
+    """The path of a file on this machine, or None when `uri` lies elsewhere."""
+    fs, path = _at(uri)
+    return Path(path) if isinstance(fs, LocalFileSystem) else None
+
+
+def exists(uri: str) -> bool:
+    fs, path = _at(uri)
+    return bool(fs.exists(path))
+
+
+def names(uri: str) -> list[str]:
+    """Names of what lies directly in the directory `uri`, sorted; empty when there is none."""
+    fs, path = _at(uri)
+    if not fs.isdir(path):
+        return []
+    return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
+
+
+def read(uri: str) -> bytes:
+    fs, path = _at(uri)
+    return bytes(fs.cat_file(path))
+
+
+def open_input(uri: str) -> IO[bytes]:
+    fs, path = _at(uri)
+    return fs.open(path, "rb")  # type: ignore[no-any-return]
+
+
+def open_output(uri: str) -> IO[bytes]:
+    """A new file for writing; its directories are made."""
+    fs, path = _at(uri)
+    fs.makedirs(_parent(path), exist_ok=True)
+    return fs.open(path, "wb")  # type: ignore[no-any-return]
+
+
+def create(uri: str, data: bytes) -> None:
+    """Write `data` to `uri` in one step. Raises FileExistsError when there is a file already."""
+    fs, path = _at(uri)
+    staged = _stage(fs, path, data)
+    try:
+        if isinstance(fs, LocalFileSystem):
+            os.link(staged, path)
+        else:
+            fs.mv(staged, path)
+    finally:
+        if fs.exists(staged):
+            fs.rm_file(staged)
+
+
+def replace(uri: str, data: bytes) -> None:
+    """Write `data` to `uri` in one step, in place of what was there."""
+    fs, path = _at(uri)
+    staged = _stage(fs, path, data)
+    if isinstance(fs, LocalFileSystem):
+        os.replace(staged, path)
+    else:
+        fs.mv(staged, path, overwrite=True)
+
+
+def move(source: str, target: str) -> None:
+    """Rename a directory in one step. Raises FileExistsError when `target` holds something."""
+    fs, origin = _at(source)
+    _, path = _at(target)
+    if fs.exists(path):
+        raise FileExistsError(f"{target} exists already")
+    fs.makedirs(_parent(path), exist_ok=True)
+    if isinstance(fs, LocalFileSystem):
+        os.rename(origin, path)
+    else:
+        fs.mv(origin, path)
+
+
+def remove(uri: str) -> None:
+    """Remove a file or a whole directory; nothing there is no error."""
+    fs, path = _at(uri)
+    if fs.exists(path):
+        fs.rm(path, recursive=True)
+
+
+def _at(uri: str) -> tuple[Any, str]:
+    return fsspec.core.url_to_fs(uri)  # type: ignore[no-any-return]
+
+
+def _parent(path: str) -> str:
+    return path.rsplit("/", 1)[0] or "/"
+
+
+def _stage(fs: Any, path: str, data: bytes) -> str:
+    fs.makedirs(_parent(path), exist_ok=True)
+    staged = f"{_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
+    with fs.open(staged, "wb") as file:
+        file.write(data)
+        if isinstance(fs, LocalFileSystem):
+            file.flush()
+            os.fsync(file.fileno())
+    return staged
