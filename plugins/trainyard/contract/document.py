@@ -6,6 +6,7 @@ import json
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
@@ -60,14 +61,16 @@ class Document(Part):
 
 
 def complaints(error: ValidationError) -> str:
-    """One line for each field that was refused: its name, the value, and what is accepted."""
-    lines = []
-    for item in error.errors():
-        field = ".".join(str(step) for step in item["loc"]) or "the document"
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{field} is not a known option")
-        elif item["type"] == "missing":
-            lines.append(f"{field} is missing")
-        else:
-            lines.append(f"{field}={item['input']!r}: {item['msg'].removeprefix('Value error, ')}")
-    return "; ".join(lines)
+    """What was refused: for each field its name, the value, and what is accepted."""
+    return "; ".join(complaint(item) for item in error.errors())
+
+
+def complaint(item: ErrorDetails) -> str:
+    """One of the errors in a ValidationError, as a clause of a sentence."""
+    field = ".".join(str(step) for step in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        return f"{field} is not a known option"
+    if item["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field}={item['input']!r}: {message}" if field else message
