@@ -1,0 +1,85 @@
+"""The network: a recipe's model behind the normalisation of its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from trainer.recipe import Batch, Per
+from trainyard.contract.bundle import Normalisation
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.manifest import Column, Statistics
+
+
+class Network(nn.Module):
+    """Takes columns by name, scales them, and calls the model with them in the order of `inputs`."""
+
+    def __init__(
+        self, model: nn.Module, inputs: tuple[Column, ...], normalisation: Mapping[str, Normalisation]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._inputs = inputs
+        for number, column in enumerate(inputs):
+            if column.name in normalisation:
+                mean, scale = _buffers(normalisation[column.name], column.shape)
+                self.register_buffer(f"mean_{number}", mean, persistent=False)
+                self.register_buffer(f"scale_{number}", scale, persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.model(*(self._prepared(number, batch[c.name]) for number, c in enumerate(self._inputs)))  # type: ignore[no-any-return]
+
+    def _prepared(self, number: int, values: Tensor) -> Tensor:
+        if values.dtype in (torch.uint8, torch.bool, torch.float64):
+            values = values.float()
+        if hasattr(self, f"mean_{number}"):
+            mean: Tensor = getattr(self, f"mean_{number}")
+            scale: Tensor = getattr(self, f"scale_{number}")
+            values = (values - mean) * scale
+        return values
+
+
+def normalisation(
+    statistics: Mapping[str, Statistics], inputs: tuple[Column, ...], per: Per
+) -> dict[str, Normalisation]:
+    """The scaling of each float and uint8 input, from the statistics of the training split.
+
+    A constant element has standard deviation 1 here, so that it becomes 0.
+    """
+    return {
+        column.name: _reduced(column, statistics[column.name], per)
+        for column in inputs
+        if column.type in ("float", "double", "uint8")
+    }
+
+
+def _reduced(column: Column, figures: Statistics, per: Per) -> Normalisation:
+    elements = math.prod(column.shape)
+    groups = {"element": elements, "channel": column.shape[0] if column.shape else 1, "all": 1}[per]
+    have = len(figures.mean)
+    if have < groups:
+        raise TrainyardError(
+            f"normalise={per!r}: column {column.name!r} has {elements} elements in a row, for which the dataset "
+            "holds statistics of each channel alone. Write normalise='channel'."
+        )
+    mean = torch.tensor(figures.mean, dtype=torch.float64).reshape(groups, -1)
+    square = torch.tensor(figures.std, dtype=torch.float64).reshape(groups, -1) ** 2 + mean**2
+    centre = mean.mean(dim=1)
+    std = (square.mean(dim=1) - centre**2).clamp(min=0).sqrt()
+    std = torch.where(std > 1e-12 * centre.abs().clamp(min=1), std, torch.ones_like(std))
+    return Normalisation(mean=tuple(centre.tolist()), std=tuple(std.tolist()), per=per)
+
+
+def _buffers(scaling: Normalisation, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    mean = torch.tensor(scaling.mean, dtype=torch.float64)
+    scale = 1 / torch.tensor(scaling.std, dtype=torch.float64)
+    if scaling.per == "element":
+        target: tuple[int, ...] = shape
+    elif scaling.per == "channel":
+        target = (-1, *(1 for _ in shape[1:]))
+    else:
+        target = (1,) * len(shape)
+    return mean.reshape(target).float(), scale.reshape(target).float()
