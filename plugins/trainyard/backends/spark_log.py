@@ -1,0 +1,53 @@
+"""What of Spark's output is worth a line in the task log."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+_RECORD = re.compile(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
+_FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
+_THROWABLE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b")
+_NOISE = re.compile(
+    r"^(?:WARNING: (?:Using incubator modules|package |A |Use |Please |An illegal|All illegal|Unknown module)"
+    r"|Using Spark's default log4j|Using Spark's repl log4j|Setting default log level|To adjust logging level"
+    r"|SLF4J|Picked up |\[Stage \d+:|TRAINYARD FAILED:|Driver stacktrace:$|\s*$)"
+)
+_QUIET = frozenset({"TRACE", "DEBUG", "INFO", "WARN"})
+
+
+class SparkLog:
+    """Sifts the lines of one application in their order.
+
+    Spark's own records below ERROR go, as do JVM stack frames and the throwable that is printed
+    beneath a record; everything else, the job's own prints above all, stays.
+    """
+
+    def __init__(self, remembered: int = 5) -> None:
+        self._last: deque[str] = deque(maxlen=remembered)
+        self._after_record = False
+        self._in_throwable = False
+
+    def keep(self, line: str) -> bool:
+        """Whether `line` belongs in the task log."""
+        kept = self._sift(line)
+        if kept:
+            self._last.append(line)
+        return kept
+
+    @property
+    def last(self) -> tuple[str, ...]:
+        """The newest lines that were kept."""
+        return tuple(self._last)
+
+    def _sift(self, line: str) -> bool:
+        if record := _RECORD.match(line):
+            self._after_record, self._in_throwable = True, False
+            return record["level"] not in _QUIET
+        if _FRAME.match(line):
+            self._in_throwable = self._after_record = False
+            return False
+        if self._after_record and _THROWABLE.match(line):
+            self._in_throwable = True
+        self._after_record = False
+        return not self._in_throwable and not _NOISE.match(line)

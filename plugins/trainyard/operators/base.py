@@ -1,0 +1,192 @@
+"""What all operators have in common: options in, one application run, a small result out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from trainyard import code
+from trainyard.backends.base import Backend, backend_for
+from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
+from trainyard.contract import storage
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.spec import JobSpec, Place
+from trainyard.links import ReportLink, report_uri
+from trainyard.operators import validation
+from trainyard.plan import Job, Plan, Runtime, make, run_directory
+from trainyard.runtime import spark_environment
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+COMMON_FIELDS = ("conf", "conn_id", "spark_conn_id")
+
+
+class JobOperator(BaseOperator):  # type: ignore[misc]
+    """Runs one job, described by a spec, as one Spark application.
+
+    A subclass names its spec, the option that says where its product goes, and which options are
+    places in storage; `_fields` maps its options to the spec's fields.
+
+    :param conn_id: connection of type `trainyard`, which says where things are stored
+    :param spark_conn_id: connection of type `spark`, which says where applications run
+    :param conf: Spark configuration on top of what Trainyard sets; yours wins
+    """
+
+    SPEC: ClassVar[type[JobSpec]]
+    PRODUCT: ClassVar[str | None] = None
+    PLACES: ClassVar[tuple[str, ...]] = ()
+
+    ui_color = "#dfeee6"
+    template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
+    operator_extra_links = (ReportLink(),)
+
+    def __new__(cls, *args: Any, **options: Any) -> JobOperator:
+        given = [name for name in options if not name.startswith("_")]
+        if clauses := validation.unknown_options(given, _options(cls)):
+            raise TrainyardError(_message(cls.__name__, options.get("task_id"), clauses))
+        return super().__new__(cls)  # type: ignore[no-any-return]
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = "trainyard_default",
+        spark_conn_id: str = "spark_default",
+        conf: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+        self.spark_conn_id = spark_conn_id
+        self.conf = conf
+        self._backend: Backend | None = None
+
+    def _fields(self) -> dict[str, Any]:
+        """The options as fields of the spec."""
+        raise NotImplementedError
+
+    @property
+    def product(self) -> Any:
+        """Where the product goes, as it was given; None when there is none."""
+        return self._fields()[self.PRODUCT] if self.PRODUCT else None
+
+    @property
+    def title(self) -> str:
+        return f"{type(self).__name__} {self.task_id!r}"
+
+    def refuse_bad_input(self) -> None:
+        """Called by each constructor last. Raises TrainyardError, which Airflow shows as an import error."""
+        fields = self._fields()
+        clauses = validation.early_complaints(self.SPEC, fields)
+        if not clauses and self.has_dag():
+            clauses = self._missing_code(fields)
+        if clauses:
+            raise TrainyardError(_message(type(self).__name__, self.task_id, clauses))
+        if isinstance(self.product, str) and not validation.is_pending(self.product):
+            self.outlets.append(Asset(self.product))
+
+    def plan(self, place: Place, settings: Settings) -> Plan:
+        """The application that this task would be, its templates being rendered."""
+        spec, clauses = validation.validated(self.SPEC, {"place": place} | self.located(settings.storage))
+        if spec is None:
+            raise TrainyardError(_message(type(self).__name__, self.task_id, clauses))
+        return self.plan_for(place, spec.model_dump(mode="json"))
+
+    def plan_for(self, place: Place, spec: Mapping[str, Any]) -> Plan:
+        """The application for the fields of a spec, in which templates may still stand."""
+        archive = code.build(_import_paths(spec), self._dag_file(), airflow_home() / "trainyard-code")
+        job = Job(self.title, place, spec, spec.get("workers"), self.conf or {})
+        here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
+        return make(job, spark_connection(self.spark_conn_id), here)
+
+    def located(self, root: str) -> dict[str, Any]:
+        """The spec's fields, with names of things in storage resolved below `root`."""
+        fields = self._fields()
+        for name in self.PLACES:
+            fields[name] = _located(root, fields[name])
+        source = fields.get("source")
+        if isinstance(source, Mapping) and isinstance(source.get("path"), str):
+            fields["source"] = {**source, "path": storage.resolve(root, source["path"])}
+        return fields
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the application to its end; what its job returned is the result."""
+        try:
+            settings = TrainyardHook(self.conn_id).get_conn()
+            place = _place(context, settings.storage)
+            planned = self.plan(place, settings)
+            self._backend = backend_for(planned)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+        context["ti"].xcom_push(key=ReportLink.KEY, value=report_uri(place.directory))
+        output = self._run(self._backend, planned)
+        for asset in self.outlets:
+            if isinstance(asset, Asset) and asset.name == self.product:
+                context["outlet_events"][asset].extra = {k: v for k, v in output.items() if k != "uri"}
+        return output
+
+    def on_kill(self) -> None:
+        """End the application, with every process of it."""
+        if self._backend:
+            self._backend.kill()
+
+    def _run(self, backend: Backend, planned: Plan) -> dict[str, Any]:
+        spec = self.SPEC.model_validate(planned.spec)
+        storage.replace(planned.spec_uri, spec.to_json().encode())
+        try:
+            record = backend.run(planned, self.log.info)
+        except TrainyardError as error:
+            raise AirflowException(str(error)) from None
+        if record.status == "failed":
+            raise AirflowException(record.error)
+        return record.output
+
+    def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
+        for path in _import_paths(fields):
+            try:
+                code.user_package(path, self._dag_file())
+            except TrainyardError as error:
+                return [str(error).removesuffix(".")]
+        return []
+
+    def _dag_file(self) -> Path:
+        return Path(self.dag.fileloc)
+
+
+def _options(operator: type[JobOperator]) -> set[str]:
+    constructors = [
+        vars(base)["__init__"] for base in operator.__mro__ if "__init__" in vars(base) and base is not object
+    ]
+    names = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
+    return names - {"self", "args", "kwargs"}
+
+
+def _message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
+    return f"{operator} {task_id!r}: {'; '.join(clauses)}."
+
+
+def _import_paths(fields: Mapping[str, Any]) -> list[str]:
+    paths = [fields.get("prepare"), fields.get("recipe")]
+    return [path for path in paths if isinstance(path, str) and not validation.is_pending(path)]
+
+
+def _located(root: str, value: Any) -> Any:
+    uri = value.get("uri") if isinstance(value, Mapping) else value
+    return storage.resolve(root, uri) if isinstance(uri, str) else uri
+
+
+def _place(context: Context, root: str) -> Place:
+    ti = context["ti"]
+    return Place(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=-1 if ti.map_index is None else ti.map_index,
+        try_number=ti.try_number,
+        directory=run_directory(root, ti.dag_id, ti.run_id),
+    )

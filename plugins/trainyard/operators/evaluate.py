@@ -1,0 +1,55 @@
+"""Evaluate: Spark scores a model on one split of a batch dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trainyard.contract.spec import EvaluateSpec
+from trainyard.operators.base import COMMON_FIELDS, JobOperator
+from trainyard.operators.options import Templated, default
+
+
+class EvaluateOperator(JobOperator):
+    """Computes metrics in one pass, and returns them.
+
+    :param model: a name below the storage root, an absolute URI, or `train.output`
+    :param batches: a name below the storage root, an absolute URI, or `export.output`
+    :param split: which one to score
+    :param metrics: names of metrics
+    :param rows_per_batch: rows scored at once
+    """
+
+    SPEC = EvaluateSpec
+    PLACES = ("model", "batches")
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "model", "batches", "split", "metrics", "rows_per_batch", *COMMON_FIELDS,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        batches: Any,
+        metrics: Sequence[str],
+        split: str = default(EvaluateSpec, "split"),
+        rows_per_batch: Templated[int] = default(EvaluateSpec, "rows_per_batch"),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.model = model
+        self.batches = batches
+        self.split = split
+        self.metrics = metrics
+        self.rows_per_batch = rows_per_batch
+        self.refuse_bad_input()
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "batches": self.batches,
+            "split": self.split,
+            "metrics": self.metrics,
+            "rows_per_batch": self.rows_per_batch,
+        }

@@ -1,0 +1,94 @@
+"""Export: Spark reads a source, the user's `prepare` shapes it, the result is a batch dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trainyard.contract.spec import ExportSpec
+from trainyard.operators.base import COMMON_FIELDS, JobOperator
+from trainyard.operators.options import Templated, default, source_fields
+
+
+class ExportOperator(JobOperator):
+    """Writes a batch dataset. Returns its `uri`, `content_hash`, rows and the like.
+
+    :param prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`
+    :param source: path (a name below the storage root, or an absolute URI), or the whole source as
+        a dict with `format`, `path` and `options`
+    :param format: of a `source` that is a path: any that `spark.read` knows
+    :param options: of `spark.read`, for a `source` that is a path
+    :param batches: where the dataset goes: a name below the storage root, or an absolute URI
+    :param splits: name -> fraction; they sum to 1
+    :param split_by: column whose value decides the split, so that one key never crosses splits
+    :param stratify: column within each value of which the splits are even
+    :param shapes: column -> shape, for flat array columns that hold tensors
+    :param lists: array columns whose length differs from row to row
+    :param seed: of the shuffle
+    :param rows_per_batch: rows in one record batch
+    :param shards: number of files; None leaves it to the job
+    """
+
+    SPEC = ExportSpec
+    PRODUCT = "batches"
+    PLACES = ("batches",)
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "prepare", "prepare_params", "source", "format", "options", "batches", "splits", "split_by", "stratify",
+        "shapes", "lists", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
+    )  # fmt: skip
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("prepare_params", "source", "options", "splits", "shapes", "conf"), "json"
+    )
+
+    def __init__(
+        self,
+        *,
+        prepare: str,
+        source: str | dict[str, Any],
+        batches: str,
+        prepare_params: dict[str, Any] | None = None,
+        format: str = "parquet",
+        options: dict[str, str] | None = None,
+        splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
+        split_by: str | None = None,
+        stratify: str | None = None,
+        shapes: dict[str, Sequence[int]] | None = None,
+        lists: Sequence[str] = (),
+        seed: Templated[int] = default(ExportSpec, "seed"),
+        rows_per_batch: Templated[int] = default(ExportSpec, "rows_per_batch"),
+        shards: Templated[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.prepare = prepare
+        self.prepare_params = prepare_params
+        self.source = source
+        self.format = format
+        self.options = options
+        self.batches = batches
+        self.splits = splits
+        self.split_by = split_by
+        self.stratify = stratify
+        self.shapes = shapes
+        self.lists = lists
+        self.seed = seed
+        self.rows_per_batch = rows_per_batch
+        self.shards = shards
+        self.refuse_bad_input()
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "prepare": self.prepare,
+            "prepare_params": self.prepare_params or {},
+            "source": source_fields(self.source, self.format, self.options),
+            "batches": self.batches,
+            "splits": self.splits,
+            "split_by": self.split_by,
+            "stratify": self.stratify,
+            "shapes": self.shapes or {},
+            "lists": self.lists,
+            "seed": self.seed,
+            "rows_per_batch": self.rows_per_batch,
+            "shards": self.shards,
+        }

@@ -1,0 +1,25 @@
+"""How options are written down: defaults that live in the spec, values that may be templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, Union
+
+from pydantic import BaseModel
+
+T = TypeVar("T")
+Templated = Union[T, str]  # noqa: UP007
+"""A value, or a template that renders to one."""
+
+
+def default(model: type[BaseModel], field: str) -> Any:
+    """The default that `model` gives `field`."""
+    return model.model_fields[field].get_default(call_default_factory=True)
+
+
+def source_fields(source: Any, format: str, options: Mapping[str, str] | None) -> Any:
+    """A spec's `source`: as given when it is a dict already, else a path of `format`."""
+    if isinstance(source, Mapping) and "uri" not in source:
+        return source
+    path = source["uri"] if isinstance(source, Mapping) else source
+    return {"format": format, "path": path, "options": options or {}}

@@ -1,0 +1,93 @@
+"""Train: a gang of ranks in one Spark barrier stage fits a recipe to a batch dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trainyard.contract.spec import TrainOptions, TrainSpec
+from trainyard.operators.base import COMMON_FIELDS, JobOperator
+from trainyard.operators.options import Templated, default
+
+
+class TrainOperator(JobOperator):
+    """Writes a model bundle. Returns its `uri`, metrics and the like.
+
+    :param recipe: `module:name` of what is trained
+    :param recipe_params: its keyword arguments
+    :param batches: the dataset: a name below the storage root, an absolute URI, or `export.output`
+    :param model: where the bundle goes: a name below the storage root, or an absolute URI
+    :param workers: ranks; each needs a slot (a core, or a GPU), all at once
+    :param strategy: how ranks agree on one model
+    :param epochs: passes over the split `train`
+    :param batch_size: rows over all ranks before one update
+    :param accumulate: steps whose gradients are added up before one update
+    :param seed: of the order of rows, and of the model's first weights
+    :param precision: of the forward and the backward pass
+    :param clip_norm: largest norm of the gradient
+    :param early_stopping: epochs without improvement of `monitor` after which training ends
+    :param monitor: a validation metric, or `loss`
+    :param monitor_mode: which way `monitor` is better: `min` or `max`
+    :param compile: whether the model goes through torch.compile
+    """
+
+    SPEC = TrainSpec
+    PRODUCT = "model"
+    PLACES = ("batches", "model")
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "recipe", "recipe_params", "batches", "model", "workers", "strategy", *TrainOptions.model_fields,
+        *COMMON_FIELDS,
+    )  # fmt: skip
+    template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
+
+    def __init__(
+        self,
+        *,
+        recipe: str,
+        batches: Any,
+        model: str,
+        recipe_params: dict[str, Any] | None = None,
+        workers: Templated[int] = default(TrainSpec, "workers"),
+        strategy: str = default(TrainSpec, "strategy"),
+        epochs: Templated[int] = default(TrainOptions, "epochs"),
+        batch_size: Templated[int] = default(TrainOptions, "batch_size"),
+        accumulate: Templated[int] = default(TrainOptions, "accumulate"),
+        seed: Templated[int] = default(TrainOptions, "seed"),
+        precision: str = default(TrainOptions, "precision"),
+        clip_norm: Templated[float] | None = None,
+        early_stopping: Templated[int] | None = None,
+        monitor: str = default(TrainOptions, "monitor"),
+        monitor_mode: str = default(TrainOptions, "monitor_mode"),
+        compile: Templated[bool] = default(TrainOptions, "compile"),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.recipe = recipe
+        self.recipe_params = recipe_params
+        self.batches = batches
+        self.model = model
+        self.workers = workers
+        self.strategy = strategy
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.accumulate = accumulate
+        self.seed = seed
+        self.precision = precision
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.monitor = monitor
+        self.monitor_mode = monitor_mode
+        self.compile = compile
+        self.refuse_bad_input()
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe,
+            "recipe_params": self.recipe_params or {},
+            "batches": self.batches,
+            "model": self.model,
+            "workers": self.workers,
+            "strategy": self.strategy,
+            "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
+        }

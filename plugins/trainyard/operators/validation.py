@@ -1,0 +1,93 @@
+"""Refusing bad input: while the DAG is parsed as far as it is known, and again before submitting."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from airflow.sdk.definitions.xcom_arg import XComArg
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from trainyard.contract.document import complaint
+from trainyard.contract.spec import JobSpec, Place
+
+Spec = TypeVar("Spec", bound=JobSpec)
+GROUPS = frozenset({"options"})
+"""Parts of a spec whose fields are options of the operator itself."""
+
+_NOWHERE = Place(dag_id="-", run_id="-", task_id="-", directory="-")
+_LATER = "{{ known when the task runs }}"
+
+
+def unknown_options(given: Iterable[str], known: Iterable[str]) -> list[str]:
+    """A clause for each option in `given` that is not `known`, with the nearest known one."""
+    known = sorted(known)
+    clauses = []
+    for name in sorted(set(given).difference(known)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        clauses.append(f"{name!r} is not a known option; {hint}")
+    return clauses
+
+
+def early_complaints(spec: type[JobSpec], fields: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `fields` whatever their templates will turn out to be; empty when all is well."""
+    known = {"place": _NOWHERE} | {name: _without_xcom(value) for name, value in fields.items()}
+    left_out: set[tuple[str, ...]] = set()
+    while True:
+        try:
+            spec.model_validate(known)
+        except ValidationError as error:
+            errors = [item for item in error.errors() if _path(item) not in left_out]
+        else:
+            return []
+        pending = {_path(item) for item in errors if item["loc"] and is_pending(item["input"])}
+        if not pending:
+            return [_clause(item) for item in errors]
+        left_out |= pending
+        known = _without(known, pending)
+
+
+def validated(spec: type[Spec], fields: Mapping[str, Any]) -> tuple[Spec | None, list[str]]:
+    """The spec, or what is wrong with `fields`, all of whose values are known by now."""
+    try:
+        return spec.model_validate(fields), []
+    except ValidationError as error:
+        return None, [_clause(item) for item in error.errors()]
+
+
+def is_pending(value: Any) -> bool:
+    """Whether `value` is, or holds, a template."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(is_pending(item) for item in value.values())
+    return isinstance(value, list | tuple) and any(is_pending(item) for item in value)
+
+
+def _without_xcom(value: Any) -> Any:
+    if isinstance(value, XComArg):
+        return _LATER
+    if isinstance(value, Mapping):
+        return {key: _without_xcom(item) for key, item in value.items()}
+    return [_without_xcom(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _path(item: ErrorDetails) -> tuple[str, ...]:
+    """The option that an error is about: the spec's field, or the field of a group."""
+    depth = 2 if item["loc"][:1] and item["loc"][0] in GROUPS else 1
+    return tuple(str(step) for step in item["loc"][:depth])
+
+
+def _without(fields: dict[str, Any], paths: set[tuple[str, ...]]) -> dict[str, Any]:
+    kept = {name: value for name, value in fields.items() if (name,) not in paths}
+    for group in GROUPS.intersection(kept):
+        kept[group] = {name: value for name, value in kept[group].items() if (group, name) not in paths}
+    return kept
+
+
+def _clause(item: ErrorDetails) -> str:
+    inside = item["loc"][1:] if item["loc"][:1] and item["loc"][0] in GROUPS else item["loc"]
+    return complaint({**item, "loc": inside})

@@ -1,0 +1,137 @@
+"""The plan: all that submitting one application takes, as a value that can be printed instead."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.connections import SparkConnection
+from trainyard.contract import storage
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.spec import Place
+
+LOCAL_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+CONF = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+GANG_CONF = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
+    "spark.speculation": "false",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an operator asks for. `workers` ranks must run at once; None when it is no gang."""
+
+    operator: str
+    place: Place
+    spec: Mapping[str, Any]
+    workers: int | None = None
+    conf: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What this installation brings: the driver program, the code archive, the environment."""
+
+    program: str
+    py_files: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One application, before it is submitted. `env` is added to the submitting process's own."""
+
+    operator: str
+    place: Place
+    name: str
+    tag: str
+    spark: SparkConnection
+    containers: str
+    conf: Mapping[str, str]
+    program: str
+    py_files: tuple[str, ...]
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+    spec_uri: str
+    spec: Mapping[str, Any]
+
+
+def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
+    """The plan for `job` on the cluster that `spark` names.
+
+    Raises TrainyardError when that cluster can never run it.
+    """
+    slots = local_slots(spark.master)
+    if job.workers and slots is not None and job.workers > slots:
+        raise TrainyardError(
+            f"{job.operator}: workers={job.workers} ranks must run at once, and master {spark.master} has "
+            f"{slots} slot{'s' * (slots != 1)}. Write local[{job.workers}] as the host of connection "
+            f"{spark.conn_id!r}, or workers={slots}."
+        )
+    place = job.place
+    spec_uri = storage.join(place.directory, "specs", f"{place.task}.json")
+    tag = application_tag(place)
+    return Plan(
+        operator=job.operator,
+        place=place,
+        name=f"{place.dag_id}.{place.task}",
+        tag=tag,
+        spark=spark,
+        containers=_containers(job.workers, slots),
+        conf=CONF | (LOCAL_CONF if slots else {}) | (GANG_CONF if job.workers else {}) | dict(job.conf or {}),
+        program=runtime.program,
+        py_files=runtime.py_files,
+        arguments=("--spec", spec_uri),
+        env=dict(runtime.env) | {"TRAINYARD_TAG": tag},
+        spec_uri=spec_uri,
+        spec=job.spec,
+    )
+
+
+def local_slots(master: str) -> int | None:
+    """How many tasks run at once on a `local` master, None for any other."""
+    if master == "local":
+        return 1
+    if re.fullmatch(r"local\[\*(?:,\s*\d+)?\]", master):
+        return os.cpu_count() or 1
+    if found := re.fullmatch(r"local\[(\d+)(?:,\s*\d+)?\]", master):
+        return int(found[1])
+    if found := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
+        return int(found[1]) * int(found[2])
+    return None
+
+
+def application_tag(place: Place) -> str:
+    """Names the application of a task: the same for each try of it, another for any other task."""
+    identity = "\0".join([place.directory, place.dag_id, place.run_id, place.task])
+    return f"trainyard-{place.task[:40]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def run_directory(root: str, dag_id: str, run_id: str) -> str:
+    """Where everything about one DAG run is kept. Distinct run ids give distinct directories."""
+    return storage.join(root, "runs", _path_safe(dag_id), _path_safe(run_id))
+
+
+def _path_safe(name: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _containers(workers: int | None, slots: int | None) -> str:
+    if workers:
+        return f"1 driver + {workers} ranks" if workers > 1 else "1 driver + 1 rank"
+    return f"1 process, {slots} slots" if slots else "1 driver + executors"
