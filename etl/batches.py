@@ -1,0 +1,53 @@
+"""The Spark data source `batches`: serialized batches as `df.write` and `spark.read` see them.
+
+register(spark)
+df.write.format("batches").mode("overwrite").option("splitColumn", "split").save(uri)
+spark.read.format("batches").option("split", "test").load(uri)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from etl.options import ReadOptions, WriteOptions
+from etl.reader import BatchesReader
+from etl.writer import BatchesWriter
+from trainyard.contract import manifest
+from trainyard.contract.manifest import BatchManifest
+
+FORMAT = "batches"
+
+
+class BatchesDataSource(DataSource):  # type: ignore[misc]
+    """A batch dataset. A DataFrame reads the version that was current when it was loaded."""
+
+    options: MutableMapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The schema of the DataFrame that was written, without the split column."""
+        return StructType.fromJson(json.loads(self._manifest.spark_schema))
+
+    def reader(self, schema: StructType) -> BatchesReader:
+        return BatchesReader(schema, ReadOptions.parse(self.options), self._manifest)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchesWriter:
+        return BatchesWriter(schema, WriteOptions.parse(self.options), overwrite)
+
+    @cached_property
+    def _manifest(self) -> BatchManifest:
+        return manifest.current(ReadOptions.parse(self.options).path)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `batches` known to the session."""
+    spark.dataSource.register(BatchesDataSource)

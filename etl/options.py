@@ -1,0 +1,133 @@
+"""The options of the `batches` format, as given to `df.write` and `spark.read`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainyard.contract.document import complaints
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.manifest import Provenance
+
+DEFAULT_SPLIT = "train"
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_WRITE = ("path", "splitColumn", "splits", "shapes", "lists", "rowsPerBatch", "provenance")
+_READ = ("path", "split", "verify")
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How a DataFrame becomes batches.
+
+    `split_column` says each row's split and is not stored; without it all rows are in `train`.
+    `splits` declares the splits and their order: each must get rows, and no row may name another.
+    `shapes` gives flat array columns a tensor shape; columns in `lists` may vary in length.
+    """
+
+    path: str
+    split_column: str | None = None
+    splits: tuple[str, ...] = ()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    lists: tuple[str, ...] = ()
+    rows_per_batch: int = 4096
+    provenance: Provenance | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Raises TrainyardError that names the option, its value, and what is accepted."""
+        options = _known(given, _WRITE, "writing")
+        splits = _names(options.get("splits", ""))
+        for split in splits:
+            check_split_name(split)
+        return cls(
+            path=_path(options),
+            split_column=options.get("splitColumn"),
+            splits=splits,
+            shapes=_shapes(options.get("shapes", "{}")),
+            lists=_names(options.get("lists", "")),
+            rows_per_batch=_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
+            provenance=_provenance(options["provenance"]) if "provenance" in options else None,
+        )
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read of a dataset: one split or, by default, all; checksums are verified on request."""
+
+    path: str
+    split: str | None = None
+    verify: bool = False
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Raises TrainyardError that names the option, its value, and what is accepted."""
+        options = _known(given, _READ, "reading")
+        verify = options.get("verify", "false").lower()
+        if verify not in ("true", "false"):
+            raise TrainyardError(f"option verify={options['verify']!r} is neither true nor false.")
+        return cls(path=_path(options), split=options.get("split"), verify=verify == "true")
+
+
+def check_split_name(name: str) -> None:
+    """Split names become parts of file names."""
+    if not _SPLIT_NAME.fullmatch(name):
+        raise TrainyardError(f"{name!r} cannot name a split; use letters, digits, '_', '-' and '.', such as 'train'.")
+
+
+def provenance_of(options: WriteOptions, write_id: str) -> Provenance:
+    """The provenance given, or the least there is to say: which write, and when."""
+    return options.provenance or Provenance(
+        application=f"write {write_id}", written_at=datetime.now(UTC).isoformat(timespec="seconds")
+    )
+
+
+def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
+    """`given`, whose keys are matched whatever their case, under the names as documented."""
+    spelled = {name.lower(): name for name in names}
+    for key in given:
+        if key.lower() not in spelled:
+            raise TrainyardError(f"{key!r} is not an option for {verb} batches; there are {', '.join(names)}.")
+    return {spelled[key.lower()]: value for key, value in given.items()}
+
+
+def _path(options: Mapping[str, str]) -> str:
+    if "path" not in options:
+        raise TrainyardError("batches need a place: give it to save(...) or load(...), or as option 'path'.")
+    return options["path"]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise TrainyardError(f"option {name}={text!r} is not a positive whole number.")
+    return int(text)
+
+
+def _shapes(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(map(_is_shape, found.values())):
+        raise TrainyardError(f'option shapes={text!r} is not JSON like {{"image": [1, 8, 8]}}, sizes from 1 on.')
+    return tuple((name, tuple(shape)) for name, shape in found.items())
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(size) is int and size > 0 for size in value)
+
+
+def _provenance(text: str) -> Provenance:
+    try:
+        return Provenance.model_validate_json(text)
+    except ValidationError as error:
+        raise TrainyardError(f"option provenance is not valid: {complaints(error)}") from error
