@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_IN_WORKER = re.compile(r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\Z)", re.M | re.S)
+_IN_WORKER = re.compile(
+    r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
+)
 
 
 class TrainyardError(Exception):
