@@ -9,7 +9,8 @@ import pyarrow as pa
 
 def lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:
     """The number of values in each row, shape (rows,). No row may be null."""
-    return np.diff(column.offsets.to_numpy()).astype(np.int64, copy=False)
+    found: npt.NDArray[np.int64] = np.diff(column.offsets.to_numpy()).astype(np.int64, copy=False)
+    return found
 
 
 def values(column: pa.Array) -> pa.Array:
