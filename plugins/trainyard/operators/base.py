@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from trainyard import code
@@ -16,7 +17,7 @@ from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_c
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import JobSpec, Place
-from trainyard.links import ReportLink, report_uri
+from trainyard.links import ReportLink, report_page
 from trainyard.operators import validation
 from trainyard.plan import Job, Plan, Runtime, make, run_directory
 from trainyard.runtime import spark_environment
@@ -123,7 +124,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             self._backend = backend_for(planned)
         except TrainyardError as error:
             raise AirflowFailException(str(error)) from None
-        context["ti"].xcom_push(key=ReportLink.KEY, value=report_uri(place.directory))
+        page = report_page(airflow_conf.get("api", "base_url", fallback=""), self.conn_id, place.dag_id, place.run_id)
+        context["ti"].xcom_push(key=ReportLink.KEY, value=page)
         output = self._run(self._backend, planned)
         for asset in self.outlets:
             if isinstance(asset, Asset) and asset.name == self.product:

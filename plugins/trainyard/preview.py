@@ -1,0 +1,125 @@
+"""The plans of a DAG's tasks, made without running anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jinja2
+from airflow.sdk import DAG
+from airflow.sdk.definitions.xcom_arg import PlainXComArg
+from airflow.sdk.execution_time.context import VariableAccessor
+
+from trainyard.connections import TrainyardHook
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.spec import Place
+from trainyard.operators.base import JobOperator
+from trainyard.operators.validation import is_pending, validated
+from trainyard.plan import Plan, run_directory
+from trainyard.table import table
+
+_RUN = "RUN_ID"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One task: its plan, or why there is none."""
+
+    task_id: str
+    plan: Plan | None
+    problem: str = ""
+
+
+def previews(dag: DAG) -> list[Preview]:
+    """Each Trainyard task of `dag`, upstream first."""
+    return [_preview(task) for task in dag.topological_sort() if _is_ours(task)]
+
+
+def as_text(found: list[Preview]) -> str:
+    """A table of the stages, then each stage's spec and Spark configuration."""
+    head = ["stage", "master", "queue", "label", "containers", "archive"]
+    rows = [_row(item.plan) for item in found if item.plan]
+    parts = [table(head, rows)] if rows else []
+    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem}" for item in found]
+    return "\n\n".join(parts)
+
+
+def as_json(found: list[Preview]) -> str:
+    """All of it, for programs."""
+    return json.dumps([asdict(item) for item in found], indent=1)
+
+
+def _is_ours(task: Any) -> bool:
+    kind = getattr(task, "operator_class", type(task))
+    return isinstance(kind, type) and issubclass(kind, JobOperator)
+
+
+def _preview(task: Any) -> Preview:
+    if not isinstance(task, JobOperator):
+        return Preview(task.task_id, None, "mapped: how many there are, and of what, is known when it runs.")
+    try:
+        root = TrainyardHook(task.conn_id).get_conn().storage
+        place = Place(
+            dag_id=task.dag_id,
+            run_id=_RUN,
+            task_id=task.task_id,
+            directory=run_directory(root, task.dag_id, _RUN),
+        )
+        return Preview(task.task_id, _plan(task, place, root))
+    except TrainyardError as error:
+        return Preview(task.task_id, None, str(error))
+
+
+def _plan(task: JobOperator, place: Place, root: str) -> Plan:
+    filled: JobOperator = task.prepare_for_execution()
+    context = {"params": task.dag.params.dump(), "dag": task.dag, "run_id": _RUN, "var": _variables()}
+    for name in task.template_fields:
+        setattr(filled, name, _filled(task, getattr(task, name), context))
+    fields = filled.located(root)
+    spec, _ = validated(task.SPEC, {"place": place} | fields)
+    known = spec.model_dump(mode="json") if spec and not is_pending(fields) else {"place": place.model_dump()} | fields
+    return filled.plan_for(place, known)
+
+
+def _variables() -> dict[str, VariableAccessor]:
+    return {"value": VariableAccessor(deserialize_json=False), "json": VariableAccessor(deserialize_json=True)}
+
+
+def _filled(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
+    """`value` with its templates rendered where what they ask for is known before a run."""
+    if isinstance(value, PlainXComArg):
+        upstream = value.operator
+        return upstream.product if isinstance(upstream, JobOperator) else str(value)
+    if isinstance(value, Mapping):
+        return {key: _filled(task, item, context) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(task, item, context) for item in value]
+    if not is_pending(value):
+        return value
+    environment = task.get_template_env(task.dag).overlay(undefined=jinja2.StrictUndefined)
+    try:
+        return task.render_template(value, context, environment)
+    except Exception:  # whatever a template may raise, it only means that its value is not known yet
+        return value
+
+
+def _row(plan: Plan) -> list[str]:
+    spark = plan.spark
+    return [
+        plan.place.task,
+        spark.master,
+        spark.queue or "-",
+        "-",
+        plan.containers,
+        plan.py_files[0].rsplit("/", 1)[-1],
+    ]
+
+
+def _details(plan: Plan) -> str:
+    lines = [f"{plan.place.task}: {plan.operator}"]
+    spec = {name: value for name, value in plan.spec.items() if name != "place"}
+    lines += [f"  {name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in spec.items()]
+    lines += [f"  --conf {name}={value}" for name, value in sorted(plan.conf.items())]
+    return "\n".join(lines)

