@@ -17,6 +17,7 @@ from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import RecordBatch, Shard
 
 ROLL_OVER = 512 << 20
+_MAGIC = b"ARROW1\0\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -62,6 +63,7 @@ class ShardWriter:
         self.path = path
         self._uri = storage.join(dataset, path)
         self._schema = pa.schema([field.arrow for field in fields])
+        self._head = len(_MAGIC) + self._schema.serialize().size
         self._batches: list[RecordBatch] = []
         with self._room():
             self._file = HashingFile(storage.open_output(self._uri))
@@ -77,7 +79,7 @@ class ShardWriter:
             tensors.to_tensor(array, field.type) if isinstance(field.type, pa.BaseExtensionType) else array
             for array, field in zip(batch.columns, self._schema, strict=True)
         ]
-        offset = self.bytes
+        offset = self.bytes or self._head
         with self._room():
             self._ipc.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._batches.append(RecordBatch(offset=offset, length=self.bytes - offset, rows=batch.num_rows))
