@@ -117,6 +117,11 @@ class ShardWriter:
             ) from error
 
 
+def _preamble(schema: pa.Schema) -> int:
+    """Bytes before the first record batch, which Arrow writes together with it: magic and schema."""
+    return len("ARROW1\0\0") + int(schema.serialize().size)
+
+
 class SplitWriter:
     """Writes the rows of one split in one task: cuts them to record batches, and these into shards."""
 

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -67,7 +68,7 @@ class Loader:
         for window, buffers in background(self._filled(windows), _DEPTH):
             gather = torch.from_numpy(window.gather)
             bounds = window.bounds.tolist()
-            for step, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False), start=window.first_step):
+            for step, (a, b) in enumerate(pairwise(bounds), start=window.first_step):
                 if step >= start:
                     yield self._share(step, buffers, gather[a:b])
 

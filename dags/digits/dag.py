@@ -1,0 +1,55 @@
+"""Handwritten digits: image files in, a classifier and its predictions out."""
+
+from airflow.sdk import DAG, Param, task
+
+from trainyard.connections import TrainyardHook
+from trainyard.contract import storage
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+
+with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", minimum=1)}, doc_md=__doc__):
+
+    @task
+    def images() -> str:
+        from digits.source import write
+
+        root = storage.local_path(TrainyardHook().get_conn().storage)
+        return write(f"{root}/digits/source")
+
+    source = images()
+    export = ExportOperator(
+        task_id="export",
+        prepare="digits.prepare:images",
+        source=source,
+        format="image",
+        options={"recursiveFileLookup": "true"},
+        batches="digits/batches",
+        splits={"train": 0.8, "validation": 0.1, "test": 0.1},
+        shapes={"image": [1, 8, 8]},
+        rows_per_batch=256,
+    )
+    train = TrainOperator(
+        task_id="train",
+        recipe="digits.recipe:convnet",
+        batches=export.output,
+        model="digits/model",
+        workers=2,
+        epochs="{{ params.epochs }}",
+        batch_size=64,
+        monitor="accuracy",
+        monitor_mode="max",
+    )
+    EvaluateOperator(
+        task_id="evaluate",
+        model=train.output,
+        batches=export.output,
+        split="test",
+        metrics=["accuracy", "f1", "confusion_matrix"],
+    )
+    PredictOperator(
+        task_id="predict",
+        model=train.output,
+        source={"format": "image", "path": source, "options": {"recursiveFileLookup": "true"}},
+        prepare="digits.prepare:images",
+        keys=["id"],
+        output="digits/predictions",
+    )

@@ -1,0 +1,42 @@
+"""Palmer penguins: a table in, a regression of body mass out."""
+
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+
+SOURCE = {
+    "format": "csv",
+    "path": str(Path(__file__).with_name("penguins.csv")),
+    "options": {"header": "true", "inferSchema": "true", "nullValue": "NA"},
+}
+
+with DAG("penguins", schedule=None, doc_md=__doc__):
+    export = ExportOperator(
+        task_id="export",
+        prepare="penguins.prepare:table",
+        source=SOURCE,
+        batches="penguins/batches",
+        splits={"train": 0.7, "validation": 0.15, "test": 0.15},
+    )
+    train = TrainOperator(
+        task_id="train",
+        recipe="penguins.recipe:network",
+        batches=export.output,
+        model="penguins/model",
+        epochs=40,
+        batch_size=32,
+        early_stopping=10,
+    )
+    EvaluateOperator(
+        task_id="evaluate", model=train.output, batches=export.output, split="test", metrics=["mae", "rmse", "r2"]
+    )
+    PredictOperator(
+        task_id="predict",
+        model=train.output,
+        source=SOURCE,
+        prepare="penguins.prepare:table",
+        keys=["penguin"],
+        output="penguins/predictions",
+    )

@@ -1,0 +1,30 @@
+"""A small network that tells a penguin's weight."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn, optim
+from torchmetrics import MeanAbsoluteError
+
+from trainer.recipe import Recipe
+
+
+class Mass(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(11, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features).squeeze(1)
+
+
+def network(width: int = 32, learning_rate: float = 0.02) -> Recipe:
+    return Recipe(
+        model=Mass(width),
+        features="features",
+        label="body_mass_kg",
+        normalise="element",
+        loss=nn.MSELoss(),
+        optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
+        metrics={"mae": MeanAbsoluteError()},
+        predict=lambda output: {"body_mass_kg": output},
+    )
