@@ -1,0 +1,20 @@
+"""Functions for `prepare` that the export tests name."""
+
+from pyspark.sql import functions as F
+
+
+def images(spark, source, scale=1.0):
+    value = (F.col("id") * scale).cast("float")
+    return source.select(
+        F.concat(F.lit("k"), "id").alias("key"),
+        F.array_repeat(value, 4).alias("image"),
+        (F.col("id") % 3).alias("label"),
+    )
+
+
+def nothing(spark, source):
+    return None
+
+
+def empty(spark, source):
+    return images(spark, source).where("false")

@@ -1,0 +1,98 @@
+"""`python -m etl.inspect` shows, verifies and cleans a dataset."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from etl import inspect
+from etl.columns import Field
+from etl.shards import SplitWriter
+from etl.statistics import ColumnStatistics
+from trainyard.contract import manifest
+from trainyard.contract.manifest import BatchManifest, Provenance, Split
+
+FIELDS = (
+    Field("image", "tensor", pa.float32(), (2, 2)),
+    Field("label", "scalar", pa.int64(), ()),
+)
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """A dataset of two splits, made without Spark."""
+    return make(tmp_path / "d", 1)
+
+
+def make(place, number):
+    splits = {}
+    for split, rows in (("train", 6), ("test", 3)):
+        batch = pa.record_batch(
+            {
+                "image": pa.FixedSizeListArray.from_arrays(pa.array(range(4 * rows), pa.float32()), 4),
+                "label": pa.array([row % 2 for row in range(rows)]),
+            }
+        )
+        writer = SplitWriter(str(place), lambda sequence, split=split: f"shards/w{number}/{split}.arrow", FIELDS, 4)
+        writer.add(batch)
+        statistics = {}
+        for field, array in zip(FIELDS, batch.columns, strict=True):
+            found = ColumnStatistics()
+            found.add(field, array)
+            statistics[field.name] = found.result(field)
+        splits[split] = Split(rows=rows, shards=tuple(writer.close()), statistics=statistics)
+    columns = tuple(field.column for field in FIELDS)
+    manifest.commit(
+        str(place),
+        BatchManifest(
+            number=number, columns=columns, splits=splits, spark_schema="{}",
+            provenance=Provenance(application="app-1", written_at="2024-01-01", source="parquet at s"),
+            content_hash=manifest.content_hash(columns, splits),
+        ),
+    )  # fmt: skip
+    return place
+
+
+def test_schema_splits_statistics_and_provenance_are_shown(dataset, capsys):
+    assert inspect.main([str(dataset)]) == 0
+    shown = capsys.readouterr().out
+    for words in ("image  tensor  float  [2, 2]", "split train: 6 rows, 1 shards, 2 record batches", "0:3 1:3"):
+        assert words in shown
+    assert "parquet at s" in shown and "app-1" in shown
+
+
+def test_json_is_the_manifest(dataset, capsys):
+    assert inspect.main([str(dataset), "--json", "--verify"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == "batch manifest"
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-8]), "truncated or altered"),
+        (lambda file: file.write_bytes(file.read_bytes().replace(b"\x3f", b"\x40")), "sha256 is"),
+        (lambda file: file.unlink(), "is missing"),
+    ],
+)
+def test_verify_names_the_bad_shard_and_fails(dataset, capsys, harm, told):
+    harm(dataset / "shards/w1/test.arrow")
+    assert inspect.main([str(dataset), "--verify"]) == 1
+    shown = capsys.readouterr().out
+    assert "verified 2 shards: 1 bad" in shown
+    assert "shard shards/w1/test.arrow" in shown and told in shown
+
+
+def test_clean_removes_what_the_current_version_does_not_name(dataset, capsys):
+    make(dataset, 2)
+    (dataset / "shards/w2/stray.arrow").write_bytes(b"")
+    assert inspect.main([str(dataset), "--clean", "--verify"]) == 0
+    assert "removed 2 unreferenced" in capsys.readouterr().out
+    assert sorted(path.name for path in dataset.rglob("*.arrow")) == ["test.arrow", "train.arrow"]
+    assert not (dataset / "shards/w1").exists()
+
+
+def test_a_place_without_a_dataset_fails_with_a_sentence(tmp_path, capsys):
+    assert inspect.main([str(tmp_path)]) == 1
+    assert "is not a batch dataset" in capsys.readouterr().err
