@@ -127,7 +127,7 @@ def run_directory(root: str, dag_id: str, run_id: str) -> str:
 
 
 def _path_safe(name: str) -> str:
-    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 

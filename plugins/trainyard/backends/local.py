@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -31,7 +35,8 @@ class LocalBackend:
             say(f"Ended {leftovers} processes that an earlier try of this task had left.")
         log, submitted_at = SparkLog(), time.time()
         try:
-            status = _Submission(plan, log, say).run(plan.program)
+            with _exit_on_sigterm():
+                status = _Submission(plan, log, say).run(plan.program)
         finally:
             processes.end(plan.tag)
         record = None if self._killed else find(plan.place)
@@ -74,6 +79,20 @@ class _Submission(SparkSubmitHook):  # type: ignore[misc]
             text = str(line).rstrip("\n")
             if self._sift.keep(text):
                 self._say(text)
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Where nothing else handles SIGTERM (`airflow dags test`), let it unwind this process's stack."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _no_record(plan: Plan, status: int, last: tuple[str, ...], killed: bool) -> str:

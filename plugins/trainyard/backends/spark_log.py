@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from typing import Literal
 
 _RECORD = re.compile(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
 _FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
@@ -25,8 +26,7 @@ class SparkLog:
 
     def __init__(self, remembered: int = 5) -> None:
         self._last: deque[str] = deque(maxlen=remembered)
-        self._after_record = False
-        self._in_throwable = False
+        self._beneath: Literal["record", "throwable", "frames"] | None = None
 
     def keep(self, line: str) -> bool:
         """Whether `line` belongs in the task log."""
@@ -42,12 +42,13 @@ class SparkLog:
 
     def _sift(self, line: str) -> bool:
         if record := _RECORD.match(line):
-            self._after_record, self._in_throwable = True, False
+            self._beneath = "record"
             return record["level"] not in _QUIET
         if _FRAME.match(line):
-            self._in_throwable = self._after_record = False
+            self._beneath = "frames" if self._beneath else None
             return False
-        if self._after_record and _THROWABLE.match(line):
-            self._in_throwable = True
-        self._after_record = False
-        return not self._in_throwable and not _NOISE.match(line)
+        if self._beneath == "throwable" or (self._beneath and _THROWABLE.match(line)):
+            self._beneath = "throwable"
+            return False
+        self._beneath = None
+        return not _NOISE.match(line)

@@ -27,7 +27,7 @@ def unknown_options(given: Iterable[str], known: Iterable[str]) -> list[str]:
     clauses = []
     for name in sorted(set(given).difference(known)):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"
         clauses.append(f"{name!r} is not a known option; {hint}")
     return clauses
 
@@ -45,7 +45,7 @@ def early_complaints(spec: type[JobSpec], fields: Mapping[str, Any]) -> list[str
             return []
         pending = {_path(item) for item in errors if item["loc"] and is_pending(item["input"])}
         if not pending:
-            return [_clause(item) for item in errors]
+            return _clauses(errors)
         left_out |= pending
         known = _without(known, pending)
 
@@ -55,7 +55,7 @@ def validated(spec: type[Spec], fields: Mapping[str, Any]) -> tuple[Spec | None,
     try:
         return spec.model_validate(fields), []
     except ValidationError as error:
-        return None, [_clause(item) for item in error.errors()]
+        return None, _clauses(error.errors())
 
 
 def is_pending(value: Any) -> bool:
@@ -86,6 +86,12 @@ def _without(fields: dict[str, Any], paths: set[tuple[str, ...]]) -> dict[str, A
     for group in GROUPS.intersection(kept):
         kept[group] = {name: value for name, value in kept[group].items() if (group, name) not in paths}
     return kept
+
+
+def _clauses(errors: list[ErrorDetails]) -> list[str]:
+    """A clause for each error, except those about a whole whose parts have errors of their own."""
+    wholes = {item["loc"][:depth] for item in errors for depth in range(1, len(item["loc"]))}
+    return [_clause(item) for item in errors if item["loc"] not in wholes]
 
 
 def _clause(item: ErrorDetails) -> str:

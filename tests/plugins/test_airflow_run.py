@@ -1,0 +1,103 @@
+"""Through a real `airflow dags test`: results, asset events, the link, failures and Ctrl-C."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+DAG = """
+from airflow.sdk import DAG
+from trainyard.operators import ExportOperator
+
+common = dict(source="{{ params.source }}", format="json", rows_per_batch=8)
+
+with DAG("NAME", schedule=None, params={"source": "SOURCE"}):
+    ExportOperator(task_id="good", prepare="toy.prepare:rows", batches="NAME/good", **common)
+    ExportOperator(task_id="bad", prepare="toy.prepare:broken", batches="NAME/bad", **common)
+"""
+PREPARE = """
+    import os, time
+
+    def rows(spark, source):
+        return source
+
+    def broken(spark, source):
+        raise ValueError("the price of tea is unknown")
+
+    def stuck(spark, source):
+        with open(os.environ["RUNNING"], "w") as running:
+            running.write("it runs")
+        time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def dag(dag_file: Path, tmp_path: Path) -> Callable[[str, str], None]:
+    source = tmp_path / "source.json"
+    source.write_text("".join(f'{{"x": {n}.5, "y": {n}}}\n' for n in range(40)))
+    (dag_file.parent / "prepare.py").write_text(textwrap.dedent(PREPARE))
+
+    def write(name: str, text: str = DAG) -> None:
+        dag_file.write_text(text.replace("NAME", name).replace("SOURCE", str(source)))
+
+    return write
+
+
+def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
+    dag: Callable[..., None], python: Callable[..., Any], airflow_database: Path
+) -> None:
+    dag("outcome")
+    done = python("-m", "airflow", "dags", "test", "outcome")
+    assert done.returncode != 0
+    assert "AirflowException: ValueError: the price of tea is unknown\n" in done.stdout + done.stderr
+    assert " INFO SparkContext" not in done.stdout
+
+    with sqlite3.connect(airflow_database) as database:
+        pushed = database.execute("select task_id, key, value from xcom where dag_id = 'outcome'").fetchall()
+        (extra,) = database.execute(
+            "select e.extra from asset_event e join asset a on a.id = e.asset_id where a.name = 'outcome/good'"
+        ).fetchone()
+        other = database.execute(
+            "select count(*) from asset_event e join asset a on a.id = e.asset_id where a.name = 'outcome/bad'"
+        ).fetchone()
+    found = {(task, key): json.loads(value) for task, key, value in pushed}
+    result = found["good", "return_value"]
+    assert result["rows"] == 40
+    assert result["uri"].endswith("/s/outcome/good")
+    assert ("bad", "return_value") not in found
+    assert "/trainyard/reports/trainyard_default/outcome/manual__" in found["good", "trainyard_report"]
+    event = json.loads(extra)
+    assert (event["rows"], event["content_hash"]) == (40, result["content_hash"])
+    assert other == (0,)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_ending_the_airflow_process_ends_the_application(
+    dag: Callable[..., None],
+    environment: dict[str, str],
+    tmp_path: Path,
+    airflow_database: Path,
+    ending: signal.Signals,
+) -> None:
+    dag(f"ended_{ending}", DAG.replace(":rows", ":stuck").partition('    ExportOperator(task_id="bad"')[0])
+    os.mkfifo(tmp_path / "running")
+    environment |= {"RUNNING": str(tmp_path / "running")}
+    command = [sys.executable, "-m", "airflow", "dags", "test", f"ended_{ending}"]
+    airflow = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert (tmp_path / "running").read_text() == "it runs"
+    descendants = psutil.Process(airflow.pid).children(recursive=True)
+    assert {"java", "python"} <= {process.name().rstrip("0123456789.") for process in descendants}
+    airflow.send_signal(ending)
+    assert airflow.wait() != 0
+    assert [process for process in descendants if process.is_running()] == []

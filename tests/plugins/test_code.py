@@ -1,0 +1,50 @@
+"""The code archive holds the programs and the user's package, and depends on their content alone."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainyard import code
+from trainyard.contract.errors import TrainyardError
+
+
+def test_the_same_files_give_the_same_archive_whenever_and_wherever(pipelines: Path, tmp_path: Path) -> None:
+    first = code.build(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path / "a")
+    os.utime(pipelines / "toy" / "prepare.py", (0, 0))
+    second = code.build(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path / "b")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_other_content_gives_another_name(pipelines: Path, tmp_path: Path) -> None:
+    first = code.build(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path)
+    (pipelines / "toy" / "prepare.py").write_text("def rows(spark, source): return source.limit(1)\n")
+    assert code.build(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path).name != first.name
+
+
+def test_it_holds_what_a_job_imports_and_no_leftovers(pipelines: Path, tmp_path: Path) -> None:
+    (pipelines / "toy" / "__pycache__").mkdir()
+    (pipelines / "toy" / "__pycache__" / "prepare.cpython-311.pyc").write_bytes(b"")
+    (pipelines / "toy" / ".secret").write_text("")
+    names = zipfile.ZipFile(code.build(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path)).namelist()
+    assert {"trainyard/__init__.py", "trainyard/contract/spec.py", "etl/export.py", "trainer/gang.py"} <= set(names)
+    assert {name for name in names if name.startswith("toy/")} == {"toy/__init__.py", "toy/prepare.py", "toy/recipe.py"}
+    assert not [name for name in names if name.startswith("trainyard/operators")]
+
+
+def test_a_single_module_beside_the_dag_is_found(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("")
+    assert code.user_package("alone:rows", tmp_path / "dag.py") == {"alone.py": tmp_path / "alone.py"}
+
+
+def test_an_installed_package_is_relied_on(tmp_path: Path) -> None:
+    assert code.user_package("pydantic.main:BaseModel", tmp_path / "dag.py") == {}
+
+
+def test_a_package_that_holds_data_is_refused(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MAX_BYTES", 10)
+    (pipelines / "toy" / "table.csv").write_text("x" * 11)
+    with pytest.raises(TrainyardError, match="Keep data in storage, not in the package"):
+        code.user_package("toy.prepare:rows", pipelines / "toy" / "dag.py")

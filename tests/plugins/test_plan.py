@@ -1,0 +1,73 @@
+"""A plan is a value that depends on the job, the connection and this installation, on nothing else."""
+
+from typing import Any
+
+import pytest
+
+from trainyard.connections import SparkConnection
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.spec import Place
+from trainyard.plan import Job, Plan, Runtime, application_tag, local_slots, make, run_directory
+
+RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
+
+
+def place(**fields: Any) -> Place:
+    return Place(
+        **({"dag_id": "toy", "run_id": "r1", "task_id": "train", "directory": "file:///s/runs/toy/r1"} | fields)
+    )
+
+
+def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -> Plan:
+    job = Job("TrainOperator 'train'", place(), {"recipe": "toy.recipe:network"}, workers, conf)
+    return make(job, SparkConnection("spark_default", master), RUNTIME)
+
+
+def test_the_same_job_gives_the_same_plan() -> None:
+    assert planned(workers=2) == planned(workers=2)
+
+
+def test_the_job_is_told_where_its_spec_lies_and_nothing_else() -> None:
+    assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/specs/train.json")
+
+
+def test_the_users_configuration_wins() -> None:
+    plan = planned(**{"spark.ui.enabled": "true", "spark.driver.memory": "2g"})
+    assert plan.conf["spark.ui.enabled"] == "true"
+    assert plan.conf["spark.driver.memory"] == "2g"
+    assert plan.conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_a_gang_gets_its_slots_at_once_or_soon_an_error() -> None:
+    assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.dynamicAllocation.enabled" not in planned().conf
+
+
+def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
+    with pytest.raises(TrainyardError) as refused:
+        planned("local[2]", workers=4)
+    assert str(refused.value) == (
+        "TrainOperator 'train': workers=4 ranks must run at once, and master local[2] has 2 slots. "
+        "Write local[4] as the host of connection 'spark_default', or workers=2."
+    )
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("local-cluster[2,3,1024]", 6), ("yarn", None)],
+)
+def test_slots_of_a_master(master: str, slots: int | None) -> None:
+    assert local_slots(master) == slots
+
+
+def test_a_tag_is_one_tasks_own_and_stays_with_it_through_retries() -> None:
+    assert application_tag(place(try_number=1)) == application_tag(place(try_number=2))
+    tags = {application_tag(place(**other)) for other in ({}, {"map_index": 0}, {"task_id": "x"}, {"run_id": "r2"})}
+    assert len(tags) == 4
+
+
+def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:
+    made = run_directory("file:///s", "toy", "manual__2026-01-01T00:00:00+00:00")
+    assert made.startswith("file:///s/runs/toy/manual__2026-01-01T00_00_00_00_00-")
+    assert made != run_directory("file:///s", "toy", "manual__2026-01-01T00_00_00+00:00")
+    assert "/.." not in run_directory("file:///s", "..", "../../etc")

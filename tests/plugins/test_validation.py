@@ -1,0 +1,145 @@
+"""Bad input is refused while the DAG is parsed, in one sentence that says what to write instead."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.spec import ExportSpec, TrainOptions, TrainSpec
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+from trainyard.operators.base import JobOperator
+
+
+@pytest.fixture
+def dag(dag_file: Path) -> DAG:
+    made = DAG("toy", schedule=None)
+    made.fileloc = str(dag_file)
+    return made
+
+
+def export(dag: DAG, **options: Any) -> ExportOperator:
+    given = {"task_id": "export", "prepare": "toy.prepare:rows", "source": "/in", "batches": "toy/batches"}
+    return ExportOperator(dag=dag, **(given | options))
+
+
+def train(dag: DAG, **options: Any) -> TrainOperator:
+    given = {"task_id": "train", "recipe": "toy.recipe:network", "batches": "toy/batches", "model": "toy/model"}
+    return TrainOperator(dag=dag, **(given | options))
+
+
+def evaluate(dag: DAG, **options: Any) -> EvaluateOperator:
+    given = {"task_id": "evaluate", "model": "toy/model", "batches": "toy/batches", "metrics": ["accuracy"]}
+    return EvaluateOperator(dag=dag, **(given | options))
+
+
+def predict(dag: DAG, **options: Any) -> PredictOperator:
+    given = {"task_id": "predict", "model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"}
+    return PredictOperator(dag=dag, **(given | options))
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "message"),
+    [
+        (train, {"epochs": -1}, "TrainOperator 'train': epochs=-1: Input should be greater than 0."),
+        (train, {"epoch": 3}, "TrainOperator 'train': 'epoch' is not a known option; the nearest one is 'epochs'."),
+        (
+            train,
+            {"recipe": "toy.recipe"},
+            "TrainOperator 'train': recipe='toy.recipe': write it as 'module:name', for example "
+            "'digits.recipe:convnet'.",
+        ),
+        (train, {"workers": 0}, "TrainOperator 'train': workers=0: Input should be greater than 0."),
+        (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: Input should be greater than 0."),
+        (train, {"strategy": "gossip"}, "TrainOperator 'train': strategy='gossip': Input should be 'allreduce'."),
+        (
+            train,
+            {"precision": "float8", "seed": "x"},
+            "TrainOperator 'train': seed='x': Input should be a valid integer, unable to parse string as an integer; "
+            "precision='float8': Input should be 'float32', 'bfloat16' or 'float16'.",
+        ),
+        (
+            export,
+            {"splits": {"train": 0.8, "test": 0.1}},
+            "ExportOperator 'export': splits={'train': 0.8, 'test': 0.1} sum to 0.9; fractions must sum to 1.",
+        ),
+        (
+            export,
+            {"splits": {"train": 1.2, "test": -0.2}},
+            "ExportOperator 'export': splits.test=-0.2: Input should be greater than 0.",
+        ),
+        (
+            export,
+            {"split_by": "user", "stratify": "label"},
+            "ExportOperator 'export': split_by and stratify exclude each other; keep one of them.",
+        ),
+        (
+            export,
+            {"rows_per_batch": 0},
+            "ExportOperator 'export': rows_per_batch=0: Input should be greater than 0.",
+        ),
+        (
+            export,
+            {"source": {"format": "csv", "pth": "/in"}},
+            "ExportOperator 'export': source.pth is not a known option.",
+        ),
+        (predict, {"keys": []}, "keys=[]: Tuple should have at least 1 item after validation, not 0."),
+    ],
+)
+def test_a_bad_option_is_named_with_its_value_and_what_is_accepted(
+    dag: DAG, operator: Callable[..., JobOperator], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        operator(dag, **options)
+    assert str(refused.value).endswith(message)
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones(dag: DAG) -> None:
+    with pytest.raises(TrainyardError, match=r"^EvaluateOperator 'evaluate': metrics\.0='acc': .*'accuracy'.*'r2'\.$"):
+        evaluate(dag, metrics=["acc"])
+
+
+def test_code_that_is_nowhere_is_refused_with_what_there_is(dag: DAG) -> None:
+    with pytest.raises(TrainyardError, match=r"no toy/recpie\.py beside .* holds prepare, recipe"):
+        train(dag, recipe="toy.recpie:network")
+
+
+def test_the_name_of_a_required_option_misspelt_is_the_complaint(dag: DAG) -> None:
+    with pytest.raises(TrainyardError, match="'recipes' is not a known option; the nearest one is 'recipe'"):
+        TrainOperator(task_id="train", dag=dag, recipes="toy.recipe:network", batches="b", model="m")
+
+
+def test_what_a_template_will_be_is_left_for_later(dag: DAG) -> None:
+    train(dag, epochs="{{ params.epochs }}", workers="{{ params.workers }}", recipe="{{ params.recipe }}")
+    export(dag, splits={"train": "{{ params.fraction }}", "test": 0.2}, seed="{{ params.seed }}")
+
+
+def test_a_template_hides_nothing_that_is_wrong_beside_it(dag: DAG) -> None:
+    with pytest.raises(TrainyardError, match=r"sum to 0\.5"):
+        export(dag, source="{{ var.value.source }}", seed="{{ params.seed }}", splits={"train": 0.5})
+    with pytest.raises(TrainyardError, match="epochs=-1"):
+        train(dag, workers="{{ params.workers }}", epochs=-1)
+
+
+def test_what_another_task_returns_is_left_for_later(dag: DAG) -> None:
+    source = export(dag)
+    stage = train(dag, batches=source.output)
+    assert stage.upstream_task_ids == {"export"}
+
+
+def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
+    assert train(dag)._fields()["options"] == TrainOptions().model_dump()
+    for operator, spec in [(export(dag), ExportSpec), (train(dag, task_id="other"), TrainSpec)]:
+        fields = operator._fields()
+        for name, field in spec.model_fields.items():
+            if name in fields and name != "options" and not field.is_required():
+                assert fields[name] == field.get_default(call_default_factory=True), name
+
+
+def test_every_option_may_be_a_template(dag: DAG) -> None:
+    for operator in (export(dag), train(dag), evaluate(dag), predict(dag)):
+        options = set(operator._fields()) - {"options", "output"}
+        assert options <= set(operator.template_fields)
+        assert all(hasattr(operator, name) for name in operator.template_fields)
