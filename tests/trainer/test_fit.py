@@ -87,7 +87,7 @@ def test_checkpoints_hold_all_it_takes_to_go_on(batches: str, tmp_path: Path) ->
     )  # fmt: skip
     state = checkpoint.newest(str(tmp_path / "checkpoints"))
     assert state and state["epoch"] == 3 and len(state["history"]) == 3
-    assert state["optimizer"]["state"] and state["model"].keys() == state["best"].keys() or state["best"]
+    assert state["optimizer"]["state"] and state["best"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == checkpoint.KEPT
 
 
@@ -148,5 +148,5 @@ def test_rows_of_another_shape_are_refused_by_the_model(batches: str, tmp_path: 
     model = bundle.load(str(tmp_path))
     with pytest.raises(TrainyardError, match=r"column 'x' with shape \[8\].*shape \[9\]"):
         model.output({"x": np.zeros((3, 9), np.float32)})
-    with pytest.raises(TrainyardError, match="takes column 'x'.*the rows have y"):
+    with pytest.raises(TrainyardError, match=r"takes column 'x'.*the rows have y"):
         model.output({"y": np.zeros((3, 8), np.float32)})

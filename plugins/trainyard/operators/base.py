@@ -11,7 +11,7 @@ from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from trainyard import code
+from trainyard import code, report
 from trainyard.backends.base import Backend, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
 from trainyard.contract import storage
@@ -144,9 +144,18 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             record = backend.run(planned, self.log.info)
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
+        finally:
+            self._report(planned.place.directory)
         if record.status == "failed":
             raise AirflowException(record.error)
         return record.output
+
+    def _report(self, directory: str) -> None:
+        """Bring the run's report up to date. A stage does not fail for want of its report."""
+        try:
+            report.render(directory)
+        except Exception:
+            self.log.exception("The report of %s could not be written", directory)
 
     def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
         for path in _import_paths(fields):

@@ -1,0 +1,68 @@
+"""The report of a run: events, records and manifests of all its stages in one standalone HTML file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from trainyard.contract import events, manifest, record, storage
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.manifest import BatchManifest
+from trainyard.contract.record import RunRecord
+from trainyard.report import curves, timeline
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("trainyard.report", "."), autoescape=select_autoescape(["j2"]), undefined=StrictUndefined
+)
+
+
+def render(directory: str) -> str:
+    """Write `report.html`, and `trace.json` for Perfetto, to the run's directory; returns the report's URI."""
+    found = events.read(directory)
+    storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": found}).encode())
+    uri = storage.join(directory, "report.html")
+    storage.replace(uri, page(record.read(directory), found).encode())
+    return uri
+
+
+def page(records: list[RunRecord], found: list[dict[str, Any]]) -> str:
+    """The report as HTML, of the records and events of one run."""
+    stages = [(r, _headline(r)) for r in records]
+    return _TEMPLATES.get_template("page.html.j2").render(
+        place=records[0].place if records else None,
+        stages=stages,
+        timeline=timeline.whole(found),
+        steps=timeline.steps(found),
+        phases=timeline.phases(found),
+        curves=curves.of_epochs(found),
+        evaluations=[r.output for r in records if r.job == "evaluate" and r.status == "succeeded"],
+        datasets=[_card(r) for r in records if r.job == "export" and r.status == "succeeded"],
+        colour=timeline.colour,
+    )
+
+
+def _headline(found: RunRecord) -> str:
+    """The most telling figures of a stage, in a few words."""
+    output = found.output
+    if found.status == "failed":
+        return (found.error or "").partition("\n")[0]
+    if found.job == "export":
+        return f"{output['rows']:,} rows in {output['record_batches']} record batches of {output['shards']} shards"
+    if found.job == "predict":
+        return f"{output['rows']:,} rows"
+    metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
+    shown = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
+    return f"{output['epochs']} epochs on {output['workers']} ranks: {shown}" if found.job == "train" else shown
+
+
+def _card(found: RunRecord) -> dict[str, Any]:
+    uri = found.output["uri"]
+    try:
+        dataset: BatchManifest | None = manifest.current(uri)
+    except TrainyardError:
+        dataset = None
+    if dataset and dataset.content_hash != found.output["content_hash"]:
+        dataset = None
+    return {"uri": uri, "output": found.output, "manifest": dataset}

@@ -1,0 +1,165 @@
+"""Timelines: a row for each process, a bar for each span. Pure functions of a run's events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+WIDTH = 1000.0
+ROW = 22
+PALETTE = {
+    "start Spark": "#9aa5b1",
+    "import": "#b8a1d9",
+    "import prepare": "#b8a1d9",
+    "rendezvous": "#d9a1c8",
+    "wait for slots": "#d9d2a1",
+    "read source": "#7fb3d5",
+    "prepare": "#76c7c0",
+    "write batches": "#3d85b0",
+    "gang": "#cfd8dc",
+    "data wait": "#e6a23c",
+    "copy": "#c78ae0",
+    "forward": "#5b9bd5",
+    "backward": "#2f6fab",
+    "allreduce": "#d1495b",
+    "optimizer": "#6a994e",
+    "validate": "#8ab17d",
+    "checkpoint": "#8d6e63",
+    "evaluate": "#4caf7d",
+    "predict": "#3f9c8f",
+}
+_STEP_PHASES = ("data wait", "copy", "forward", "backward", "optimizer", "allreduce")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One span: pixels from the left, and of width; `lane` 1 is drawn as the lower half of the row."""
+
+    name: str
+    x: float
+    width: float
+    lane: int
+    title: str
+
+
+@dataclass(frozen=True)
+class Row:
+    task: str
+    process: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`rows` over `seconds` of time; `ticks` are (pixel, label)."""
+
+    rows: tuple[Row, ...]
+    seconds: float
+    ticks: tuple[tuple[float, str], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The spans that occur, in the order of the palette."""
+        found = {bar.name for row in self.rows for bar in row.bars}
+        return sorted(found, key=lambda name: list(PALETTE).index(name) if name in PALETTE else len(PALETTE))
+
+
+def colour(name: str) -> str:
+    return PALETTE.get(name, "#90a4ae")
+
+
+def whole(events: list[dict[str, Any]]) -> Timeline | None:
+    """The run from its first event to its last."""
+    return _drawn(events, _spans(events))
+
+
+def steps(events: list[dict[str, Any]]) -> Timeline | None:
+    """The first steps of the gang's last epoch: what a rank does in each."""
+    phases = [e for e in _spans(events) if e["name"] in _STEP_PHASES]
+    validations = [e["ts"] + e["dur"] for e in _spans(events) if e["name"] in ("validate", "rendezvous", "checkpoint")]
+    if not phases:
+        return None
+    last = phases[-1]["ts"]
+    begin = max((end for end in validations if end < last), default=phases[0]["ts"])
+    shown = [e for e in phases if e["ts"] >= begin]
+    span = min(24 * _median_step(shown), shown[-1]["ts"] + shown[-1]["dur"] - shown[0]["ts"])
+    return _drawn(events, [e for e in shown if e["ts"] < shown[0]["ts"] + span])
+
+
+def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[str, float, float]]]]:
+    """For each rank its name, its seconds in all, and (phase, seconds, share of the slowest rank's sum).
+
+    The allreduce overlaps the backward pass, so it is not among them.
+    """
+    totals: dict[tuple[int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for event in events:
+        if event["ph"] == "C" and event["name"] == "seconds":
+            for name, seconds in event["args"].items():
+                if name != "allreduce":
+                    totals[event["pid"], event["tid"]][name] += seconds
+    longest = max((sum(t.values()) for t in totals.values()), default=0.0)
+    labels = _labels(events)
+    return [
+        (
+            labels[key][1],
+            sum(t.values()),
+            [(name, s, s / longest) for name, s in sorted(t.items(), key=lambda i: -i[1])],
+        )
+        for key, t in sorted(totals.items())
+    ]
+
+
+def _spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["ph"] == "X"]
+
+
+def _labels(events: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[str, str]]:
+    names: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+    for event in events:
+        if event["ph"] == "M":
+            names[event["pid"], event["tid"]][event["name"]] = event["args"]["name"]
+    return {key: (found["process_name"], found["thread_name"]) for key, found in names.items()}
+
+
+def _drawn(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> Timeline | None:
+    if not spans:
+        return None
+    begin = min(e["ts"] for e in spans)
+    length = max(max(e["ts"] + e["dur"] for e in spans) - begin, 1)
+    labels = _labels(events)
+    by_row: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for event in spans:
+        by_row[event["pid"], event["tid"]].append(event)
+    order = sorted(by_row, key=lambda key: (min(e["ts"] for e in spans if e["pid"] == key[0]), key))
+    rows = tuple(Row(*labels[key], _bars(by_row[key], begin, length)) for key in order)
+    seconds = length / 1e6
+    ticks = tuple((WIDTH * i / 8, _duration(seconds * i / 8)) for i in range(9))
+    return Timeline(rows, seconds, ticks)
+
+
+def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ...]:
+    bars: list[Bar] = []
+    taken: set[tuple[str, int]] = set()
+    for event in spans:
+        x, width = WIDTH * (event["ts"] - begin) / length, WIDTH * event["dur"] / length
+        if width < 1 and (event["name"], int(x)) in taken:
+            continue
+        taken.add((event["name"], int(x)))
+        lane = 1 if event["name"] == "allreduce" else 0
+        title = f"{event['name']}: {_duration(event['dur'] / 1e6)}"
+        bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
+    return tuple(bars)
+
+
+def _median_step(spans: list[dict[str, Any]]) -> float:
+    starts = sorted(e["ts"] for e in spans if e["name"] == "forward" and e["tid"] == spans[0]["tid"])
+    gaps = sorted(b - a for a, b in pairwise(starts))
+    return float(gaps[len(gaps) // 2]) if gaps else float(spans[-1]["dur"] + 1)
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 100:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
