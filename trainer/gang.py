@@ -170,8 +170,8 @@ def _is_symptom(error: BaseException) -> bool:
 def _lost(spec: TrainSpec, error: Exception) -> TrainyardError:
     """A rank's process ended without an outcome: killed, or out of memory."""
     text = str(error)
-    ranks = sorted({int(rank) for rank in re.findall(r"[Tt]ask (\d+)(?:\.\d+)? in stage", text)})
-    who = f"rank {ranks[0]} of {spec.workers}" if ranks else f"one of the {spec.workers} ranks"
+    task = re.search(r"barrier task ResultTask\(\d+, (\d+)\)", text)
+    who = f"rank {task[1]} of {spec.workers}" if task else f"one of the {spec.workers} ranks"
     cause = next((line.strip() for line in text.splitlines() if "Exception" in line or "exit" in line), text[:300])
     return TrainyardError(
         f"{who} ended without a word: its process was killed, perhaps for memory, or crashed. Spark says: {cause}"
