@@ -48,7 +48,7 @@ def as_text(found: list[Preview]) -> str:
 
 def as_json(found: list[Preview]) -> str:
     """All of it, for programs."""
-    return json.dumps([asdict(item) for item in found], indent=1)
+    return json.dumps([asdict(item) for item in found], indent=1, default=lambda part: part.model_dump(mode="json"))
 
 
 def _is_ours(task: Any) -> bool:

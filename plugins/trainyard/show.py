@@ -33,13 +33,13 @@ def _summary(entry: RunRecord) -> str:
     return ", ".join(_figures(entry.output))
 
 
-def _figures(output: dict[str, Any], prefix: str = "") -> list[str]:
+def _figures(output: dict[str, Any]) -> list[str]:
     found = []
     for name, value in output.items():
         if isinstance(value, dict):
-            found += _figures(value, f"{name} ")
+            found += _figures(value)
         elif isinstance(value, float):
-            found.append(f"{prefix}{name} {value:.4g}")
+            found.append(f"{name} {value:.4g}")
         elif isinstance(value, int):
-            found.append(f"{prefix}{name} {value}")
+            found.append(f"{name} {value}")
     return found

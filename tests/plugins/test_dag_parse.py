@@ -1,8 +1,12 @@
 """Parsing a DAG imports neither Spark nor torch, and shows what is wrong as Airflow does."""
 
+import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from trainyard.contract.bundle import ModelBundle
 
 DAG = """
 from airflow.sdk import DAG
@@ -20,7 +24,16 @@ with DAG("toy", schedule=None, params={"epochs": 3}):
 
 def test_nothing_heavy_is_imported(python: Callable[..., Any], dag_file: Path) -> None:
     dag_file.write_text(DAG)
-    heavy = ["torch", "pyspark", "pyarrow", "numpy", "pandas", "airflow.providers.apache.spark", "etl", "trainer"]
+    heavy = [
+        "torch",
+        "pyspark",
+        "pyarrow",
+        "numpy",
+        "pandas",
+        "airflow.providers.apache.spark.hooks.spark_submit",
+        "etl",
+        "trainer",
+    ]
     done = python("-c", f"import sys, toy.dag; print([name for name in {heavy!r} if name in sys.modules])")
     assert done.stdout.strip().splitlines()[-1:] == ["[]"], done.stderr
 
@@ -48,3 +61,25 @@ def test_plan_of_a_dag_that_fails_to_parse_ends_with_the_reason(python: Callable
     done = python("-m", "trainyard", "plan", "toy")
     assert done.returncode == 1
     assert "TrainOperator 'train': workers=-2: Input should be greater than 0." in done.stderr
+
+
+def test_evaluation_ships_the_recipe_that_its_model_was_trained_with(
+    python: Callable[..., Any], dag_file: Path, tmp_path: Path
+) -> None:
+    dag_file.write_text(DAG)
+    recipe = dag_file.parents[1] / "elsewhere"
+    recipe.mkdir()
+    (recipe / "recipe.py").write_text("")
+    model = tmp_path / "s" / "toy" / "model"
+    model.mkdir(parents=True)
+    (model / "bundle.json").write_text(
+        ModelBundle(
+            recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalisation={}, weights="w",
+            weights_sha256="", dataset="", dataset_hash="", metrics={}, epochs=1, application="", written_at="",
+            versions={},
+        ).to_json()
+    )  # fmt: skip
+    done = python("-m", "trainyard", "plan", "toy", "--json")
+    plans = {item["task_id"]: item["plan"] for item in json.loads(done.stdout)}
+    archive = zipfile.ZipFile(plans["evaluate"]["py_files"][0])
+    assert "elsewhere/recipe.py" in archive.namelist()

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from trainyard import code, report
 from trainyard.backends.base import Backend, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
-from trainyard.contract import storage
+from trainyard.contract import bundle, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import JobSpec, Place
 from trainyard.links import ReportLink, report_page
@@ -100,7 +100,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def plan_for(self, place: Place, spec: Mapping[str, Any]) -> Plan:
         """The application for the fields of a spec, in which templates may still stand."""
-        archive = code.build(_import_paths(spec), self._dag_file(), airflow_home() / "trainyard-code")
+        paths = [*_import_paths(spec), *_trained_with(spec)]
+        archive = code.build(paths, self._dag_file(), airflow_home() / "trainyard-code")
         job = Job(self.title, place, spec, spec.get("workers"), self.conf or {})
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
         return make(job, spark_connection(self.spark_conn_id), here)
@@ -184,6 +185,14 @@ def _message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
 def _import_paths(fields: Mapping[str, Any]) -> list[str]:
     paths = [fields.get("prepare"), fields.get("recipe")]
     return [path for path in paths if isinstance(path, str) and not validation.is_pending(path)]
+
+
+def _trained_with(spec: Mapping[str, Any]) -> list[str]:
+    """The recipe of the model that a job applies: loading it imports that."""
+    model = spec["model"] if "model" in spec and "recipe" not in spec else None
+    if model is None or validation.is_pending(model) or not storage.exists(storage.join(model, "bundle.json")):
+        return []
+    return [bundle.current(model).recipe]
 
 
 def _located(root: str, value: Any) -> Any:
