@@ -1,7 +1,7 @@
 """The loader: one rank's share of every global batch, as torch tensors.
 
-A thread copies windows from the memory map into a ring of buffers; a batch is one gather from the
-buffer in hand. With a transform, or pinned memory, the gather runs in a second thread.
+A thread copies windows from the memory map into buffers; a batch is one gather from the buffer in
+hand, or a slice of it. With a transform, or pinned memory, the gather runs in a second thread.
 """
 
 from __future__ import annotations
@@ -66,34 +66,31 @@ class Loader:
     def _shares(self, epoch: int, start: int) -> Iterator[Share]:
         windows = self.order.windows(epoch, self._rank, self._world, start)
         for window, buffers in background(self._filled(windows), _DEPTH):
-            gather = torch.from_numpy(window.gather)
-            bounds = window.bounds.tolist()
-            for step, (a, b) in enumerate(pairwise(bounds), start=window.first_step):
-                if step >= start:
-                    yield self._share(step, buffers, gather[a:b])
+            gather = None if window.gather is None else torch.from_numpy(window.gather)
+            for step, (a, b) in enumerate(pairwise(window.bounds.tolist()), start=window.first_step):
+                if step < start:
+                    continue
+                if a == b:
+                    columns = self._one_row()
+                elif gather is None:
+                    columns = {name: buffer[a:b] for name, buffer in buffers.items()}
+                else:
+                    rows = gather[a:b]
+                    columns = {name: buffer.index_select(0, rows) for name, buffer in buffers.items()}
+                yield Share(step, b - a, self.order.size(step), columns)
 
-    def _share(self, step: int, buffers: Columns, rows: Tensor) -> Share:
-        total = self.order.size(step)
-        if len(rows) == 0:
-            first = {name: torch.from_numpy(np.array(a[:1])) for name, a in self._dataset.block(0).items()}
-            return Share(step, 0, total, first)
-        return Share(step, len(rows), total, {name: b.index_select(0, rows) for name, b in buffers.items()})
+    def _one_row(self) -> Columns:
+        return {name: torch.from_numpy(np.array(rows[:1])) for name, rows in self._dataset.block(0).items()}
 
     def _filled(self, windows: Iterator[Window]) -> Iterator[tuple[Window, Columns]]:
-        """Windows with their rows. Buffers are reused: one being filled, `_DEPTH` waiting, one in use."""
-        ring: list[Columns] = [{} for _ in range(_DEPTH + 2)]
-        for turn, window in enumerate(windows):
-            buffers = ring[turn % len(ring)]
-            for column in self._dataset.columns:
-                if column.name not in buffers or len(buffers[column.name]) < window.rows:
-                    array = np.empty((window.rows, *column.shape), dtype(column))
-                    buffers[column.name] = torch.from_numpy(array)
-            views = {name: buffer.numpy() for name, buffer in buffers.items()}
+        """Windows with their rows. A buffer lives as long as a share that is a slice of it."""
+        for window in windows:
+            arrays = {c.name: np.empty((window.rows, *c.shape), dtype(c)) for c in self._dataset.columns}
             for run in window.runs:
                 block = self._dataset.block(run.block)
-                for name, view in views.items():
-                    view[run.target : run.target + run.rows] = block[name][run.begin : run.begin + run.rows]
-            yield window, buffers
+                for name, array in arrays.items():
+                    array[run.target : run.target + run.rows] = block[name][run.begin : run.begin + run.rows]
+            yield window, {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _finish(self, share: Share) -> Share:
         columns = self._transform(share.columns) if self._transform else share.columns

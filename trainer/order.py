@@ -13,6 +13,9 @@ the sequence of global batches is the same for any world size, restart point and
 
 As the first N modulo LANES lanes have one row more, virtual positions are 0..N-1 without a gap:
 each row is in exactly one batch, and every batch but the last is full.
+
+Without shuffling global batch g has the rows [g * batch, (g + 1) * batch) as they lie, and each rank a
+contiguous part of it.
 """
 
 from __future__ import annotations
@@ -46,13 +49,14 @@ class Window:
     """One rank's part of a few global batches.
 
     `runs` fill a buffer of `rows` rows. `gather[bounds[j]:bounds[j + 1]]` are the positions in it
-    that make up this rank's share of global batch `first_step + j`; a share may be empty.
+    that make up this rank's share of global batch `first_step + j`; a share may be empty. Where
+    `gather` is None, the rows lie in the buffer in the order of the batches.
     """
 
     first_step: int
     rows: int
     runs: tuple[Run, ...]
-    gather: Integers
+    gather: Integers | None
     bounds: Integers
 
 
@@ -85,7 +89,10 @@ class Order:
         lanes = np.arange(rank, LANES, world, dtype=np.int64)
         steps_per_window = self.window * LANES // self.batch
         for number in range(step // steps_per_window, math.ceil(self.steps / steps_per_window)):
-            yield _window(self, epoch, sections, lanes, number, steps_per_window)
+            if self.shuffle:
+                yield _shuffled_window(self, epoch, sections, lanes, number, steps_per_window)
+            else:
+                yield _straight_window(self, sections, rank, world, number, steps_per_window)
 
 
 def window_rows(batch: int, row_bytes: int, pool_bytes: int = 4 << 20) -> int:
@@ -113,7 +120,28 @@ def _sections(order: Order, epoch: int) -> tuple[Integers, Integers, Integers]:
     return block, begin, np.concatenate([[0], np.cumsum(length)])
 
 
-def _window(
+def _straight_window(
+    order: Order,
+    sections: tuple[Integers, Integers, Integers],
+    rank: int,
+    world: int,
+    number: int,
+    steps_per_window: int,
+) -> Window:
+    first_step = number * steps_per_window
+    steps = np.arange(first_step, min(first_step + steps_per_window, order.steps))
+    begin = steps * order.batch
+    size = np.minimum(order.batch, order.rows - begin)
+    share = size * (rank + 1) // world - size * rank // world
+    bounds = np.concatenate([[0], np.cumsum(share)]).astype(np.int64)
+    pieces = zip((begin + size * rank // world).tolist(), share.tolist(), bounds.tolist(), strict=False)
+    if world == 1:
+        pieces = zip([int(begin[0])], [int(bounds[-1])], [0], strict=True)
+    runs = tuple(run for start, rows, target in pieces for run in _runs(sections, start, rows, target))
+    return Window(first_step, int(bounds[-1]), runs, None, bounds)
+
+
+def _shuffled_window(
     order: Order,
     epoch: int,
     sections: tuple[Integers, Integers, Integers],
@@ -131,10 +159,8 @@ def _window(
     for lane, (start, rows) in enumerate(zip(lane_start + first, held, strict=True)):
         runs.extend(_runs(sections, int(start), int(rows), lane * depth))
 
-    within = np.broadcast_to(np.arange(depth, dtype=np.int64), (len(lanes), depth))
-    if order.shuffle:
-        within = _shuffled(order.seed, epoch, lanes, first, depth, held)
-    positions = within + np.arange(len(lanes), dtype=np.int64)[:, None] * depth
+    positions = _shuffled(order.seed, epoch, lanes, first, depth, held)
+    positions = positions + np.arange(len(lanes), dtype=np.int64)[:, None] * depth
     virtual = (first + np.arange(depth, dtype=np.int64))[:, None] * LANES + lanes
     present = np.arange(depth)[:, None] < held
     first_step = number * steps_per_window

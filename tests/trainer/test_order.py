@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,9 +30,10 @@ def share(order: Order, epoch: int, rank: int, world: int, step: int = 0) -> dic
         for run in window.runs:
             buffer[run.target : run.target + run.rows, 0] = run.block
             buffer[run.target : run.target + run.rows, 1] = np.arange(run.begin, run.begin + run.rows)
-        for j, (a, b) in enumerate(zip(window.bounds, window.bounds[1:], strict=False)):
+        rows = buffer if window.gather is None else buffer[window.gather]
+        for j, (a, b) in enumerate(pairwise(window.bounds)):
             if window.first_step + j >= step:
-                shares[window.first_step + j] = [tuple(pair) for pair in buffer[window.gather[a:b]].tolist()]
+                shares[window.first_step + j] = [tuple(pair) for pair in rows[a:b].tolist()]
     return shares
 
 
@@ -65,14 +68,21 @@ def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(
     assert global_batches(order, epoch, world, step) == {g: rows for g, rows in whole.items() if g >= step}
 
 
-@given(orders, st.integers(1, 9))
+@given(orders.filter(lambda order: order.shuffle), st.integers(1, 9))
 @settings(max_examples=100, deadline=None)
 def test_a_window_is_bounded_by_its_rows_times_the_lanes_served(order: Order, world: int) -> None:
     for window in order.windows(0, 0, world):
         assert window.rows <= order.window * -(-LANES // world)
 
 
-@given(orders)
+@given(orders.filter(lambda order: not order.shuffle), st.integers(0, 3))
+@settings(max_examples=50, deadline=None)
+def test_unshuffled_batches_are_the_rows_as_they_lie(order: Order, epoch: int) -> None:
+    rows = [pair for _, batch in sorted(share(order, epoch, 0, 1).items()) for pair in batch]
+    assert rows == [(block, row) for block, n in enumerate(order.blocks) for row in range(n)]
+
+
+@given(orders.filter(lambda order: order.shuffle))
 @settings(max_examples=100, deadline=None)
 def test_two_ranks_at_most_read_one_block_of_a_lane_or_more(order: Order) -> None:
     lane_rows = order.rows // LANES
