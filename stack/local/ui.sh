@@ -8,9 +8,16 @@ if [ ! -e "$logins" ]; then
   (umask 077 && python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$logins")
 fi
 log="$AIRFLOW_HOME/standalone.log"
+set -m # its processes in a group of their own, to be ended together
 airflow standalone >"$log" 2>&1 &
 airflow=$!
-trap 'kill "$airflow" 2>/dev/null; wait "$airflow" || true' EXIT
+set +m
+stop() {
+  kill -TERM -- "-$airflow" 2>/dev/null || return 0
+  timeout 10 bash -c 'while pgrep -g "$0" >/dev/null; do sleep 0.2; done' "$airflow" ||
+    kill -KILL -- "-$airflow" 2>/dev/null || true
+}
+trap stop EXIT
 trap 'exit 130' INT TERM
 
 echo "Airflow is starting; its log is $log"
