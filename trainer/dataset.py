@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Column, Shard
 
 OPEN_SHARDS = 256
+OPEN_BLOCKS = 1024
 
 Block = dict[str, NDArray[np.generic]]
 
@@ -36,10 +38,11 @@ class Dataset:
         self._verify = verify
         self._verified: set[str] = set()
         self._open: OrderedDict[str, tuple[pa.Buffer, pa.Schema]] = OrderedDict()
+        self.block = lru_cache(OPEN_BLOCKS)(self._block)
         self._where = [(shard, batch) for shard in self._shards for batch in shard.batches]
         self.blocks = tuple(batch.rows for _, batch in self._where)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(self.blocks)
 
@@ -48,7 +51,7 @@ class Dataset:
         """Bytes of one row in memory, over the columns asked for."""
         return max(1, sum(dtype(column).itemsize * int(np.prod(column.shape)) for column in self.columns))
 
-    def block(self, number: int) -> Block:
+    def _block(self, number: int) -> Block:
         """The columns of record batch `number`: read-only arrays (rows, *shape) over the memory map."""
         shard, where = self._where[number]
         buffer, schema = self._shard(shard)

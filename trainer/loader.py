@@ -1,32 +1,38 @@
 """The loader: one rank's share of every global batch, as torch tensors.
 
-A thread copies windows from the memory map into buffers; a batch is one gather from the buffer in
-hand, or a slice of it. With a transform, or pinned memory, the gather runs in a second thread.
+Shuffled, a thread copies windows from the memory map into buffers, and the window in hand is
+gathered into the order of its batches; unshuffled, a window is copied when its turn comes.
+With a transform, or pinned memory, all this runs in a thread ahead of the training loop.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.dataset import Dataset, dtype
-from trainer.order import Order, Window
+from trainer.dataset import Block, Dataset
+from trainer.order import Integers, Order, Window
 
 T = TypeVar("T")
 Columns = dict[str, Tensor]
+Array = NDArray[np.generic]
 
 _DEPTH = 2
+_UNUSED = 3
+"""References to an array that a pool alone holds: its own, the loop's, and the call's that counts them."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Share:
     """A rank's rows of global batch `step`: `rows` of its `total`.
 
@@ -65,38 +71,62 @@ class Loader:
 
     def _shares(self, epoch: int, start: int) -> Iterator[Share]:
         windows = self.order.windows(epoch, self._rank, self._world, start)
-        for window, buffers in background(self._filled(windows), _DEPTH):
-            gather = None if window.gather is None else torch.from_numpy(window.gather)
-            for step, (a, b) in enumerate(pairwise(window.bounds.tolist()), start=window.first_step):
-                if step < start:
-                    continue
-                if a == b:
-                    columns = self._one_row()
-                elif gather is None:
-                    columns = {name: buffer[a:b] for name, buffer in buffers.items()}
-                else:
-                    rows = gather[a:b]
-                    columns = {name: buffer.index_select(0, rows) for name, buffer in buffers.items()}
-                yield Share(step, b - a, self.order.size(step), columns)
+        kept = len(self._dataset.columns) * (_DEPTH + 2)
+        fillable, gatherable = _Buffers(kept), _Buffers(kept)
+        filled = self._filled(windows, fillable)
+        for window, rows in background(filled, _DEPTH) if self.order.shuffle else filled:
+            dealt = rows if window.gather is None else _gathered(rows, window.gather, gatherable)
+            columns = {name: torch.from_numpy(values).split_with_sizes(window.sizes) for name, values in dealt.items()}
+            for number, size in enumerate(window.sizes):
+                step = window.first_step + number
+                if step >= start:
+                    share = {name: parts[number] for name, parts in columns.items()} if size else self._one_row()
+                    yield Share(step, size, self.order.size(step), share)
 
     def _one_row(self) -> Columns:
         return {name: torch.from_numpy(np.array(rows[:1])) for name, rows in self._dataset.block(0).items()}
 
-    def _filled(self, windows: Iterator[Window]) -> Iterator[tuple[Window, Columns]]:
-        """Windows with their rows. A buffer lives as long as a share that is a slice of it."""
+    def _filled(self, windows: Iterator[Window], buffers: _Buffers) -> Iterator[tuple[Window, Block]]:
+        """Windows with their rows, copied run by run."""
         for window in windows:
-            arrays = {c.name: np.empty((window.rows, *c.shape), dtype(c)) for c in self._dataset.columns}
-            for run in window.runs:
-                block = self._dataset.block(run.block)
-                for name, array in arrays.items():
-                    array[run.target : run.target + run.rows] = block[name][run.begin : run.begin + run.rows]
-            yield window, {name: torch.from_numpy(array) for name, array in arrays.items()}
+            runs = [(self._dataset.block(run.block), slice(run.begin, run.begin + run.rows)) for run in window.runs]
+            parts = {c.name: [block[c.name][rows] for block, rows in runs] for c in self._dataset.columns if runs}
+            yield window, {name: _joined(arrays, buffers) for name, arrays in parts.items()}
 
     def _finish(self, share: Share) -> Share:
         columns = self._transform(share.columns) if self._transform else share.columns
         if self._pin:
             columns = {name: column.pin_memory() for name, column in columns.items()}
         return Share(share.step, share.rows, share.total, columns)
+
+
+class _Buffers:
+    """Arrays to fill, each given out again once nothing else refers to it.
+
+    Fresh memory costs its zeroing, as much again as the copy into it. A tensor made from an array
+    refers to it, so an array is in use for as long as any part of any share is.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._arrays: deque[Array] = deque(maxlen=kept)
+
+    def get(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+        for array in self._arrays:
+            if array.shape == shape and array.dtype == dtype and sys.getrefcount(array) == _UNUSED:
+                return array
+        self._arrays.append(np.empty(shape, dtype))
+        return self._arrays[-1]
+
+
+def _joined(parts: list[Array], buffers: _Buffers) -> Array:
+    rows = sum(len(part) for part in parts)
+    return np.concatenate(parts, out=buffers.get((rows, *parts[0].shape[1:]), parts[0].dtype))
+
+
+def _gathered(rows: Block, gather: Integers, buffers: _Buffers) -> Block:
+    """The rows in the order of the batches: one gather for a window costs less than one for each batch."""
+    out = {name: buffers.get(values.shape, values.dtype) for name, values in rows.items()}
+    return {name: values.take(gather, 0, out=out[name], mode="clip") for name, values in rows.items()}
 
 
 def background(items: Iterator[T], depth: int) -> Iterator[T]:

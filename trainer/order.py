@@ -15,14 +15,16 @@ As the first N modulo LANES lanes have one row more, virtual positions are 0..N-
 each row is in exactly one batch, and every batch but the last is full.
 
 Without shuffling global batch g has the rows [g * batch, (g + 1) * batch) as they lie, and each rank a
-contiguous part of it.
+contiguous part of it; a window is then a quarter of the steps, which a core's cache holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,34 +32,34 @@ from numpy.typing import NDArray
 LANES = 64
 MAX_WINDOW = 1 << 16
 _BLOCKS, _ROTATION, _ROWS = range(3)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 Integers = NDArray[np.int64]
+Sections = tuple[list[int], list[int], list[int]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """`rows` consecutive rows of `block` from `begin`, to be copied to `target` in the window."""
+    """`rows` consecutive rows of `block` from `begin`."""
 
     block: int
     begin: int
     rows: int
-    target: int
 
 
 @dataclass(frozen=True)
 class Window:
     """One rank's part of a few global batches.
 
-    `runs` fill a buffer of `rows` rows. `gather[bounds[j]:bounds[j + 1]]` are the positions in it
-    that make up this rank's share of global batch `first_step + j`; a share may be empty. Where
-    `gather` is None, the rows lie in the buffer in the order of the batches.
+    The rows of the `runs`, end to end, taken in the order of `gather` (as they lie where it is
+    None), are this rank's shares one after the other: `sizes[j]` of them, which may be none, for
+    global batch `first_step + j`.
     """
 
     first_step: int
-    rows: int
     runs: tuple[Run, ...]
     gather: Integers | None
-    bounds: Integers
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Order:
     window: int
     shuffle: bool = True
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(self.blocks)
 
@@ -86,16 +88,19 @@ class Order:
     def windows(self, epoch: int, rank: int, world: int, step: int = 0) -> Iterator[Window]:
         """The windows of `rank`, from the one that holds global batch `step` on."""
         sections = _sections(self, epoch)
-        lanes = np.arange(rank, LANES, world, dtype=np.int64)
         steps_per_window = self.window * LANES // self.batch
+        if not self.shuffle:
+            stride = max(steps_per_window // 4, 1)
+            for first in range(step, self.steps, stride):
+                steps = range(first, min(first + stride, self.steps))
+                yield _straight_window(self, sections, rank, world, steps)
+            return
+        lanes = np.arange(rank, LANES, world, dtype=np.int64)
         for number in range(step // steps_per_window, math.ceil(self.steps / steps_per_window)):
-            if self.shuffle:
-                yield _shuffled_window(self, epoch, sections, lanes, number, steps_per_window)
-            else:
-                yield _straight_window(self, sections, rank, world, number, steps_per_window)
+            yield _shuffled_window(self, epoch, sections, lanes, number, steps_per_window)
 
 
-def window_rows(batch: int, row_bytes: int, pool_bytes: int = 4 << 20) -> int:
+def window_rows(batch: int, row_bytes: int, pool_bytes: int = 8 << 20) -> int:
     """Rows of a lane in one window: a pool of about `pool_bytes` over all lanes (near a cache's
     size), of at least 8 batches, and of a whole number of batches."""
     unit = batch // math.gcd(batch, LANES)
@@ -103,12 +108,12 @@ def window_rows(batch: int, row_bytes: int, pool_bytes: int = 4 << 20) -> int:
     return max(min(wanted, MAX_WINDOW) // unit, 1) * unit
 
 
-def _sections(order: Order, epoch: int) -> tuple[Integers, Integers, Integers]:
+def _sections(order: Order, epoch: int) -> Sections:
     """The row sequence of an epoch as (block, first row in it, position of that row), plus its end."""
     rows = np.asarray(order.blocks, dtype=np.int64)
     blocks = np.arange(len(rows))
     if not order.shuffle:
-        return blocks, np.zeros_like(blocks), np.concatenate([[0], np.cumsum(rows)])
+        return blocks.tolist(), [0] * len(blocks), [0, *np.cumsum(rows).tolist()]
     blocks = np.argsort(_hash(order.seed, epoch, _BLOCKS, blocks), kind="stable")
     turn = int(_hash(order.seed, epoch, _ROTATION, np.arange(1))[0] % np.uint64(max(rows[blocks[0]], 1)))
     block = np.append(blocks, blocks[0])
@@ -117,34 +122,25 @@ def _sections(order: Order, epoch: int) -> tuple[Integers, Integers, Integers]:
     length = rows[block]
     length[0] -= turn
     length[-1] = turn
-    return block, begin, np.concatenate([[0], np.cumsum(length)])
+    return block.tolist(), begin.tolist(), [0, *np.cumsum(length).tolist()]
 
 
-def _straight_window(
-    order: Order,
-    sections: tuple[Integers, Integers, Integers],
-    rank: int,
-    world: int,
-    number: int,
-    steps_per_window: int,
-) -> Window:
-    first_step = number * steps_per_window
-    steps = np.arange(first_step, min(first_step + steps_per_window, order.steps))
-    begin = steps * order.batch
-    size = np.minimum(order.batch, order.rows - begin)
-    share = size * (rank + 1) // world - size * rank // world
-    bounds = np.concatenate([[0], np.cumsum(share)]).astype(np.int64)
-    pieces = zip((begin + size * rank // world).tolist(), share.tolist(), bounds.tolist(), strict=False)
+def _straight_window(order: Order, sections: Sections, rank: int, world: int, steps: range) -> Window:
+    pieces = []
+    for step in steps:
+        begin, size = step * order.batch, order.size(step)
+        start = size * rank // world
+        pieces.append((begin + start, size * (rank + 1) // world - start))
+    sizes = tuple(rows for _, rows in pieces)
     if world == 1:
-        pieces = zip([int(begin[0])], [int(bounds[-1])], [0], strict=True)
-    runs = tuple(run for start, rows, target in pieces for run in _runs(sections, start, rows, target))
-    return Window(first_step, int(bounds[-1]), runs, None, bounds)
+        pieces = [(pieces[0][0], sum(sizes))]
+    return Window(steps.start, _runs(sections, pieces), None, sizes)
 
 
 def _shuffled_window(
     order: Order,
     epoch: int,
-    sections: tuple[Integers, Integers, Integers],
+    sections: Sections,
     lanes: Integers,
     number: int,
     steps_per_window: int,
@@ -155,33 +151,32 @@ def _shuffled_window(
     held = np.clip(lane_rows - first, 0, order.window)
     depth = int(held.max(initial=0))
 
-    runs: list[Run] = []
-    for lane, (start, rows) in enumerate(zip(lane_start + first, held, strict=True)):
-        runs.extend(_runs(sections, int(start), int(rows), lane * depth))
-
+    runs = _runs(sections, zip((lane_start + first).tolist(), held.tolist(), strict=True))
     positions = _shuffled(order.seed, epoch, lanes, first, depth, held)
-    positions = positions + np.arange(len(lanes), dtype=np.int64)[:, None] * depth
-    virtual = (first + np.arange(depth, dtype=np.int64))[:, None] * LANES + lanes
-    present = np.arange(depth)[:, None] < held
+    positions += (np.cumsum(held) - held)[:, None]
+    # Lanes that are a row shorter come last, so what they lack is the end of the last deal.
+    gather = positions.T.ravel()[: held.sum()]
     first_step = number * steps_per_window
     last_step = min(first_step + steps_per_window, order.steps)
-    bounds = np.searchsorted(virtual[present], np.arange(first_step, last_step + 1) * order.batch)
-    return Window(first_step, len(lanes) * depth, tuple(runs), positions.T[present], bounds.astype(np.int64))
+    ends = np.minimum(np.arange(first_step, last_step + 1) * order.batch, order.rows)
+    dealt = ends // LANES * len(lanes) + np.searchsorted(lanes, ends % LANES)
+    return Window(first_step, runs, gather, tuple(np.diff(dealt).tolist()))
 
 
-def _runs(sections: tuple[Integers, Integers, Integers], start: int, rows: int, target: int) -> Iterator[Run]:
-    """The rows [start, start + rows) of the sequence, cut where a block ends."""
+def _runs(sections: Sections, pieces: Iterable[tuple[int, int]]) -> tuple[Run, ...]:
+    """The rows [start, start + rows) of the sequence for each piece (start, rows), cut where a block ends."""
     block, begin, position = sections
-    end = start + rows
-    section = int(np.searchsorted(position, start, side="right")) - 1
-    while start < end:
-        upto = min(int(position[section + 1]), end)
-        if upto > start:
-            skipped = start - int(position[section])
-            yield Run(int(block[section]), int(begin[section]) + skipped, upto - start, target)
-        target += upto - start
-        start = upto
-        section += 1
+    runs = []
+    for start, rows in pieces:
+        end = start + rows
+        section = bisect_right(position, start) - 1
+        while start < end:
+            upto = min(position[section + 1], end)
+            if upto > start:
+                runs.append(Run(block[section], begin[section] + start - position[section], upto - start))
+            start = upto
+            section += 1
+    return tuple(runs)
 
 
 def _shuffled(seed: int, epoch: int, lanes: Integers, first: int, depth: int, held: Integers) -> Integers:
@@ -192,23 +187,38 @@ def _shuffled(seed: int, epoch: int, lanes: Integers, first: int, depth: int, he
     """
     place = np.arange(depth, dtype=np.uint64)
     counter = lanes[:, None].astype(np.uint64) << np.uint64(40) | np.uint64(first) + place
-    keys = _hash(seed, epoch, _ROWS, counter) & ~np.uint64(MAX_WINDOW - 1) | place
-    keys[np.arange(depth) >= held[:, None]] = np.uint64(2**64 - MAX_WINDOW) | np.uint64(MAX_WINDOW - 1)
+    keys = _hash(seed, epoch, _ROWS, counter)
+    keys &= ~np.uint64(MAX_WINDOW - 1)
+    keys |= place
+    keys[place >= held[:, None].astype(np.uint64)] = np.uint64(2**64 - 1)
     keys.sort(axis=1)
-    return (keys & np.uint64(MAX_WINDOW - 1)).astype(np.int64)
+    keys &= np.uint64(MAX_WINDOW - 1)
+    return keys.view(np.int64)
 
 
 def _hash(seed: int, epoch: int, purpose: int, counter: NDArray[np.generic]) -> NDArray[np.uint64]:
     """The splitmix64 stream (Steele, Lea and Flood, OOPSLA 2014) of (seed, epoch, purpose) at `counter`."""
-    key = np.uint64(0)
-    with np.errstate(over="ignore"):
-        for word in (seed, epoch, purpose):
-            key = _mix(np.asarray([key ^ np.uint64(word % 2**64)], dtype=np.uint64))[0]
-        return _mix(key + counter.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    z = counter.astype(np.uint64)
+    z *= _GOLDEN
+    z += _key(seed, epoch, purpose)
+    return _mix(z)
+
+
+@lru_cache(8)
+def _key(seed: int, epoch: int, purpose: int) -> np.uint64:
+    key = np.zeros(1, dtype=np.uint64)
+    for word in (seed, epoch, purpose):
+        key = _mix(key ^ np.uint64(word % 2**64))
+    return np.uint64(key[0])
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = z + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """The mixing step, in place: what it costs is memory."""
+    z += _GOLDEN
+    shifted = z >> np.uint64(30)
+    z ^= shifted
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= np.right_shift(z, np.uint64(27), out=shifted)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= np.right_shift(z, np.uint64(31), out=shifted)
+    return z

@@ -35,7 +35,8 @@ GONE = """
     import os, signal
 
     def rows(spark, source):
-        print("about to go")
+        print("about to go", flush=True)
+        open(os.environ["HEARD"]).read()
         os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -83,10 +84,16 @@ def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path,
     assert refused == ["ExportOperator 'export' was killed; its application and all of its processes were ended."]
 
 
-def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan) -> None:
-    said: list[str] = []
+def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan, tmp_path, monkeypatch) -> None:
+    os.mkfifo(tmp_path / "heard")
+    monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
+
+    def hear(line: str) -> None:
+        if line == "about to go":
+            (tmp_path / "heard").write_text("go")
+
     with pytest.raises(TrainyardError) as refused:
-        LocalBackend().run(plan(GONE), said.append)
+        LocalBackend().run(plan(GONE), hear)
     message = str(refused.value)
     assert message.startswith("ExportOperator 'export': the application was ended by signal 9 before its driver")
     assert "about to go" in message

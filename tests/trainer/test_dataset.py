@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.trainer import datasets
 from trainer.dataset import Dataset
@@ -55,6 +56,17 @@ def test_an_epoch_of_all_ranks_gives_every_row_once_in_global_batches(tmp_path: 
             seen.setdefault(share.step, []).extend(rows)
     assert [len(seen[g]) for g in sorted(seen)] == [32, 32, 32, 4]
     assert sorted(row for rows in seen.values() for row in rows) == list(range(100))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_shares_that_are_kept_stay_as_they_were(tmp_path: Path, shuffle: bool) -> None:
+    dataset = opened(tmp_path, columns(2000), "image", "number")
+    order = Order(dataset.blocks, batch=16, seed=0, window=1, shuffle=shuffle)
+    kept = [share.columns for share in Loader(dataset, order).epoch(0)]
+    read = [share.columns["number"].clone() for share in Loader(dataset, order).epoch(0)]
+    for share, numbers in zip(kept, read, strict=True):
+        assert torch.equal(share["number"], numbers)
+        assert np.array_equal(share["image"], columns(2000)["image"][numbers])
 
 
 def test_a_rank_without_rows_of_a_batch_still_gets_a_share(tmp_path: Path) -> None:

@@ -26,12 +26,9 @@ def share(order: Order, epoch: int, rank: int, world: int, step: int = 0) -> dic
     """The (block, row) pairs that `rank` contributes to each global batch from `step` on."""
     shares = {}
     for window in order.windows(epoch, rank, world, step):
-        buffer = np.full((window.rows, 2), -1)
-        for run in window.runs:
-            buffer[run.target : run.target + run.rows, 0] = run.block
-            buffer[run.target : run.target + run.rows, 1] = np.arange(run.begin, run.begin + run.rows)
-        rows = buffer if window.gather is None else buffer[window.gather]
-        for j, (a, b) in enumerate(pairwise(window.bounds)):
+        held = np.array([(run.block, run.begin + row) for run in window.runs for row in range(run.rows)])
+        rows = held.reshape(-1, 2) if window.gather is None else held.reshape(-1, 2)[window.gather]
+        for j, (a, b) in enumerate(pairwise(np.cumsum([0, *window.sizes]))):
             if window.first_step + j >= step:
                 shares[window.first_step + j] = [tuple(pair) for pair in rows[a:b].tolist()]
     return shares
@@ -72,7 +69,7 @@ def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(
 @settings(max_examples=100, deadline=None)
 def test_a_window_is_bounded_by_its_rows_times_the_lanes_served(order: Order, world: int) -> None:
     for window in order.windows(0, 0, world):
-        assert window.rows <= order.window * -(-LANES // world)
+        assert sum(run.rows for run in window.runs) <= order.window * -(-LANES // world)
 
 
 @given(orders.filter(lambda order: not order.shuffle), st.integers(0, 3))

@@ -1,0 +1,206 @@
+"""How fast batches are read into torch, against memory itself and against peers.
+
+    PYTHONPATH=plugins:. python bench/read.py [--rows 2000000] [--runs 5]
+
+The same rows (32 float32 and an int64 label) as batches, Parquet, MDS and Lance; batches of 1024 rows as
+torch tensors, one process, no training. Ours is the loader as training uses it; its limits are
+
+    copy           the same bytes copied from the memory map, batch by batch
+    index_select   a bare gather over the same maps: record batches in random order, rows shuffled
+                   in each, both drawn beforehand
+
+Every figure is the median of the runs, which take turns; slow peers read a part of the rows once. MDS
+and Lance run in `.venv-bench` (pip install mosaicml-streaming pylance), Petastorm in `.venv-petastorm`
+(pip install petastorm==0.12.1 'pyarrow==11.0.0' 'numpy<2' 'pandas<2' torch 'setuptools<81'); what is not
+there is left out, and the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from tests.trainer import datasets
+from trainer.dataset import Dataset
+from trainer.loader import Loader
+from trainer.order import Order, window_rows
+from trainyard.contract import manifest as manifests
+
+BATCH, WIDTH = 1024, 32
+ROWS_PER_BLOCK = 16384
+SLOW_ROWS = 100_000
+
+Reader = Callable[[], int]
+
+
+def loader(dataset: Dataset, shuffle: bool) -> Reader:
+    order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle)
+    ours = Loader(dataset, order)
+    return lambda: sum(len(share.columns["label"]) for share in ours.epoch(0))
+
+
+def copy(dataset: Dataset) -> Reader:
+    def read() -> int:
+        found = 0
+        for number in range(len(dataset.blocks)):
+            block = dataset.block(number)
+            for start in range(0, len(block["label"]), BATCH):
+                x, y = np.array(block["x"][start : start + BATCH]), np.array(block["label"][start : start + BATCH])
+                torch.from_numpy(x)
+                found += len(torch.from_numpy(y))
+        return found
+
+    return read
+
+
+def index_select(dataset: Dataset) -> Reader:
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(dataset.blocks)).tolist()
+    orders = [torch.from_numpy(rng.permutation(rows)) for rows in dataset.blocks]
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+
+    def read() -> int:
+        found = 0
+        for number in order:
+            block, rows = dataset.block(number), orders[number]
+            x, y = torch.from_numpy(block["x"]), torch.from_numpy(block["label"])
+            for start in range(0, len(y), BATCH):
+                part = rows[start : start + BATCH]
+                x.index_select(0, part)
+                found += len(y.index_select(0, part))
+        return found
+
+    return read
+
+
+def parquet(path: Path) -> Reader:
+    def batches() -> Iterator[int]:
+        for batch in pq.ParquetFile(path).iter_batches(BATCH):
+            x = batch.column("x").flatten().to_numpy().reshape(-1, WIDTH)
+            torch.from_numpy(np.array(x))
+            yield len(torch.from_numpy(np.array(batch.column("label").to_numpy())))
+
+    return lambda: sum(batches())
+
+
+PEERS = {
+    "MDS": (
+        ".venv-bench",
+        """
+from streaming import MDSWriter, StreamingDataset
+from torch.utils.data import DataLoader
+import shutil
+out = folder + "/mds"
+with MDSWriter(out=out, columns={"x": "ndarray:float32:32", "label": "int64"}) as w:
+    for i in range(rows): w.write({"x": x[i], "label": y[i]})
+data = StreamingDataset(local=out, batch_size=1024, shuffle=False)
+t = time.perf_counter(); n = sum(len(b["label"]) for b in DataLoader(data, 1024)); report(n, t)
+""",
+    ),
+    "Lance": (
+        ".venv-bench",
+        """
+import pyarrow as pa, lance
+from lance.torch.data import LanceDataset
+table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 32), "label": y})
+data = lance.write_dataset(table, folder + "/d.lance", mode="overwrite")
+t = time.perf_counter(); n = sum(len(b["label"]) for b in LanceDataset(data, batch_size=1024)); report(n, t)
+""",
+    ),
+    "Petastorm": (
+        ".venv-petastorm",
+        """
+import pyarrow as pa, pyarrow.parquet as pq
+from petastorm import make_batch_reader
+from petastorm.pytorch import BatchedDataLoader
+lists = pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * 32), pa.array(x.ravel()))
+pq.write_table(pa.table({"x": lists, "label": y}), folder + "/p.parquet", row_group_size=16384)
+where = "file://" + folder + "/p.parquet"
+with make_batch_reader(where, num_epochs=1, reader_pool_type="thread", workers_count=2) as r:
+    t = time.perf_counter(); n = sum(len(b["label"]) for b in BatchedDataLoader(r, batch_size=1024)); report(n, t)
+""",
+    ),
+}
+HEAD = """
+import sys, time, numpy as np
+rows, folder = int(sys.argv[1]), sys.argv[2]
+rng = np.random.default_rng(0); x = rng.random((rows, 32), dtype=np.float32); y = np.arange(rows) % 10
+def report(n, started): print("RATE", n / (time.perf_counter() - started))
+"""
+
+
+def peer(name: str, rows: int, folder: str) -> float | str:
+    """Rows/s of a peer in its own environment, or why there is no figure."""
+    home, body = PEERS[name]
+    python = Path(__file__).parent.parent / home / "bin/python"
+    if not python.exists():
+        return f"no {home}"
+    done = subprocess.run(
+        [python, "-c", HEAD + body, str(rows), folder], capture_output=True, text=True, timeout=900, check=False
+    )
+    rates = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("RATE")]
+    return rates[0] if rates else done.stderr.strip().splitlines()[-1]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--rows", type=int, default=2_000_000)
+    options.add_argument("--runs", type=int, default=5)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        columns = {
+            "x": rng.random((chosen.rows, WIDTH), dtype=np.float32),
+            "label": np.arange(chosen.rows, dtype=np.int64) % 10,
+        }
+        uri = datasets.write(Path(folder, "batches"), {"train": columns}, ROWS_PER_BLOCK, shards=4)
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(columns["x"].ravel()), WIDTH)
+        pq.write_table(pa.table({"x": flat, "label": columns["label"]}), Path(folder, "rows.parquet"))
+        dataset = Dataset(uri, manifests.current(uri), "train", ("x", "label"))
+        readers = {
+            "ours, sequential": loader(dataset, shuffle=False),
+            "copy": copy(dataset),
+            "ours, shuffled": loader(dataset, shuffle=True),
+            "index_select": index_select(dataset),
+            "Parquet (pyarrow)": parquet(Path(folder, "rows.parquet")),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in readers}
+        for turn in range(chosen.runs + 1):
+            for name, read in readers.items():
+                started = time.perf_counter()
+                assert read() == chosen.rows
+                if turn:
+                    seconds[name].append(time.perf_counter() - started)
+        rates: dict[str, float | str] = {n: chosen.rows / statistics.median(s) for n, s in seconds.items()}
+        for name in PEERS:
+            rates[name] = peer(name, chosen.rows if name == "Lance" else SLOW_ROWS, folder)
+
+    def ratio(of: str, to: str) -> float:
+        pairs = [b / a for a, b in zip(seconds[of], seconds[to], strict=True)]
+        return statistics.median(pairs)
+
+    for name, rate in rates.items():
+        print(f"{name:20} {rate / 1e6:8.3f} M rows/s" if isinstance(rate, float) else f"{name:20} not run: {rate}")
+    print(f"sequential / copy          {ratio('ours, sequential', 'copy'):.2f}  (goal 0.8)")
+    print(f"shuffled / index_select    {ratio('ours, shuffled', 'index_select'):.2f}  (goal 0.8)")
+    own = rates["ours, sequential"]
+    for name in ("Parquet (pyarrow)", *PEERS):
+        rate = rates[name]
+        if isinstance(rate, float) and isinstance(own, float):
+            print(f"sequential / {name:13} {own / rate:8.1f}")
+
+
+if __name__ == "__main__":
+    main()
