@@ -114,7 +114,7 @@ class _Engine:
         loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         started = reported = time.perf_counter()
         for share in run.phases.timed(run.train.epoch(epoch)):
-            loss_sum += self._update(share)
+            self._update(share, loss_sum)
             if share.step % LOSS_CHECK_STEPS == 0 or share.step == order.steps - 1:
                 self._check(loss_sum, epoch, share.step)
                 now = time.perf_counter()
@@ -166,8 +166,8 @@ class _Engine:
             "best": best,
         }
 
-    def _update(self, share: Share) -> Tensor:
-        """One optimizer step on one global batch; returns the sum of this rank's row losses.
+    def _update(self, share: Share, loss_sum: Tensor) -> None:
+        """One optimizer step on one global batch; this rank's row losses are added to `loss_sum`.
 
         The loss is a mean over rows, and the strategy averages over ranks; so each part of the
         batch counts by its rows x world size / rows of the global batch.
@@ -175,16 +175,17 @@ class _Engine:
         run, phases = self.run, self.run.phases
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
             columns = self._on_device(share.columns)
-        loss_sum = torch.zeros((), device=self._device)
         parts = list(_parts(columns, share.rows, run.options.accumulate))
         for number, (rows, part) in enumerate(parts, start=1):
             last = number == len(parts)
+            weight = rows * run.world.size / share.total
             with run.strategy.communicating(self.called, last):
                 with phases.phase("forward"), self._autocast():
                     loss = self._step(part)
                 with phases.phase("backward"):
-                    self.scaler.scale(loss * (rows * run.world.size / share.total)).backward()  # type: ignore[no-untyped-call]
-            loss_sum += loss.detach() * rows
+                    weighted = loss if weight == 1 else loss * weight
+                    self.scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
+            loss_sum.add_(loss.detach(), alpha=rows)
         with phases.phase("optimizer"):
             if run.options.clip_norm:
                 self.scaler.unscale_(self.optimizer)
@@ -194,7 +195,6 @@ class _Engine:
             if self.schedule:
                 self.schedule.step()
             self.optimizer.zero_grad(set_to_none=True)
-        return loss_sum
 
     def _step(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe

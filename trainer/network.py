@@ -23,8 +23,9 @@ class Network(nn.Module):
         super().__init__()
         self.model = model
         self._inputs = inputs
+        self._scaled = tuple(column.name in normalisation for column in inputs)
         for number, column in enumerate(inputs):
-            if column.name in normalisation:
+            if self._scaled[number]:
                 mean, scale = _buffers(normalisation[column.name], column.shape)
                 self.register_buffer(f"mean_{number}", mean, persistent=False)
                 self.register_buffer(f"scale_{number}", scale, persistent=False)
@@ -35,7 +36,7 @@ class Network(nn.Module):
     def _prepared(self, number: int, values: Tensor) -> Tensor:
         if values.dtype in (torch.uint8, torch.bool, torch.float64):
             values = values.float()
-        if hasattr(self, f"mean_{number}"):
+        if self._scaled[number]:
             mean: Tensor = getattr(self, f"mean_{number}")
             scale: Tensor = getattr(self, f"scale_{number}")
             values = (values - mean) * scale

@@ -1,0 +1,128 @@
+"""What the training loop costs, against a bare torch loop on the same tensors in memory.
+
+    PYTHONPATH=plugins:. python bench/loop.py [--epochs 5]
+
+One rank of one thread (as two ranks have on two cores), batches of 1024 rows (MLP) and 256 (CNN). The bare loop slices
+tensors and does forward, backward and the optimizer's step, nothing else: no loader, no clock, no check
+of the loss. The two take turns every 10 steps within one process, since this is what a noisy machine
+distorts least; the ratio is the median over neighbouring turns. Events are written, as a gang's rank does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tests.trainer import datasets
+from trainer.dataset import Dataset
+from trainer.loader import Loader, Share
+from trainer.loop import Training, train
+from trainer.network import Network
+from trainer.order import Order, window_rows
+from trainer.phases import Phases
+from trainer.recipe import Recipe
+from trainer.strategies import choose
+from trainer.world import World
+from trainyard.contract import manifest as manifests
+from trainyard.contract.events import EventLog
+from trainyard.contract.spec import TrainOptions
+
+CLASSES, TURN = 10, 10
+SHAPES = {"MLP": (200_000, 1024, (32,)), "CNN": (20_000, 256, (1, 16, 16))}
+
+
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "MLP":
+        return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(4), nn.Flatten(), nn.Linear(64 * 16, CLASSES),
+    )  # fmt: skip
+
+
+class Bare:
+    """A loop of torch's own calls, a few steps at a time."""
+
+    def __init__(self, name: str, batch: int, x: Tensor, y: Tensor) -> None:
+        self._model, self._loss = network(name), nn.CrossEntropyLoss()
+        self._optimizer = torch.optim.SGD(self._model.parameters(), 0.01)
+        self._x, self._y, self._batch, self._start = x, y, batch, 0
+
+    def seconds(self, steps: int) -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            rows = slice(self._start, self._start + self._batch)
+            self._loss(self._model(self._x[rows]), self._y[rows]).backward()
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+            self._start = (self._start + self._batch) % (len(self._y) - self._batch)
+        return time.perf_counter() - started
+
+
+class Turns(Loader):
+    """Our loader, which gives the bare loop its turn between our steps and times both."""
+
+    def __init__(self, dataset: Dataset, order: Order, bare: Bare) -> None:
+        super().__init__(dataset, order)
+        self._bare = bare
+        self.turns: list[tuple[float, float]] = []
+
+    def epoch(self, epoch: int, step: int = 0) -> Iterator[Share]:
+        started = time.perf_counter()
+        for share in super().epoch(epoch, step):
+            if share.step % TURN == 0 and share.step:
+                ours = time.perf_counter() - started
+                self.turns.append((ours, self._bare.seconds(TURN)))
+                started = time.perf_counter()
+            yield share
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=5)
+    epochs = parser.parse_args().epochs
+    torch.set_num_threads(1)
+    found = []
+    for name, (rows, batch, shape) in SHAPES.items():
+        rng = np.random.default_rng(0)
+        columns = {"x": rng.random((rows, *shape), dtype=np.float32), "label": rng.integers(0, CLASSES, rows)}
+        x, y = (torch.from_numpy(columns[key]) for key in ("x", "label"))
+        with tempfile.TemporaryDirectory() as folder:
+            uri = datasets.write(Path(folder, "batches"), {"train": columns}, 16384)
+            dataset = Dataset(uri, manifests.current(uri), "train", ("x", "label"))
+            order = Order(dataset.blocks, batch, 0, window_rows(batch, dataset.row_bytes))
+            loader = Turns(dataset, order, Bare(name, batch, x, y))
+            recipe = Recipe(
+                model=network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
+                optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01),
+            )  # fmt: skip
+            train(
+                Training(
+                    recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
+                    options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
+                    strategy=choose("allreduce", World()), train=loader, validation=None,
+                    phases=Phases(EventLog(f"file://{folder}/events", "train", "rank 0")),
+                )
+            )  # fmt: skip
+            turns = loader.turns[1:]
+        bare = statistics.median(bare for _, bare in turns) / TURN
+        more = statistics.median(ours - bare for ours, bare in turns) / TURN
+        ratio = statistics.median(bare / ours for ours, bare in turns)
+        found.append(
+            f"{name}: a bare step {bare * 1e3:.2f} ms, ours {more * 1e3:.2f} ms more; "
+            f"ours / bare {ratio:.3f} over {len(turns)} turns  (goal 0.97)"
+        )
+    print("\n".join(found))
+
+
+if __name__ == "__main__":
+    main()
