@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import batches, scoring
+from etl import arrow, batches, scoring
 from trainer import metrics as scores
 from trainer import recipe as recipes
 from trainyard.contract import bundle as bundles
@@ -18,17 +18,14 @@ from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import EvaluateSpec
 
-ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
 
 def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, Any]:
     """Score the model on one split of its batches, or of others with the same columns."""
     manifest = manifests.current(spec.batches)
     manifest.split(spec.split)
     batches.register(spark)
-    spark.conf.set(ARROW_ROWS, str(spec.rows_per_batch))
     frame = spark.read.format(batches.FORMAT).option("split", spec.split).load(spec.batches)
-    with events.span("evaluate", split=spec.split):
+    with events.span("evaluate", split=spec.split), arrow.batches_of(spec.rows_per_batch, spark):
         found = evaluate(frame, spec.model, spec.metrics)
     return {
         "metrics": found,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
 import platform
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -17,17 +15,14 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import trainyard
-from etl import batches, columns, sources, splits
+from etl import arrow, batches, columns, sources, splits
 from etl.options import WriteOptions
+from etl.prepare import Prepare
 from trainyard.contract import manifest
 from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest, Provenance
 from trainyard.contract.spec import ExportSpec
-
-_ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-Prepare = Callable[..., Any]
 
 
 def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, Any]:
@@ -38,57 +33,18 @@ def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, An
     """
     batches.register(spark)
     with events.span("import prepare"):
-        module, function = load_prepare(spec.prepare)
+        prepare = Prepare.load(spec.prepare)
     with events.span("read source", source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
     with events.span("prepare", prepare=spec.prepare):
-        frame = call_prepare(function, spec, spark, source)
+        frame = prepare(spark, source, spec.prepare_params)
         check(frame, spec)
     shards = spec.shards or spark.sparkContext.defaultParallelism
     parted = splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
     shuffled = splits.shuffle(parted, shards, spec.seed)
-    with events.span("write batches", shards=shards):
-        before = spark.conf.get(_ROWS_PER_BATCH)
-        spark.conf.set(_ROWS_PER_BATCH, str(spec.rows_per_batch))
-        try:
-            _write(shuffled, spec, _provenance(spark, spec, module))
-        finally:
-            spark.conf.set(_ROWS_PER_BATCH, before)
+    with events.span("write batches", shards=shards), arrow.batches_of(spec.rows_per_batch, spark):
+        _write(shuffled, spec, _provenance(spark, spec, prepare.module))
     return summary(spec.batches, manifest.current(spec.batches))
-
-
-def load_prepare(path: str) -> tuple[ModuleType, Prepare]:
-    """The module and function that `module:name` names. Raises TrainyardError when there is none."""
-    name, attribute = path.split(":")
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        raise TrainyardError(
-            f"prepare={path!r} cannot be imported: {type(error).__name__}: {error}. It must be importable on the "
-            "cluster: put the module in the DAG folder, beside the DAG."
-        ) from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        defined = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
-        raise TrainyardError(
-            f"prepare={path!r}: {name} has no function {attribute!r}; it has {', '.join(defined) or 'none'}."
-        )
-    return module, function
-
-
-def call_prepare(function: Prepare, spec: ExportSpec, spark: SparkSession, source: DataFrame) -> DataFrame:
-    """What `prepare` makes of the source. Raises TrainyardError when that is no DataFrame."""
-    try:
-        inspect.signature(function).bind(spark, source, **spec.prepare_params)
-    except TypeError as error:
-        raise TrainyardError(
-            f"prepare={spec.prepare!r} cannot be called as prepare(spark, source, **prepare_params) with "
-            f"prepare_params={spec.prepare_params}: {error}."
-        ) from error
-    frame = function(spark, source, **spec.prepare_params)
-    if not isinstance(frame, DataFrame):
-        raise TrainyardError(f"prepare={spec.prepare!r} returned {type(frame).__name__}; it must return a DataFrame.")
-    return frame
 
 
 def check(frame: DataFrame, spec: ExportSpec) -> None:

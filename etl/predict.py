@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from etl import export, scoring, sources
+from etl import arrow, scoring, sources
+from etl.prepare import Prepare
 from trainer import bundle as trained
 from trainyard.contract import bundle as bundles
 from trainyard.contract import storage
@@ -20,21 +21,17 @@ from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import PredictSpec
 
-ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
     """Predict for what `prepare` makes of the source; `spec.output` is replaced in one step."""
-    spark.conf.set(ARROW_ROWS, str(spec.rows_per_batch))
     with events.span("read source"):
         frame = sources.read(spark, spec.source)
         if spec.prepare:
-            _, function = export.load_prepare(spec.prepare)
-            frame = function(spark, frame, **spec.prepare_params)
+            frame = Prepare.load(spec.prepare)(spark, frame, spec.prepare_params)
     predicted = predict(frame, spec.model, spec.keys)
     staged = f"{spec.output.rstrip('/')}.{uuid.uuid4().hex}"
     try:
-        with events.span("predict"):
+        with events.span("predict"), arrow.batches_of(spec.rows_per_batch, spark):
             predicted.write.parquet(staged)
         publish(staged, spec.output)
     finally:

@@ -22,6 +22,7 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
         "PATH": os.pathsep.join([*folders, environ.get("PATH", os.defpath)]),
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -118,6 +118,16 @@ def test_predictions_are_parquet_with_the_keys_of_their_rows(spark: Any, model: 
     assert read == {f"k{i}": int(g) for i, g in enumerate(guess)}
 
 
+def test_a_prepare_that_returns_no_frame_is_named(spark: Any, model: str, tmp_path: Path) -> None:
+    frame(spark, datasets.blobs(10)).write.parquet(str(tmp_path / "source"))
+    spec = PredictSpec(
+        place=place(tmp_path), model=model, source=Source(format="parquet", path=str(tmp_path / "source")),
+        prepare="tests.etl.prepares:nothing", keys=("key",), output=str(tmp_path / "out"),
+    )  # fmt: skip
+    with pytest.raises(TrainyardError, match=r"prepares:nothing' returned NoneType; it must return a DataFrame"):
+        predict.run(spark, spec, EventLog(spec.place.directory, "t", "driver"))
+
+
 def test_predictions_replace_the_ones_before(spark: Any, model: str, tmp_path: Path) -> None:
     for rows in (30, 20):
         predictions(spark, model, tmp_path, datasets.blobs(rows), tmp_path / "out")

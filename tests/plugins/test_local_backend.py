@@ -103,3 +103,12 @@ def test_what_the_user_code_raises_is_the_reason_in_the_record(plan) -> None:
     record = LocalBackend().run(plan("def rows(spark, source): raise ValueError('no column y')"), lambda line: None)
     assert record.status == "failed"
     assert "no column y" in str(record.error)
+
+
+def test_the_code_that_was_shipped_wins_over_what_lies_where_airflow_runs(plan, tmp_path, monkeypatch) -> None:
+    decoy = tmp_path / "elsewhere" / "etl"
+    decoy.mkdir(parents=True)
+    (decoy / "__init__.py").write_text("raise RuntimeError('the wrong etl')")
+    monkeypatch.chdir(decoy.parent)
+    record = LocalBackend().run(plan("def rows(spark, source): return spark.range(500)"), lambda line: None)
+    assert (record.status, record.error) == ("succeeded", None)

@@ -14,13 +14,11 @@ import time
 import traceback
 from typing import Any
 
-sys.path[:] = [entry for entry in sys.path if not entry.endswith("trainyard/backends")]
-
-from trainyard.contract import storage  # noqa: E402
-from trainyard.contract.errors import reason  # noqa: E402
-from trainyard.contract.events import EventLog  # noqa: E402
-from trainyard.contract.record import RunRecord  # noqa: E402
-from trainyard.contract.spec import SPECS, JobSpec  # noqa: E402
+from trainyard.contract import storage
+from trainyard.contract.errors import reason
+from trainyard.contract.events import EventLog
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import SPECS, JobSpec
 
 FAILED = "TRAINYARD FAILED"
 

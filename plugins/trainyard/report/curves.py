@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over epochs 1 to `epochs`; `low` and `high` label the ends of the value axis."""
+    """Lines over epochs 1 to `epochs`; `low` and `high` label the ends of the value axis. NaN is a gap."""
 
     title: str
     lines: tuple[Line, ...]
@@ -40,13 +41,14 @@ def of_epochs(events: list[dict[str, Any]]) -> list[Chart]:
 
 
 def _chart(title: str, names: list[str], epochs: list[dict[str, float]]) -> Chart:
-    values = [epoch[name] for epoch in epochs for name in names]
-    low, high = min(values), max(values)
+    values = [epoch[name] for epoch in epochs for name in names if math.isfinite(epoch[name])]
+    low, high = min(values, default=0.0), max(values, default=0.0)
     span = (high - low) or 1.0
     step = WIDTH / max(len(epochs) - 1, 1)
     lines = []
     for name, colour in zip(names, COLOURS, strict=False):
-        points = [(i * step, HEIGHT - HEIGHT * (epoch[name] - low) / span) for i, epoch in enumerate(epochs)]
+        known = [(i, epoch[name]) for i, epoch in enumerate(epochs) if math.isfinite(epoch[name])]
+        points = [(i * step, HEIGHT - HEIGHT * (value - low) / span) for i, value in known]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         lines.append(Line(name.replace("_", " "), colour, path, _number(epochs[-1][name])))
     return Chart(title, tuple(lines), len(epochs), _number(low), _number(high))

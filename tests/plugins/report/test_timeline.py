@@ -1,0 +1,65 @@
+"""The timelines of a report: where each span is drawn, and what is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.report import timeline
+
+SECOND = 1_000_000
+
+
+def process(tid: int, task: str, name: str) -> list[dict[str, Any]]:
+    labels = {"process_name": task, "thread_name": name}
+    return [{"ph": "M", "name": key, "pid": 1, "tid": tid, "args": {"name": value}} for key, value in labels.items()]
+
+
+def span(name: str, start: float, seconds: float, tid: int = 0) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "pid": 1, "tid": tid, "ts": int(start * SECOND), "dur": int(seconds * SECOND)}
+
+
+def test_a_run_without_spans_has_no_timeline() -> None:
+    assert timeline.whole([]) is None
+    assert timeline.steps([]) is None
+
+
+def test_bars_lie_where_their_spans_lie_in_the_run() -> None:
+    events = [*process(0, "export", "driver"), span("start Spark", 100, 5), span("write batches", 105, 15)]
+    found = timeline.whole(events)
+    assert found is not None and found.seconds == 20
+    (row,) = found.rows
+    assert (row.task, row.process) == ("export", "driver")
+    assert [(bar.x, bar.width) for bar in row.bars] == [(0, 250), (250, 750)]
+    assert found.ticks[0] == (0, "0.0 ms") and found.ticks[-1] == (timeline.WIDTH, "20.0 s")
+
+
+def test_spans_too_short_to_be_seen_share_a_bar() -> None:
+    events = [*process(0, "train", "rank 0"), span("forward", 0, 1000)]
+    events += [span("data wait", 500 + number / 1000, 0.0005) for number in range(100)]
+    found = timeline.whole(events)
+    assert found is not None and len(found.rows[0].bars) == 2
+
+
+def test_allreduce_is_drawn_beneath_the_backward_pass_that_it_overlaps() -> None:
+    found = timeline.whole([*process(0, "train", "rank 0"), span("backward", 0, 1), span("allreduce", 0.5, 0.4)])
+    assert found is not None
+    assert {bar.name: bar.lane for bar in found.rows[0].bars} == {"backward": 0, "allreduce": 1}
+
+
+def test_steps_are_those_after_the_last_validation() -> None:
+    early = [span("forward", number, 0.5) for number in range(5)]
+    late = [span("forward", 20 + number, 0.5) for number in range(5)]
+    found = timeline.steps(process(0, "train", "rank 0") + early + [span("validate", 10, 1)] + late)
+    assert found is not None and len(found.rows[0].bars) == 5
+
+
+def test_phases_are_shares_of_the_slowest_rank() -> None:
+    def counted(tid: int, **seconds: float) -> dict[str, Any]:
+        return {"ph": "C", "name": "seconds", "pid": 1, "tid": tid, "args": seconds}
+
+    events = process(0, "train", "rank 0") + process(1, "train", "rank 1")
+    events += [counted(0, forward=1.0, backward=2.0), counted(0, forward=1.0), counted(1, forward=8.0, allreduce=5.0)]
+    assert timeline.phases(events) == [
+        ("rank 0", 4.0, [("forward", 2.0, 0.25), ("backward", 2.0, 0.25)]),
+        ("rank 1", 8.0, [("forward", 8.0, 1.0)]),
+    ]
