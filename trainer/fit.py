@@ -74,27 +74,25 @@ def fit(
     world = world or World()
     manifest = manifest or manifests.current(batches)
     params = dict(recipe_params or {})
-    torch.manual_seed(chosen.seed)
-    made = recipes.load(recipe, params)
-    _check_labels(recipe, made, manifest)
-
-    data = Dataset(batches, manifest, "train", made.columns)
-    inputs = tuple(manifest.column(name) for name in made.inputs)
-    scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
-    network = Network(made.model, inputs, scaling)
-    loader = _loader(data, made, chosen, world)
-    validation = None
-    if "validation" in manifest.splits:
-        validation = _loader(
-            Dataset(batches, manifest, "validation", made.columns), made, chosen, world, training=False
-        )
-    history = train(
-        Training(
+    phases = Phases(events)
+    with phases.phase("set up"):
+        torch.manual_seed(chosen.seed)
+        made = recipes.load(recipe, params)
+        _check_labels(recipe, made, manifest)
+        data = Dataset(batches, manifest, "train", made.columns)
+        inputs = tuple(manifest.column(name) for name in made.inputs)
+        scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
+        network = Network(made.model, inputs, scaling)
+        validation = None
+        if "validation" in manifest.splits:
+            held_out = Dataset(batches, manifest, "validation", made.columns)
+            validation = _loader(held_out, made, chosen, world, training=False)
+        run = Training(
             recipe=made, network=network, options=chosen, world=world, strategy=choose(strategy, world),
-            train=loader, validation=validation, phases=Phases(events),
+            train=_loader(data, made, chosen, world), validation=validation, phases=phases,
             checkpoints=_Directory(checkpoints) if checkpoints else None,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+    history = train(run)
     if not world.leads:
         return Fitted(history, None)
     saved = bundle.save(

@@ -61,14 +61,15 @@ def train(run: Training) -> History:
     """
     options, world = run.options, run.world
     torch.manual_seed(options.seed)
-    network = run.network.to(world.device)
-    parallel = run.strategy.attach(network, run.phases.communicated)
-    called: nn.Module = torch.compile(parallel) if options.compile else parallel  # type: ignore[assignment]
-    optimizer = run.recipe.optimizer(network.parameters())
-    updates = run.train.order.steps * options.epochs
-    schedule = run.recipe.schedule(optimizer, updates) if run.recipe.schedule else None
-    scaler = torch.amp.GradScaler(world.device.type, enabled=options.precision == "float16")
-    engine = _Engine(run, network, called, optimizer, scaler, schedule)
+    with run.phases.phase("set up"):
+        network = run.network.to(world.device)
+        parallel = run.strategy.attach(network, run.phases.communicated)
+        called: nn.Module = torch.compile(parallel) if options.compile else parallel  # type: ignore[assignment]
+        optimizer = run.recipe.optimizer(network.parameters())
+        updates = run.train.order.steps * options.epochs
+        schedule = run.recipe.schedule(optimizer, updates) if run.recipe.schedule else None
+        scaler = torch.amp.GradScaler(world.device.type, enabled=options.precision == "float16")
+        engine = _Engine(run, network, called, optimizer, scaler, schedule)
 
     history = History()
     best_weights: dict[str, Tensor] = {}
@@ -264,7 +265,7 @@ def _report(run: Training, epoch: int, figures: dict[str, float]) -> None:
     if not run.world.leads:
         return
     run.phases.note(lambda log: log.counter("epoch", epoch=epoch + 1, **figures))
-    left = (run.options.epochs - epoch - 1) * sum(v for k, v in seconds.items() if k != "allreduce")
+    left = (run.options.epochs - epoch - 1) * sum(v for k, v in seconds.items() if k not in ("allreduce", "set up"))
     shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name != "rows_per_second")
     speed = f"{figures['rows_per_second']:,.0f} rows/s, {left:,.0f} s left"
     print(f"epoch {epoch + 1}/{run.options.epochs}: {shown}, {speed}", flush=True)

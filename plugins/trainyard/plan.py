@@ -14,6 +14,7 @@ from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import Place
 
+LOCAL_ENV = {"SPARK_LOCAL_IP": "127.0.0.1"}
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -29,6 +30,14 @@ GANG_CONF = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
     "spark.speculation": "false",
+}
+YARN_CONF = {
+    "spark.yarn.maxAppAttempts": "1",
+    "spark.yarn.submit.waitAppCompletion": "false",
+    "spark.yarn.appMasterEnv.PYTHONSAFEPATH": "1",
+    "spark.yarn.appMasterEnv.PYTHONUNBUFFERED": "1",
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
+    "spark.executorEnv.PYTHONUNBUFFERED": "1",
 }
 
 
@@ -83,6 +92,11 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
             f"{slots} slot{'s' * (slots != 1)}. Write local[{job.workers}] as the host of connection "
             f"{spark.conn_id!r}, or workers={slots}."
         )
+    if spark.master == "yarn" and spark.deploy_mode != "cluster":
+        raise TrainyardError(
+            f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
+            'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
+        )
     place = job.place
     spec_uri = storage.join(place.directory, "specs", f"{place.task}.json")
     tag = application_tag(place)
@@ -93,14 +107,28 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         tag=tag,
         spark=spark,
         containers=_containers(job.workers, slots),
-        conf=CONF | (LOCAL_CONF if slots else {}) | (GANG_CONF if job.workers else {}) | dict(job.conf or {}),
+        conf=_conf(job, spark, slots, tag),
         program=runtime.program,
         py_files=runtime.py_files,
         arguments=("--spec", spec_uri),
-        env=dict(runtime.env) | {"TRAINYARD_TAG": tag},
+        env=dict(runtime.env) | (LOCAL_ENV if slots else {}) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
         spec=job.spec,
     )
+
+
+def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str) -> dict[str, str]:
+    """Spark's configuration, the user's own last."""
+    conf = dict(CONF)
+    if slots:
+        conf |= LOCAL_CONF
+    if spark.master == "yarn":
+        conf |= YARN_CONF | {"spark.yarn.tags": tag}
+    if job.workers:
+        conf |= GANG_CONF
+    if job.workers and not slots:
+        conf |= {"spark.executor.instances": str(job.workers), "spark.executor.cores": "1"}
+    return conf | dict(job.conf or {})
 
 
 def local_slots(master: str) -> int | None:

@@ -24,7 +24,6 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
         "PYSPARK_DRIVER_PYTHON": str(python),
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        "SPARK_LOCAL_IP": "127.0.0.1",
     }
     if pyspark and "SPARK_HOME" not in environ:
         env["SPARK_HOME"] = str(pyspark)

@@ -66,11 +66,12 @@ def plan(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path, monkeypatch) -> None:
     os.mkfifo(tmp_path / "running")
     monkeypatch.setenv("RUNNING", str(tmp_path / "running"))
-    made, backend, refused = plan(STUCK), LocalBackend(), []
+    made = plan(STUCK)
+    backend, refused = LocalBackend(made), []
 
     def run() -> None:
         try:
-            backend.run(made, lambda line: None)
+            backend.run(lambda line: None)
         except TrainyardError as error:
             refused.append(str(error))
 
@@ -93,14 +94,14 @@ def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan, tmp_path, 
             (tmp_path / "heard").write_text("go")
 
     with pytest.raises(TrainyardError) as refused:
-        LocalBackend().run(plan(GONE), hear)
+        LocalBackend(plan(GONE)).run(hear)
     message = str(refused.value)
     assert message.startswith("ExportOperator 'export': the application was ended by signal 9 before its driver")
     assert "about to go" in message
 
 
 def test_what_the_user_code_raises_is_the_reason_in_the_record(plan) -> None:
-    record = LocalBackend().run(plan("def rows(spark, source): raise ValueError('no column y')"), lambda line: None)
+    record = LocalBackend(plan("def rows(spark, source): raise ValueError('no column y')")).run(lambda line: None)
     assert record.status == "failed"
     assert "no column y" in str(record.error)
 
@@ -110,5 +111,5 @@ def test_the_code_that_was_shipped_wins_over_what_lies_where_airflow_runs(plan, 
     decoy.mkdir(parents=True)
     (decoy / "__init__.py").write_text("raise RuntimeError('the wrong etl')")
     monkeypatch.chdir(decoy.parent)
-    record = LocalBackend().run(plan("def rows(spark, source): return spark.range(500)"), lambda line: None)
+    record = LocalBackend(plan("def rows(spark, source): return spark.range(500)")).run(lambda line: None)
     assert (record.status, record.error) == ("succeeded", None)

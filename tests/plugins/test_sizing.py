@@ -105,7 +105,5 @@ def test_nothing_fits_beside_a_container_that_fills_its_node(
 
 def test_a_node_larger_than_the_largest_container_cannot_be_filled() -> None:
     needed = sizing.size(Memory(), "T 't'", "executor", YARN)
-    with pytest.raises(
-        TrainyardError, match="cannot hold a node of 16 GB: the largest container is 11"
-    ):
+    with pytest.raises(TrainyardError, match="cannot hold a node of 16 GB: the largest container is 11"):
         sizing.fill(needed, 16 * 1024, "T 't'", YARN)

@@ -1,9 +1,11 @@
-"""What a backend can do: run a plan to its end, and end it before."""
+"""What a backend can do: bring a plan's application on its way, say what became of it, and end it before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from airflow.triggers.base import BaseTrigger
 
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
@@ -14,16 +16,24 @@ Say = Callable[[str], None]
 
 
 class Backend(Protocol):
-    """One kind of cluster. An instance runs one application."""
+    """One kind of cluster; an instance runs the application of one plan."""
 
-    def run(self, plan: Plan, say: Say) -> RunRecord:
-        """Submit, wait, and return the record that the application's driver wrote.
+    def run(self, say: Say) -> RunRecord | BaseTrigger:
+        """The record that the application's driver wrote, or a trigger that fires when there may be one.
 
-        Raises TrainyardError when the application ended without one.
+        Raises TrainyardError when the application ended without a record.
         """
 
     def kill(self) -> None:
         """End the application and every process of it; nothing to end is no error."""
+
+
+@runtime_checkable
+class DeferredBackend(Backend, Protocol):
+    """One whose applications are waited for by a trigger."""
+
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
+        """The record of the application that the trigger's event tells of. Raises TrainyardError as `run` does."""
 
 
 def backend_for(plan: Plan) -> Backend:
@@ -31,8 +41,12 @@ def backend_for(plan: Plan) -> Backend:
     if plan.spark.master.startswith("local"):
         from trainyard.backends.local import LocalBackend
 
-        return LocalBackend()
+        return LocalBackend(plan)
+    if plan.spark.master == "yarn":
+        from trainyard.backends.yarn import YarnBackend
+
+        return YarnBackend(plan)
     raise TrainyardError(
-        f"{plan.operator}: connection {plan.spark.conn_id!r} names master {plan.spark.master!r}; this release runs "
-        "applications on local masters. Write its host as local[2], without a scheme."
+        f"{plan.operator}: connection {plan.spark.conn_id!r} names master {plan.spark.master!r}; applications run on "
+        "local masters and on YARN. Write its host as local[2] or yarn, without a scheme."
     )

@@ -1,22 +1,18 @@
-"""Applications on this machine: spark-submit through the Spark provider's hook, watched to its end."""
+"""Applications on this machine: children of the process that asks, watched to their end."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException
 
 from trainyard.backends import processes
 from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
+from trainyard.backends.submission import Submission
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord, find
 from trainyard.plan import Plan
@@ -25,18 +21,19 @@ from trainyard.plan import Plan
 class LocalBackend:
     """Runs one application as a child of this process. The run record says how it went."""
 
-    def __init__(self) -> None:
-        self._tag: str | None = None
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._killed = False
 
-    def run(self, plan: Plan, say: Say) -> RunRecord:
-        self._tag = plan.tag
+    def run(self, say: Say) -> RunRecord:
+        """The record that the application's driver wrote. Raises TrainyardError when it ended without one."""
+        plan = self._plan
         if leftovers := processes.end(plan.tag):
             say(f"Ended {leftovers} processes that an earlier try of this task had left.")
         log, submitted_at = SparkLog(), time.time()
         try:
             with _exit_on_sigterm():
-                status = _Submission(plan, log, say).run(plan.program)
+                status = Submission(plan, log, say).run()
         finally:
             processes.end(plan.tag)
         record = None if self._killed else find(plan.place)
@@ -45,40 +42,9 @@ class LocalBackend:
         return record
 
     def kill(self) -> None:
-        if self._tag:
-            self._killed = True
-            processes.end(self._tag)
-
-
-class _Submission(SparkSubmitHook):  # type: ignore[misc]
-    """The provider's hook, with its output sifted and its exit status returned."""
-
-    def __init__(self, plan: Plan, sift: SparkLog, say: Say) -> None:
-        super().__init__(
-            conf=dict(plan.conf),
-            conn_id=plan.spark.conn_id,
-            py_files=",".join(plan.py_files),
-            name=plan.name,
-            application_args=list(plan.arguments),
-            env_vars=dict(plan.env),
-        )
-        self._sift, self._say = sift, say
-
-    def run(self, program: str) -> int:
-        try:
-            self.submit(program, stdin=subprocess.DEVNULL)
-        except AirflowException:
-            if self._submit_sp is None:
-                raise
-        except FileNotFoundError as error:
-            raise TrainyardError(f"{error.filename} is not to be found; install pyspark where Airflow runs.") from error
-        return int(self._submit_sp.returncode)
-
-    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        for line in itr:
-            text = str(line).rstrip("\n")
-            if self._sift.keep(text):
-                self._say(text)
+        """End the application and every process of it; nothing to end is no error."""
+        self._killed = True
+        processes.end(self._plan.tag)
 
 
 @contextmanager

@@ -34,9 +34,25 @@ class RunRecord(Document):
 
 def find(place: Place) -> RunRecord | None:
     """The record of exactly this try, or None when its driver did not get to write one."""
-    uri = _uri(place.directory, place.task)
-    record = RunRecord.load(uri) if storage.exists(uri) else None
+    record = newest(place)
     return record if record and record.place.try_number == place.try_number else None
+
+
+def newest(place: Place) -> RunRecord | None:
+    """The newest record of a task, of whichever try; None when no driver has written one yet."""
+    uri = _uri(place.directory, place.task)
+    return RunRecord.load(uri) if storage.exists(uri) else None
+
+
+def take(record: RunRecord) -> None:
+    """Note that the task has succeeded with this record: it is the result of no later run of the task."""
+    storage.replace(_taken(record.place), record.application.encode())
+
+
+def taken(place: Place) -> str | None:
+    """The application whose record was last the task's result."""
+    uri = _taken(place)
+    return storage.read(uri).decode() if storage.exists(uri) else None
 
 
 def read(directory: str) -> list[RunRecord]:
@@ -44,6 +60,10 @@ def read(directory: str) -> list[RunRecord]:
     root = storage.join(directory, "records")
     found = [RunRecord.load(storage.join(root, n)) for n in storage.names(root) if not n.startswith(".")]
     return sorted(found, key=lambda record: record.started_at)
+
+
+def _taken(place: Place) -> str:
+    return storage.join(place.directory, "taken", place.task)
 
 
 def _uri(directory: str, task: str) -> str:

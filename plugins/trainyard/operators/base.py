@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import BaseTrigger
 
 from trainyard import code, report
-from trainyard.backends.base import Backend, backend_for
+from trainyard.backends.base import Backend, DeferredBackend, Say, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
-from trainyard.contract import bundle, storage
+from trainyard.contract import bundle, record, storage
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import JobSpec, Place
 from trainyard.links import ReportLink, report_page
 from trainyard.operators import validation
@@ -25,6 +28,7 @@ from trainyard.runtime import spark_environment
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+T = TypeVar("T")
 COMMON_FIELDS = ("conf", "conn_id", "spark_conn_id")
 
 
@@ -117,39 +121,61 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return fields
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the application to its end; what its job returned is the result."""
-        try:
-            settings = TrainyardHook(self.conn_id).get_conn()
-            place = _place(context, settings.storage)
-            planned = self.plan(place, settings)
-            self._backend = backend_for(planned)
-        except TrainyardError as error:
-            raise AirflowFailException(str(error)) from None
+        """Run the application to its end, or defer until it has ended; what its job returned is the result."""
+        planned = self._planned(context)
+        place, backend = planned.place, self._backend_for(planned)
         page = report_page(airflow_conf.get("api", "base_url", fallback=""), self.conn_id, place.dag_id, place.run_id)
         context["ti"].xcom_push(key=ReportLink.KEY, value=page)
-        output = self._run(self._backend, planned)
-        for asset in self.outlets:
-            if isinstance(asset, Asset) and asset.name == self.product:
-                context["outlet_events"][asset].extra = {k: v for k, v in output.items() if k != "uri"}
-        return output
+        spec = self.SPEC.model_validate(planned.spec)
+        storage.replace(planned.spec_uri, spec.to_json().encode())
+        found = self._outcome(place, backend.run)
+        if isinstance(found, BaseTrigger):
+            self.defer(trigger=found, method_name="resume")
+        return self._result(context, found)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """The application that was waited for has ended: its result, or why there is none."""
+        planned = self._planned(context)
+        backend = self._backend_for(planned)
+        assert isinstance(backend, DeferredBackend)
+        return self._result(context, self._outcome(planned.place, partial(backend.collect, event)))
 
     def on_kill(self) -> None:
         """End the application, with every process of it."""
         if self._backend:
             self._backend.kill()
 
-    def _run(self, backend: Backend, planned: Plan) -> dict[str, Any]:
-        spec = self.SPEC.model_validate(planned.spec)
-        storage.replace(planned.spec_uri, spec.to_json().encode())
+    def _planned(self, context: Context) -> Plan:
         try:
-            record = backend.run(planned, self.log.info)
+            settings = TrainyardHook(self.conn_id).get_conn()
+            return self.plan(_place(context, settings.storage), settings)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _backend_for(self, planned: Plan) -> Backend:
+        try:
+            self._backend = backend_for(planned)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+        return self._backend
+
+    def _outcome(self, place: Place, step: Callable[[Say], T]) -> T:
+        try:
+            return step(self.log.info)
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
         finally:
-            self._report(planned.place.directory)
-        if record.status == "failed":
-            raise AirflowException(record.error)
-        return record.output
+            self._report(place.directory)
+
+    def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
+        """What the job returned, told to whom it concerns."""
+        if found.status == "failed":
+            raise AirflowException(found.error)
+        for asset in self.outlets:
+            if isinstance(asset, Asset) and asset.name == self.product:
+                context["outlet_events"][asset].extra = {k: v for k, v in found.output.items() if k != "uri"}
+        record.take(found)
+        return found.output
 
     def _report(self, directory: str) -> None:
         """Bring the run's report up to date. A stage does not fail for want of its report."""

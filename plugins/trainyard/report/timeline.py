@@ -15,6 +15,7 @@ PALETTE = {
     "import prepare": "#b8a1d9",
     "rendezvous": "#d9a1c8",
     "wait for slots": "#d9d2a1",
+    "set up": "#b0a8a0",
     "read source": "#7fb3d5",
     "prepare": "#76c7c0",
     "write batches": "#3d85b0",

@@ -1,0 +1,90 @@
+"""Applications on YARN in cluster deploy mode: submitted once, waited for by the triggerer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.backends import processes
+from trainyard.backends.base import Say
+from trainyard.backends.spark_log import SparkLog
+from trainyard.backends.submission import Submission
+from trainyard.contract import record
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.record import RunRecord
+from trainyard.plan import Plan
+from trainyard.yarn import cluster
+from trainyard.yarn.lifecycle import Submit, Take, on_start
+from trainyard.yarn.resource_manager import Application, ResourceManager
+from trainyard.yarn.trigger import ApplicationTrigger
+
+APPEARS_SECONDS = 30.0
+
+
+class YarnBackend:
+    """Whatever died before, exactly one application does the work of a task."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def run(self, say: Say) -> RunRecord | ApplicationTrigger:
+        """The record of work that is done already, or else what to wait for: an application that runs now."""
+        plan, manager = self._plan, cluster.resource_manager()
+        processes.end(plan.tag)
+        found = manager.tagged(plan.tag)
+        step = on_start(found, record.newest(plan.place), record.taken(plan.place))
+        if isinstance(step, Take):
+            say(f"{step.record.application} has done this already; its result is taken.")
+            return step.record
+        if isinstance(step, Submit):
+            if step.after:
+                say(f"{step.after.id} of an earlier try ended {step.after.state}; it is done anew.")
+            application = self._submit(manager, {one.id for one in found}, say)
+        else:
+            application = step.application
+            say(f"{application.id} of an earlier try is {application.state}; it is waited for.")
+        say(f"{application.id} in queue {application.queue}: {application.tracking_url}")
+        return ApplicationTrigger(application.id, plan.tag)
+
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
+        """The record of the application that the trigger saw end. Raises TrainyardError when it wrote none."""
+        plan, id = self._plan, str(event["application"])
+        newest = record.newest(plan.place)
+        if newest and newest.application == id:
+            return newest
+        if "trouble" in event:
+            raise TrainyardError(
+                f"{plan.operator}: nothing was heard of {id} for too long, the ResourceManager being asked: "
+                f"{event['trouble']}. The next try goes on with it if it still runs."
+            )
+        raise TrainyardError(_no_record(plan, id, cluster.resource_manager().application(id)))
+
+    def kill(self) -> None:
+        """End the submission, the application, and all of its containers."""
+        processes.end(self._plan.tag)
+        cluster.end(self._plan.tag)
+
+    def _submit(self, manager: ResourceManager, known: set[str], say: Say) -> Application:
+        log = SparkLog()
+        status = Submission(self._plan, log, say).run()
+        until = time.monotonic() + (APPEARS_SECONDS if status == 0 else 0)
+        while True:
+            if new := [one for one in manager.tagged(self._plan.tag) if one.id not in known]:
+                return new[0]
+            if time.monotonic() > until:
+                break
+            time.sleep(0.5)
+        said = "\n".join(["It said:", *log.last]) if log.last else "It said nothing."
+        raise TrainyardError(
+            f"{self._plan.operator}: spark-submit ended with exit status {status}, and there is no application. {said}"
+        )
+
+
+def _no_record(plan: Plan, id: str, ended: Application | None) -> str:
+    if ended is None:
+        return f"{plan.operator}: {id} is gone from the ResourceManager, and its driver wrote no record of the run."
+    return (
+        f"{plan.operator}: {id} ended {ended.state}/{ended.final_status} before its driver wrote a record of the "
+        f"run. YARN says: {ended.diagnostics.strip() or 'nothing'}"
+    )

@@ -1,0 +1,44 @@
+"""Where a cluster's ResourceManagers answer, by the configuration files that spark-submit reads too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+from trainyard.contract.errors import TrainyardError
+
+_MANAGER = "yarn.resourcemanager"
+
+
+def folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of Hadoop's client configuration. Raises TrainyardError when there is none."""
+    named = environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
+    if not named or not Path(named, "yarn-site.xml").exists():
+        raise TrainyardError(
+            f"HADOOP_CONF_DIR={named or ''} holds no yarn-site.xml; where Airflow runs, set it to the folder of the "
+            "cluster's client configuration (core-site.xml, hdfs-site.xml, yarn-site.xml)."
+        )
+    return Path(named)
+
+
+def properties(file: Path) -> dict[str, str]:
+    """The properties of one of Hadoop's XML files."""
+    # The administrator's own file, as Hadoop reads it.
+    root = ElementTree.parse(file).getroot()  # noqa: S314
+    return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
+
+
+def resource_managers(site: Mapping[str, str]) -> tuple[str, ...]:
+    """The URL of each ResourceManager, one or, with high availability, several."""
+    secure = site.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
+    key, scheme, port = ("webapp.https.address", "https", 8090) if secure else ("webapp.address", "http", 8088)
+    enabled = site.get(f"{_MANAGER}.ha.enabled", "false").lower() == "true"
+    ids = [f".{name.strip()}" for name in site.get(f"{_MANAGER}.ha.rm-ids", "").split(",")] if enabled else [""]
+    found = []
+    for suffix in ids:
+        host = site.get(f"{_MANAGER}.hostname{suffix}", "0.0.0.0").strip()  # noqa: S104
+        address = site.get(f"{_MANAGER}.{key}{suffix}") or f"{host}:{port}"
+        found.append(f"{scheme}://{address.replace(f'${{{_MANAGER}.hostname{suffix}}}', host)}")
+    return tuple(found)

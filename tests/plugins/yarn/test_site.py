@@ -1,0 +1,46 @@
+"""ResourceManagers are found by Hadoop's own configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainyard.contract.errors import TrainyardError
+from trainyard.yarn import site
+
+
+def test_properties_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "yarn-site.xml"
+    file.write_text("<configuration><property><name> a.b </name><value>1 </value></property></configuration>")
+    assert site.properties(file) == {"a.b": "1"}
+
+
+def test_one_resource_manager_by_its_host_name() -> None:
+    assert site.resource_managers({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
+
+
+def test_its_address_wins_over_its_host_name() -> None:
+    found = {"yarn.resourcemanager.hostname": "rm", "yarn.resourcemanager.webapp.address": "web:9000"}
+    assert site.resource_managers(found) == ("http://web:9000",)
+
+
+def test_all_of_a_pair() -> None:
+    found = {
+        "yarn.resourcemanager.ha.enabled": "true",
+        "yarn.resourcemanager.ha.rm-ids": "rm1, rm2",
+        "yarn.resourcemanager.hostname.rm1": "one",
+        "yarn.resourcemanager.webapp.address.rm2": "two:18088",
+    }
+    assert site.resource_managers(found) == ("http://one:8088", "http://two:18088")
+
+
+def test_https_only() -> None:
+    found = {"yarn.http.policy": "HTTPS_ONLY", "yarn.resourcemanager.hostname": "rm"}
+    assert site.resource_managers(found) == ("https://rm:8090",)
+
+
+@pytest.mark.parametrize("environ", [{}, {"HADOOP_CONF_DIR": "/nowhere"}])
+def test_without_configuration_one_is_told_where_to_put_it(environ: dict[str, str]) -> None:
+    with pytest.raises(TrainyardError, match=r"HADOOP_CONF_DIR=.* holds no yarn-site.xml; where Airflow runs, set it"):
+        site.folder(environ)
