@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo test check lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -11,13 +11,22 @@ READY := $(VENV)/.ready-$(shell cat $(LOCKS) | sha256sum | cut -c1-16)
 IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## run the digits pipeline from source files to predictions, and show what came of it
 	@stack/local/demo.sh digits
 
 ui: $(READY) ## start a local Airflow with the DAGs and connections ready; prints URL and login
 	@stack/local/ui.sh
+
+cluster: $(READY) ## start a Hadoop of seven daemons on this machine: HDFS, and YARN with two labelled nodes
+	@$(VENV)/bin/python stack/hadoop/cluster.py start
+
+cluster-stop: $(READY) ## end that Hadoop
+	@$(VENV)/bin/python stack/hadoop/cluster.py stop
+
+cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
+	@stack/hadoop/demo.sh digits
 
 check: $(READY) ## lint, types, import table and the tests that need neither Spark nor Airflow
 	$(VENV)/bin/ruff check .
@@ -26,7 +35,7 @@ check: $(READY) ## lint, types, import table and the tests that need neither Spa
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	$(VENV)/bin/pytest -q -m "not spark and not airflow"
 
-test: $(READY) browser ## everything that `check` does, and every other test
+test: $(READY) tools ## everything that `check` does, and every other test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(IMPORTS) $(VENV)/bin/mypy
@@ -50,9 +59,9 @@ $(READY):
 	rm -f $(VENV)/.ready-*
 	touch $@
 
-.PHONY: browser
-browser:
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+.PHONY: tools
+tools:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v mvn >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; \
-	else echo "The test of the report's looks needs chromium and chromedriver; install them." >&2; exit 1; fi
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver maven >/dev/null; \
+	else echo "The tests need chromium and chromedriver (the report's looks) and Maven (Hadoop); install them." >&2; exit 1; fi

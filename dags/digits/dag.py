@@ -5,6 +5,7 @@ from airflow.sdk import DAG, Param, task
 from trainyard.connections import TrainyardHook
 from trainyard.contract import storage
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+from trainyard.placement import Placement
 
 with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", minimum=1)}, doc_md=__doc__):
 
@@ -12,8 +13,7 @@ with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", min
     def images() -> str:
         from digits.source import write
 
-        root = storage.local_path(TrainyardHook().get_conn().storage)
-        return write(f"{root}/digits/source")
+        return write(storage.join(TrainyardHook().get_conn().storage, "digits", "source"))
 
     source = images()
     export = ExportOperator(
@@ -35,6 +35,7 @@ with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", min
         workers=2,
         epochs="{{ params.epochs }}",
         batch_size=64,
+        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
         monitor="accuracy",
         monitor_mode="max",
     )

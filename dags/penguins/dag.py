@@ -8,7 +8,7 @@ from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperato
 
 SOURCE = {
     "format": "csv",
-    "path": str(Path(__file__).with_name("penguins.csv")),
+    "path": Path(__file__).with_name("penguins.csv").as_uri(),
     "options": {"header": "true", "inferSchema": "true", "nullValue": "NA"},
 }
 

@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     plan.add_argument("--dags-folder", help="folder or file to look in; default: Airflow's own")
     plan.add_argument("--json", action="store_true", help="everything, as JSON")
     show = commands.add_parser("show", help="print what became of a run")
-    show.add_argument("directory", help="the run's directory, STORAGE/runs/DAG_ID/RUN_ID")
+    show.add_argument("run", help="a DAG, for its newest run, or a run's directory, STORAGE/runs/DAG_ID/RUN_ID")
     chosen = parser.parse_args(arguments)
     try:
         print(_plan(chosen.dag_id, chosen.dags_folder, chosen.json) if chosen.command == "plan" else _show(chosen))
@@ -42,9 +42,13 @@ def _plan(dag_id: str, folder: str | None, as_json: bool) -> str:
 
 
 def _show(chosen: argparse.Namespace) -> str:
-    from trainyard.show import show
+    from trainyard.show import newest_run, show
 
-    return show(chosen.directory)
+    if "/" in chosen.run:
+        return show(chosen.run)
+    from trainyard.connections import TrainyardHook
+
+    return show(newest_run(TrainyardHook().get_conn().storage, chosen.run))
 
 
 if __name__ == "__main__":

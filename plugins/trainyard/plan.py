@@ -6,13 +6,16 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from trainyard import placement, sizing
 from trainyard.connections import SparkConnection
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import Place
+from trainyard.placement import Placement
+from trainyard.sizing import Memory
 
 LOCAL_ENV = {"SPARK_LOCAL_IP": "127.0.0.1"}
 LOCAL_CONF = {
@@ -50,6 +53,9 @@ class Job:
     spec: Mapping[str, Any]
     workers: int | None = None
     conf: Mapping[str, str] | None = None
+    memory: Memory = field(default_factory=Memory)
+    driver_memory: Memory = field(default_factory=Memory)
+    placement: Placement = field(default_factory=Placement)
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,12 @@ class Plan:
     name: str
     tag: str
     spark: SparkConnection
+    placement: Placement
     containers: str
     conf: Mapping[str, str]
     program: str
     py_files: tuple[str, ...]
+    files: tuple[str, ...]
     arguments: tuple[str, ...]
     env: Mapping[str, str]
     spec_uri: str
@@ -106,10 +114,12 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         name=f"{place.dag_id}.{place.task}",
         tag=tag,
         spark=spark,
+        placement=job.placement,
         containers=_containers(job.workers, slots),
         conf=_conf(job, spark, slots, tag),
         program=runtime.program,
         py_files=runtime.py_files,
+        files=placement.files(job.placement) if spark.master == "yarn" else (),
         arguments=("--spec", spec_uri),
         env=dict(runtime.env) | (LOCAL_ENV if slots else {}) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
@@ -124,6 +134,9 @@ def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str) -> dict
         conf |= LOCAL_CONF
     if spark.master == "yarn":
         conf |= YARN_CONF | {"spark.yarn.tags": tag}
+        conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
+        conf |= sizing.driver_settings(sizing.size(job.driver_memory, job.operator, "driver_memory"))
+        conf |= placement.settings(job.placement)
     if job.workers:
         conf |= GANG_CONF
     if job.workers and not slots:
@@ -152,10 +165,11 @@ def application_tag(place: Place) -> str:
 
 def run_directory(root: str, dag_id: str, run_id: str) -> str:
     """Where everything about one DAG run is kept. Distinct run ids give distinct directories."""
-    return storage.join(root, "runs", _path_safe(dag_id), _path_safe(run_id))
+    return storage.join(root, "runs", path_safe(dag_id), path_safe(run_id))
 
 
-def _path_safe(name: str) -> str:
+def path_safe(name: str) -> str:
+    """`name` as one step of a path; distinct names stay distinct."""
     safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 

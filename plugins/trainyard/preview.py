@@ -106,12 +106,12 @@ def _filled(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
 
 
 def _row(plan: Plan) -> list[str]:
-    spark = plan.spark
+    on_yarn = plan.spark.master == "yarn"
     return [
         plan.place.task,
-        spark.master,
-        spark.queue or "-",
-        "-",
+        plan.spark.master,
+        (plan.placement.queue or plan.spark.queue or "default") if on_yarn else "-",
+        (plan.placement.node_label or "-") if on_yarn else "-",
         plan.containers,
         plan.py_files[0].rsplit("/", 1)[-1],
     ]

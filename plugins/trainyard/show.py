@@ -8,6 +8,7 @@ from trainyard.contract import record, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
 from trainyard.links import report_uri
+from trainyard.plan import path_safe
 from trainyard.table import table
 
 
@@ -25,6 +26,16 @@ def show(directory: str) -> str:
     if storage.exists(report):
         lines += ["", f"report  {storage.local_path(report) or report}"]
     return "\n".join(lines)
+
+
+def newest_run(root: str, dag_id: str) -> str:
+    """The directory of the DAG's run whose last application started last. Raises TrainyardError when it has none."""
+    runs = storage.join(root, "runs", path_safe(dag_id))
+    started = {name: record.read(storage.join(runs, name))[-1:] for name in storage.names(runs)}
+    found = {name: records[0].started_at for name, records in started.items() if records}
+    if not found:
+        raise TrainyardError(f"DAG {dag_id!r} has no run in {runs}.")
+    return storage.join(runs, max(found, key=lambda name: found[name]))
 
 
 def _summary(entry: RunRecord) -> str:

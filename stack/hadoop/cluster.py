@@ -212,7 +212,7 @@ def _environment() -> dict[str, str]:
     """What daemons inherit, and through NodeManagers containers."""
     java = Path(shutil.which("java") or "java").resolve().parent.parent
     own = {name: value for name, value in os.environ.items() if not name.startswith(("HADOOP_", "YARN_", "HDFS_"))}
-    return {"JAVA_HOME": str(java)} | own
+    return {"JAVA_HOME": str(java)} | own | {"PATH": f"{HERE / 'bin'}:{os.environ['PATH']}"}
 
 
 def _spark_defaults() -> str:

@@ -6,7 +6,6 @@ dag=${1:-digits}
 
 status=0
 airflow dags test "$dag" || status=$?
-newest=$(find "$TRAINYARD_HOME/storage/runs/$dag" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
 echo
-PYTHONPATH="$AIRFLOW__CORE__PLUGINS_FOLDER" python -m trainyard show "$newest"
+PYTHONPATH="$AIRFLOW__CORE__PLUGINS_FOLDER" python -m trainyard show "$dag"
 exit "$status"

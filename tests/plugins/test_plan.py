@@ -7,7 +7,9 @@ import pytest
 from trainyard.connections import SparkConnection
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import Place
+from trainyard.placement import Placement
 from trainyard.plan import Job, Plan, Runtime, application_tag, local_slots, make, run_directory
+from trainyard.sizing import Memory
 
 RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
 
@@ -64,6 +66,38 @@ def test_a_tag_is_one_tasks_own_and_stays_with_it_through_retries() -> None:
     assert application_tag(place(try_number=1)) == application_tag(place(try_number=2))
     tags = {application_tag(place(**other)) for other in ({}, {"map_index": 0}, {"task_id": "x"}, {"run_id": "r2"})}
     assert len(tags) == 4
+
+
+YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
+
+
+def test_on_yarn_an_application_carries_its_tag_and_outlives_airflow() -> None:
+    found = make(Job("TrainOperator 'train'", place(), {}, workers=2), YARN, RUNTIME)
+    assert found.conf["spark.yarn.tags"] == found.tag
+    assert found.conf["spark.yarn.submit.waitAppCompletion"] == "false"
+    assert (found.conf["spark.executor.instances"], found.conf["spark.executor.cores"]) == ("2", "1")
+    assert "SPARK_LOCAL_IP" not in found.env
+
+
+def test_memory_and_placement_are_settings_on_yarn_alone() -> None:
+    asked = Job(
+        "TrainOperator 'train'", place(), {}, workers=2, memory=Memory(heap="1g", native="2g"),
+        driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+    )  # fmt: skip
+    found = make(asked, YARN, RUNTIME)
+    assert found.conf["spark.executor.memoryOverhead"] == "2432m"
+    assert found.conf["spark.driver.memory"] == "512m"
+    assert found.placement.queue == "train"
+    assert [file.rsplit("/", 1)[-1] for file in found.files] == ["gpus.sh"]
+    local = make(asked, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    assert not [name for name in local.conf if "yarn" in name or "memory" in name.lower() or "gpu" in name]
+    assert local.files == ()
+
+
+def test_on_yarn_the_driver_runs_in_the_cluster_or_not_at_all() -> None:
+    client = SparkConnection("spark_default", "yarn", deploy_mode="client")
+    with pytest.raises(TrainyardError, match="connection 'spark_default' has deploy-mode client; on YARN"):
+        make(Job("TrainOperator 'train'", place(), {}), client, RUNTIME)
 
 
 def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:

@@ -24,7 +24,9 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
             py_files=",".join(plan.py_files),
+            files=",".join(plan.files) or None,
             name=plan.name,
+            yarn_queue=plan.placement.queue,
             application_args=list(plan.arguments),
         )
         self._plan, self._sift, self._say = plan, sift, say

@@ -13,7 +13,8 @@ from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger
 
-from trainyard import code, report
+from trainyard import code, report, sizing
+from trainyard import placement as placements
 from trainyard.backends.base import Backend, DeferredBackend, Say, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
 from trainyard.contract import bundle, record, storage
@@ -22,8 +23,10 @@ from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import JobSpec, Place
 from trainyard.links import ReportLink, report_page
 from trainyard.operators import validation
+from trainyard.placement import Placement
 from trainyard.plan import Job, Plan, Runtime, make, run_directory
 from trainyard.runtime import spark_environment
+from trainyard.sizing import Memory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,12 +43,17 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     :param conn_id: connection of type `trainyard`, which says where things are stored
     :param spark_conn_id: connection of type `spark`, which says where applications run
+    :param memory: what each executor needs: a `Memory`; a default that fits small jobs otherwise
+    :param driver_memory: what the driver needs
+    :param placement: queue, node labels and GPUs: a `Placement`
     :param conf: Spark configuration on top of what Trainyard sets; yours wins
     """
 
     SPEC: ClassVar[type[JobSpec]]
     PRODUCT: ClassVar[str | None] = None
     PLACES: ClassVar[tuple[str, ...]] = ()
+    MEMORY: ClassVar[Memory] = Memory(heap="1g", native="512m")
+    DRIVER_MEMORY: ClassVar[Memory] = Memory(heap="1g", native="512m")
 
     ui_color = "#dfeee6"
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
@@ -62,10 +70,16 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         *,
         conn_id: str = "trainyard_default",
         spark_conn_id: str = "spark_default",
+        memory: Memory | None = None,
+        driver_memory: Memory | None = None,
+        placement: Placement | None = None,
         conf: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.memory = memory or self.MEMORY
+        self.driver_memory = driver_memory or self.DRIVER_MEMORY
+        self.placement = placement or Placement()
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
         self.conf = conf
@@ -86,6 +100,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def refuse_bad_input(self) -> None:
         """Called by each constructor last. Raises TrainyardError, which Airflow shows as an import error."""
+        sizing.size(self.memory, self.title, "memory")
+        sizing.size(self.driver_memory, self.title, "driver_memory")
+        placements.check(self.placement, self.title)
         fields = self._fields()
         clauses = validation.early_complaints(self.SPEC, fields)
         if not clauses and self.has_dag():
@@ -106,7 +123,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """The application for the fields of a spec, in which templates may still stand."""
         paths = [*_import_paths(spec), *_trained_with(spec)]
         archive = code.build(paths, self._dag_file(), airflow_home() / "trainyard-code")
-        job = Job(self.title, place, spec, spec.get("workers"), self.conf or {})
+        job = Job(
+            operator=self.title, place=place, spec=spec, memory=self.memory, driver_memory=self.driver_memory,
+            placement=self.placement, workers=spec.get("workers"), conf=self.conf or {},
+        )  # fmt: skip
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
         return make(job, spark_connection(self.spark_conn_id), here)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from trainyard.contract.spec import EvaluateSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator
 from trainyard.operators.options import Templated, default
+from trainyard.sizing import Memory
 
 
 class EvaluateOperator(JobOperator):
@@ -22,6 +23,8 @@ class EvaluateOperator(JobOperator):
 
     SPEC = EvaluateSpec
     PLACES = ("model", "batches")
+    MEMORY = Memory(heap="1g", native="1536m")
+    DRIVER_MEMORY = Memory(heap="1g", native="1536m")
 
     template_fields: ClassVar[Sequence[str]] = (
         "model", "batches", "split", "metrics", "rows_per_batch", *COMMON_FIELDS,

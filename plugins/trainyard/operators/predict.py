@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from trainyard.contract.spec import PredictSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator
 from trainyard.operators.options import Templated, default, source_fields
+from trainyard.sizing import Memory
 
 
 class PredictOperator(JobOperator):
@@ -28,6 +29,8 @@ class PredictOperator(JobOperator):
     SPEC = PredictSpec
     PRODUCT = "output"
     PLACES = ("model", "output")
+    MEMORY = Memory(heap="1g", native="1536m")
+    DRIVER_MEMORY = Memory(heap="1g", native="1536m")
 
     template_fields: ClassVar[Sequence[str]] = (
         "model", "source", "format", "options", "prepare", "prepare_params", "keys", "predictions", "rows_per_batch",

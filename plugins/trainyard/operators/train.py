@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from trainyard.contract.spec import TrainOptions, TrainSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator
 from trainyard.operators.options import Templated, default
+from trainyard.sizing import Memory
 
 
 class TrainOperator(JobOperator):
@@ -34,6 +35,7 @@ class TrainOperator(JobOperator):
     SPEC = TrainSpec
     PRODUCT = "model"
     PLACES = ("batches", "model")
+    MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
         "recipe", "recipe_params", "batches", "model", "workers", "strategy", *TrainOptions.model_fields,

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs one DAG on the cluster in .run/hadoop, and prints what came of it and which containers ran where.
+set -euo pipefail
+dag=${1:-digits}
+. "$(dirname "${BASH_SOURCE[0]}")/../local/env.sh"
+hadoop="$TRAINYARD_HOME/hadoop"
+. "$hadoop/env.sh"
+export PYTHONPATH="$AIRFLOW__CORE__PLUGINS_FOLDER"
+
+status=0
+python "$root/stack/hadoop/containers.py" --home "$hadoop" airflow dags test "$dag" || status=$?
+echo
+python -m trainyard show "$dag"
+exit "$status"

@@ -1,0 +1,63 @@
+"""One real Hadoop for all tests of this folder, started once; an Airflow that submits to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_HOME = tempfile.TemporaryDirectory(prefix="trainyard-tests-", ignore_cleanup_errors=True)
+os.environ.setdefault("AIRFLOW_HOME", f"{_HOME.name}/airflow")
+
+import pytest  # noqa: E402
+
+from stack.hadoop.cluster import Cluster  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Hadoop of this session's own. At its end no application may be left."""
+    cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"))
+    cluster.start()
+    try:
+        cluster.wait()
+        yield cluster
+        left = [app["name"] for app in applications(cluster) if app["state"] not in ("FINISHED", "FAILED", "KILLED")]
+        assert left == [], "applications that no test ended"
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("airflow")
+
+
+@pytest.fixture(scope="session")
+def environment(cluster: Cluster, airflow_home: Path) -> dict[str, str]:
+    """What a process needs to submit to the cluster, Airflow's connections among it."""
+    mine = {"TRAINYARD_HOME": str(airflow_home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
+    return os.environ | mine | {"STORAGE": cluster.storage, "CLUSTER_ENV": str(cluster.home / "env.sh")}
+
+
+@pytest.fixture(scope="session")
+def shell(environment: dict[str, str]) -> Shell:
+    """Runs a shell command to its end, as a user would who has sourced both environments."""
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && {command}'
+        bash = ["bash", "-euo", "pipefail", "-c", script]
+        return subprocess.run(bash, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def applications(cluster: Cluster, tag: str | None = None) -> list[dict[str, object]]:
+    """What the ResourceManager says of all applications, or those with a tag."""
+    query = {"applicationTags": tag} if tag else {}
+    return list((cluster.yarn("apps", **query)["apps"] or {}).get("app", []))

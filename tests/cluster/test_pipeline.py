@@ -1,0 +1,49 @@
+"""The digits example on a real YARN and HDFS, unchanged: only the connections are others."""
+
+from __future__ import annotations
+
+import pytest
+
+from stack.hadoop.cluster import Cluster
+from stack.hadoop.containers import Container, Watch
+from tests.cluster.conftest import Shell
+from trainyard.contract import bundle, manifest, record, storage
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def containers(cluster: Cluster, shell: Shell) -> list[Container]:
+    """The containers of one run of the example."""
+    with Watch(cluster) as watch:
+        done = shell("airflow dags test digits")
+    assert done.returncode == 0, done.stdout[-6000:]
+    return watch.containers
+
+
+def of(containers: list[Container], stage: str, driver: bool) -> list[Container]:
+    return [c for c in containers if c.application == f"digits.{stage}" and c.driver == driver]
+
+
+def test_ranks_run_in_the_partition_with_a_gpu_each(containers: list[Container]) -> None:
+    ranks = of(containers, "train", driver=False)
+    assert len(ranks) == 2
+    assert {(c.label, c.gpus, c.queue) for c in ranks} == {("gpu", 1, "train")}
+
+
+def test_nothing_else_holds_a_gpu_or_a_node_that_has_one(containers: list[Container]) -> None:
+    others = [c for c in containers if c not in of(containers, "train", driver=False)]
+    assert {c.application for c in others} == {f"digits.{s}" for s in ("export", "train", "evaluate", "predict")}
+    assert {(c.label, c.gpus) for c in others} == {("", 0)}
+    assert {c.queue for c in others if c.application != "digits.train"} == {"etl"}
+
+
+def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], cluster: Cluster) -> None:
+    assert manifest.current(storage.join(cluster.storage, "digits/batches")).rows == 1797
+    assert bundle.current(storage.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
+    [run] = storage.names(storage.join(cluster.storage, "runs/digits"))
+    found = record.read(storage.join(cluster.storage, "runs/digits", run))
+    assert {r.place.task: r.status for r in found} == dict.fromkeys(
+        ("export", "train", "evaluate", "predict"), "succeeded"
+    )
+    assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
