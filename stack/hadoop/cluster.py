@@ -212,7 +212,7 @@ def _environment() -> dict[str, str]:
     """What daemons inherit, and through NodeManagers containers."""
     java = Path(shutil.which("java") or "java").resolve().parent.parent
     own = {name: value for name, value in os.environ.items() if not name.startswith(("HADOOP_", "YARN_", "HDFS_"))}
-    return {"JAVA_HOME": str(java)} | own | {"PATH": f"{HERE / 'bin'}:{os.environ['PATH']}"}
+    return {"JAVA_HOME": str(java)} | own
 
 
 def _spark_defaults() -> str:
@@ -224,6 +224,7 @@ def _spark_defaults() -> str:
         "spark.yarn.jars": f"local:{pyspark.submodule_search_locations[0]}/jars/*",
         "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        "spark.executorEnv.PATH": f"{HERE / 'bin'}:{os.defpath}:/usr/local/bin",
     }
     return "".join(f"{name} {value}\n" for name, value in settings.items())
 
