@@ -76,12 +76,13 @@ class Loader:
         filled = self._filled(windows, fillable)
         for window, rows in background(filled, _DEPTH) if self.order.shuffle else filled:
             dealt = rows if window.gather is None else _gathered(rows, window.gather, gatherable)
-            columns = {name: torch.from_numpy(values).split_with_sizes(window.sizes) for name, values in dealt.items()}
-            for number, size in enumerate(window.sizes):
-                step = window.first_step + number
+            names = tuple(dealt)
+            parts = [torch.from_numpy(values).split_with_sizes(window.sizes) for values in dealt.values()]
+            steps = range(window.first_step, window.first_step + len(window.sizes))
+            for step, size, *tensors in zip(steps, window.sizes, *parts, strict=True):
                 if step >= start:
-                    share = {name: parts[number] for name, parts in columns.items()} if size else self._one_row()
-                    yield Share(step, size, self.order.size(step), share)
+                    columns = dict(zip(names, tensors, strict=True)) if size else self._one_row()
+                    yield Share(step, size, self.order.size(step), columns)
 
     def _one_row(self) -> Columns:
         return {name: torch.from_numpy(np.array(rows[:1])) for name, rows in self._dataset.block(0).items()}
