@@ -21,7 +21,7 @@ Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Hadoop of this session's own. At its end no application may be left."""
+    """One Hadoop for all tests. At its end no application may be left."""
     cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"))
     cluster.start()
     try:
