@@ -20,10 +20,10 @@ ui: $(READY) ## start a local Airflow with the DAGs and connections ready; print
 	@stack/local/ui.sh
 
 cluster: $(READY) ## start a Hadoop of seven daemons on this machine: HDFS, and YARN with two labelled nodes
-	@$(VENV)/bin/python stack/hadoop/cluster.py start
+	@$(VENV)/bin/python -m stack.hadoop.cluster start
 
 cluster-stop: $(READY) ## end that Hadoop
-	@$(VENV)/bin/python stack/hadoop/cluster.py stop
+	@$(VENV)/bin/python -m stack.hadoop.cluster stop
 
 cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
 	@stack/hadoop/demo.sh digits

@@ -1,4 +1,4 @@
-"""A real Hadoop on this machine, without containers: `python stack/hadoop/cluster.py start|stop|status --home DIR`.
+"""A real Hadoop on this machine, without containers: `python -m stack.hadoop.cluster start|stop|status --home DIR`.
 
 Daemons listen on loopback, on ports that were free, so several clusters live side by side: all that one
 is lies in its home. `start` ends when every node has registered with its label; `stop` ends every daemon.
@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import requests
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from stack.hadoop import config
 from stack.hadoop.config import DAEMONS, DATA_NODES, HOST, NAME_NODE, NODE_MANAGERS, PARTITION, USER, Daemon
@@ -93,9 +91,9 @@ class Cluster:
     def environment_script(self) -> str:
         return "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
 
-    def start(self, *names: str) -> None:
-        """Start daemons, by default all that do not run."""
-        for name in names or DAEMONS:
+    def start(self) -> None:
+        """Start all daemons that do not run."""
+        for name in DAEMONS:
             if self.pid(name) is None:
                 with (self.home / "log" / f"{name}.log").open("ab") as log:
                     process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Which containers ran where, seen through the ResourceManager while they do.
 
-    python stack/hadoop/containers.py --home DIR COMMAND...
+    PYTHONPATH=plugins python -m stack.hadoop.containers --home DIR COMMAND...
 
 runs a command and prints, when it has ended, a line for each container that YARN started meanwhile.
 """
@@ -16,9 +16,8 @@ from pathlib import Path
 
 import requests
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from stack.hadoop.cluster import Cluster
+from trainyard.table import table
 
 SECONDS = 0.5
 
@@ -92,17 +91,13 @@ def _entries(container: dict[str, object]) -> list[dict[str, str]]:
     return list(resources.get("entry", [])) if isinstance(resources, dict) else []
 
 
-def table(containers: list[Container]) -> str:
-    head = ("application", "what", "queue", "node", "label", "memory", "cores", "GPUs")
-    rows = [
-        (c.application, "driver" if c.driver else "executor", c.queue, c.node, c.label or "-", f"{c.megabytes} MB",
-         str(c.cores), str(c.gpus))
-        for c in containers
-    ]  # fmt: skip
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
+HEAD = ("application", "what", "queue", "node", "label", "memory", "cores", "GPUs")
+
+
+def _row(found: Container) -> list[str]:
+    what = "driver" if found.driver else "executor"
+    figures = [f"{found.megabytes} MB", str(found.cores), str(found.gpus)]
+    return [found.application, what, found.queue, found.node, found.label or "-", *figures]
 
 
 def main() -> int:
@@ -112,7 +107,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with Watch(Cluster.open(chosen.home.resolve())) as watch:
         status = subprocess.run(chosen.command, check=False).returncode
-    print(f"\n{table(watch.containers)}")
+    print("\n" + table(HEAD, [_row(container) for container in watch.containers]))
     return status
 
 

@@ -5,10 +5,10 @@ dag=${1:-digits}
 . "$(dirname "${BASH_SOURCE[0]}")/../local/env.sh"
 hadoop="$TRAINYARD_HOME/hadoop"
 . "$hadoop/env.sh"
-export PYTHONPATH="$AIRFLOW__CORE__PLUGINS_FOLDER"
+export PYTHONPATH="$root:$AIRFLOW__CORE__PLUGINS_FOLDER"
 
 status=0
-python "$root/stack/hadoop/containers.py" --home "$hadoop" airflow dags test "$dag" || status=$?
+python -m stack.hadoop.containers --home "$hadoop" airflow dags test "$dag" || status=$?
 echo
 python -m trainyard show "$dag"
 exit "$status"

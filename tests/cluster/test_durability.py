@@ -82,7 +82,7 @@ def event(trigger: ApplicationTrigger) -> dict[str, object]:
 def finished(plan: Plan) -> RunRecord:
     backend = YarnBackend(plan)
     found = backend.run(print)
-    return found if isinstance(found, RunRecord) else backend.collect(event(found), print)
+    return found if isinstance(found, RunRecord) else backend.collect(event(found))
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
@@ -140,7 +140,7 @@ def test_killing_the_task_ends_application_and_containers(planned: Planned, clus
     assert event(trigger) == {"application": trigger.application}
     assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["KILLED"]
     with pytest.raises(TrainyardError, match=r"ended KILLED/KILLED before its driver wrote a record"):
-        backend.collect({"application": trigger.application}, print)
+        backend.collect({"application": trigger.application})
 
 
 def test_what_user_code_raises_is_the_reason(planned: Planned) -> None:

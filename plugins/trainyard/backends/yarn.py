@@ -47,7 +47,7 @@ class YarnBackend:
         say(f"{application.id} in queue {application.queue}: {application.tracking_url}")
         return ApplicationTrigger(application.id, plan.tag)
 
-    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
+    def collect(self, event: Mapping[str, Any]) -> RunRecord:
         """The record of the application that the trigger saw end. Raises TrainyardError when it wrote none."""
         plan, id = self._plan, str(event["application"])
         newest = record.newest(plan.place)

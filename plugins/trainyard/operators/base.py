@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from airflow.triggers.base import BaseTrigger
 
 from trainyard import code, report, sizing
 from trainyard import placement as placements
-from trainyard.backends.base import Backend, DeferredBackend, Say, backend_for
+from trainyard.backends.base import Backend, DeferredBackend, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
 from trainyard.contract import bundle, record, storage
 from trainyard.contract.errors import TrainyardError
@@ -85,9 +86,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         self.conf = conf
         self._backend: Backend | None = None
 
+    @abstractmethod
     def _fields(self) -> dict[str, Any]:
         """The options as fields of the spec."""
-        raise NotImplementedError
 
     @property
     def product(self) -> Any:
@@ -148,7 +149,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         context["ti"].xcom_push(key=ReportLink.KEY, value=page)
         spec = self.SPEC.model_validate(planned.spec)
         storage.replace(planned.spec_uri, spec.to_json().encode())
-        found = self._outcome(place, backend.run)
+        found = self._outcome(place, partial(backend.run, self.log.info))
         if isinstance(found, BaseTrigger):
             self.defer(trigger=found, method_name="resume")
         return self._result(context, found)
@@ -179,9 +180,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             raise AirflowFailException(str(error)) from None
         return self._backend
 
-    def _outcome(self, place: Place, step: Callable[[Say], T]) -> T:
+    def _outcome(self, place: Place, step: Callable[[], T]) -> T:
         try:
-            return step(self.log.info)
+            return step()
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
         finally:

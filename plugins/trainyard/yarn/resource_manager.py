@@ -10,11 +10,13 @@ from typing import Any
 import requests
 from requests.auth import AuthBase
 
+from trainyard.contract.errors import TrainyardError
+
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 SECONDS = 10
 
 
-class UnreachableError(Exception):
+class UnreachableError(TrainyardError):
     """No ResourceManager answers at present, or the one that does is not ready: ask again later."""
 
 
@@ -23,23 +25,16 @@ class Application:
     """One application as the ResourceManager tells of it. `started` is in seconds since the epoch."""
 
     id: str
-    name: str
     state: str
     final_status: str
     queue: str
-    label: str
     diagnostics: str
     tracking_url: str
-    am_logs: str
     started: float
 
     @property
     def live(self) -> bool:
         return self.state in LIVE
-
-    @property
-    def succeeded(self) -> bool:
-        return (self.state, self.final_status) == ("FINISHED", "SUCCEEDED")
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ class ResourceManager:
             if answer.status_code != HTTPStatus.NOT_FOUND:
                 answer.raise_for_status()
             return answer
-        raise UnreachableError("; ".join(refused))
+        raise UnreachableError(f"no ResourceManager answers as one that is active: {'; '.join(refused)}.")
 
 
 def _type(answer: requests.Response) -> str:
@@ -109,13 +104,10 @@ def _type(answer: requests.Response) -> str:
 def _application(entry: Mapping[str, Any]) -> Application:
     return Application(
         id=entry["id"],
-        name=entry.get("name", ""),
         state=entry["state"],
         final_status=entry.get("finalStatus", "UNDEFINED"),
         queue=entry.get("queue", ""),
-        label=entry.get("amNodeLabelExpression", ""),
         diagnostics=entry.get("diagnostics", ""),
         tracking_url=entry.get("trackingUrl", ""),
-        am_logs=entry.get("amContainerLogs", ""),
         started=entry.get("startedTime", 0) / 1000,
     )

@@ -14,8 +14,8 @@ PLACE = Place(dag_id="d", run_id="r", task_id="t", directory="/s/runs/d/r")
 
 def application(number: int, state: str = "FINISHED", final_status: str = "SUCCEEDED") -> Application:
     return Application(
-        id=f"application_1_000{number}", name="d.t", state=state, final_status=final_status, queue="etl", label="",
-        diagnostics="", tracking_url="", am_logs="", started=float(number),
+        id=f"application_1_000{number}", state=state, final_status=final_status, queue="etl",
+        diagnostics="", tracking_url="", started=float(number),
     )  # fmt: skip
 
 
