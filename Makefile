@@ -33,7 +33,7 @@ check: $(READY) ## lint, types, import table and the tests that need neither Spa
 	$(VENV)/bin/ruff format --check .
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
-	$(VENV)/bin/pytest -q -m "not spark and not airflow"
+	$(VENV)/bin/pytest -q -m "not spark and not airflow and not cluster"
 
 test: $(READY) tools ## everything that `check` does, and every other test
 	$(VENV)/bin/ruff check .

@@ -110,8 +110,6 @@ def _hdfs(home: Path, ports: Ports) -> Properties:
         "dfs.namenode.heartbeat.recheck-interval": 2000,
         "dfs.heartbeat.interval": 1,
         "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
-        # Without these two each close of a file waits 400 ms for a report that is on its way.
-        "dfs.namenode.file.close.num-committed-allowed": 1,
         "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 20,
     }
 

@@ -29,7 +29,7 @@ from trainyard.operators import ExportOperator
 from trainyard.plan import Plan
 from trainyard.yarn.trigger import ApplicationTrigger
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROWS = "def rows(spark, source): return spark.range(500)"
 STUCK = """

@@ -9,7 +9,7 @@ from stack.hadoop.containers import Container, Watch
 from tests.cluster.conftest import Shell
 from trainyard.contract import bundle, manifest, record, storage
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+_HELD: dict[int, Any] = {}
+
 
 def resolve(root: str, name: str) -> str:
     """`name` as a URI: kept when it is absolute or has a scheme, else a path below `root`."""
@@ -106,7 +108,15 @@ def remove(uri: str) -> None:
 
 
 def _at(uri: str) -> tuple[Any, str]:
-    return fsspec.core.url_to_fs(uri)  # type: ignore[no-any-return]
+    """The file system of `uri`, and its path there.
+
+    File systems are held for good. In a forked child fsspec forgets its own; where nothing else held
+    them, a client with threads (hdfs-native) would end there, and wait for threads that only the
+    parent has: every subprocess that is started with a `preexec_fn`, as pyspark does, would hang.
+    """
+    fs, path = fsspec.core.url_to_fs(uri)
+    _HELD[id(fs)] = fs
+    return fs, path
 
 
 def _parent(path: str) -> str:
