@@ -1,10 +1,12 @@
-"""`python -m trainyard`: plan a DAG without running it, show a run that was."""
+"""`python -m trainyard`: plan a DAG without running it, hold it against the cluster; pools; show a run that was."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from typing import Any
 
 from trainyard.contract.errors import TrainyardError
 
@@ -13,42 +15,66 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainyard", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     plan = commands.add_parser("plan", help="print what each task of a DAG would submit")
-    plan.add_argument("dag_id")
-    plan.add_argument("--dags-folder", help="folder or file to look in; default: Airflow's own")
+    preflight = commands.add_parser("preflight", help="hold each task of a DAG against the cluster, running none")
+    for command in (plan, preflight):
+        command.add_argument("dag_id")
+        command.add_argument("--dags-folder", help="folder or file to look in; default: Airflow's own")
     plan.add_argument("--json", action="store_true", help="everything, as JSON")
+    commands.add_parser("pools", help="print Airflow pools for the cluster's GPUs, for `airflow pools import`")
     show = commands.add_parser("show", help="print what became of a run")
     show.add_argument("run", help="a DAG, for its newest run, or a run's directory, STORAGE/runs/DAG_ID/RUN_ID")
     chosen = parser.parse_args(arguments)
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     try:
-        print(_plan(chosen.dag_id, chosen.dags_folder, chosen.json) if chosen.command == "plan" else _show(chosen))
+        return {"plan": _plan, "preflight": _preflight, "pools": _pools, "show": _show}[chosen.command](chosen)
     except TrainyardError as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _plan(chosen: argparse.Namespace) -> int:
+    from trainyard import preview
+
+    found = preview.previews(_dag(chosen.dag_id, chosen.dags_folder))
+    print(preview.as_json(found) if chosen.json else preview.as_text(found))
     return 0
 
 
-def _plan(dag_id: str, folder: str | None, as_json: bool) -> str:
-    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
-    from airflow.dag_processing.dagbag import DagBag
+def _preflight(chosen: argparse.Namespace) -> int:
+    from trainyard import preflight
+    from trainyard.preview import previews
+    from trainyard.rehearsal import rehearse
 
-    from trainyard import preview
+    found = rehearse(previews(_dag(chosen.dag_id, chosen.dags_folder)))
+    print(preflight.as_text(found))
+    return 1 if any(finding.problem for finding in found) else 0
+
+
+def _pools(_: argparse.Namespace) -> int:
+    from trainyard import capacity
+    from trainyard.yarn import cluster
+
+    print(json.dumps(capacity.pools(cluster.survey()), indent=1))
+    return 0
+
+
+def _dag(dag_id: str, folder: str | None) -> Any:
+    from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(dag_folder=folder)
     if dag_id not in bag.dags:
         broken = "".join(f"\n{path}:\n{error}" for path, error in bag.import_errors.items())
         raise TrainyardError(f"there is no DAG {dag_id!r} in {bag.dag_folder}; it has {sorted(bag.dags)}.{broken}")
-    found = preview.previews(bag.dags[dag_id])
-    return preview.as_json(found) if as_json else preview.as_text(found)
+    return bag.dags[dag_id]
 
 
-def _show(chosen: argparse.Namespace) -> str:
+def _show(chosen: argparse.Namespace) -> int:
+    from trainyard.connections import TrainyardHook
     from trainyard.show import newest_run, show
 
-    if "/" in chosen.run:
-        return show(chosen.run)
-    from trainyard.connections import TrainyardHook
-
-    return show(newest_run(TrainyardHook().get_conn().storage, chosen.run))
+    is_directory = "/" in chosen.run
+    print(show(chosen.run if is_directory else newest_run(TrainyardHook().get_conn().storage, chosen.run)))
+    return 0
 
 
 if __name__ == "__main__":

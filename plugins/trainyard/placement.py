@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from trainyard.contract.errors import TrainyardError
 
-Isolation = Literal["yarn", "labels", "docker"]
+Isolation = Literal["yarn", "labels", "whole_node", "docker"]
 DISCOVERY = Path(__file__).parent / "gpus.sh"
 
 
@@ -20,8 +20,10 @@ class Placement:
     :param node_label: partition of the executors: of the ranks, when it is a gang
     :param driver_label: partition of the application master, which holds no GPU
     :param gpus_per_worker: GPUs of each rank
+    :param ranks_per_container: ranks that share one container, its memory and its GPUs
     :param isolation: what keeps a rank to its own GPUs: `yarn` (YARN counts and hands out yarn.io/gpu),
         `labels` (nodes of the partition have as many cores as GPUs; nothing is asked for but the label),
+        `whole_node` (a container takes all memory of its node, and its ranks share the GPUs there),
         `docker` (a container of `image` with the GPUs that YARN hands out)
     :param image: what containers run in, with isolation `docker`
     """
@@ -30,8 +32,15 @@ class Placement:
     node_label: str | None = None
     driver_label: str | None = None
     gpus_per_worker: int = 0
+    ranks_per_container: int = 1
     isolation: Isolation = "yarn"
     image: str | None = None
+
+    @property
+    def gpus_per_container(self) -> int:
+        """GPUs that YARN is asked for, for each container; none where it does not count them."""
+        counted = self.isolation in ("yarn", "docker")
+        return self.gpus_per_worker * self.ranks_per_container if counted else 0
 
 
 def check(placement: Placement, operator: str) -> None:
@@ -43,6 +52,10 @@ def check(placement: Placement, operator: str) -> None:
     if placement.gpus_per_worker < 0:
         raise TrainyardError(
             f"{operator}: gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for ranks without a GPU."
+        )
+    if placement.ranks_per_container < 1:
+        raise TrainyardError(
+            f"{operator}: ranks_per_container={placement.ranks_per_container}; write 1, or how many share a container."
         )
     if placement.isolation == "docker" and not placement.image:
         raise TrainyardError(f"{operator}: isolation='docker' needs image=, what the ranks run in.")
@@ -59,9 +72,9 @@ def settings(placement: Placement) -> dict[str, str]:
         conf["spark.yarn.am.nodeLabelExpression"] = placement.driver_label
     if placement.node_label:
         conf["spark.yarn.executor.nodeLabelExpression"] = placement.node_label
-    if placement.gpus_per_worker and placement.isolation in ("yarn", "docker"):
+    if placement.gpus_per_container:
         conf |= {
-            "spark.executor.resource.gpu.amount": str(placement.gpus_per_worker),
+            "spark.executor.resource.gpu.amount": str(placement.gpus_per_container),
             "spark.executor.resource.gpu.discoveryScript": f"./{DISCOVERY.name}",
             "spark.task.resource.gpu.amount": str(placement.gpus_per_worker),
         }
@@ -74,5 +87,4 @@ def settings(placement: Placement) -> dict[str, str]:
 
 def files(placement: Placement) -> tuple[str, ...]:
     """What each container needs in its working directory."""
-    discovered = placement.gpus_per_worker and placement.isolation in ("yarn", "docker")
-    return (str(DISCOVERY),) if discovered else ()
+    return (str(DISCOVERY),) if placement.gpus_per_container else ()

@@ -42,19 +42,37 @@ YARN_CONF = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.executorEnv.PYTHONUNBUFFERED": "1",
 }
+OPTION_OF = {
+    "spark.driver.memory": "driver_memory=Memory(heap=...)",
+    "spark.driver.memoryOverhead": "driver_memory=Memory(native=...)",
+    "spark.executor.memory": "memory=Memory(heap=...)",
+    "spark.executor.memoryOverhead": "memory=Memory(native=...)",
+    "spark.executor.pyspark.memory": "memory=Memory(pyspark=...)",
+    "spark.memory.offHeap.size": "memory=Memory(off_heap=...)",
+    "spark.executor.resource.gpu.amount": "placement=Placement(gpus_per_worker=...)",
+    "spark.yarn.queue": "placement=Placement(queue=...)",
+    "spark.yarn.am.nodeLabelExpression": "placement=Placement(driver_label=...)",
+    "spark.yarn.executor.nodeLabelExpression": "placement=Placement(node_label=...)",
+}
+"""What decides a container's size and place on YARN is said once, where it can be held against the cluster."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What an operator asks for. `workers` ranks must run at once; None when it is no gang."""
+    """What an operator asks for. `workers` ranks must run at once; None when it is no gang.
+
+    `modules` is what the job's Python imports on the nodes, beside Spark's and the user's own.
+    """
 
     operator: str
     place: Place
     spec: Mapping[str, Any]
+    modules: tuple[str, ...] = ()
     workers: int | None = None
     conf: Mapping[str, str] | None = None
     memory: Memory = field(default_factory=Memory)
     driver_memory: Memory = field(default_factory=Memory)
+    grow_memory_to: str | None = None
     placement: Placement = field(default_factory=Placement)
 
 
@@ -76,8 +94,12 @@ class Plan:
     name: str
     tag: str
     spark: SparkConnection
+    modules: tuple[str, ...]
+    workers: int | None
+    memory: Memory
+    driver_memory: Memory
+    grow_memory_to: str | None
     placement: Placement
-    containers: str
     conf: Mapping[str, str]
     program: str
     py_files: tuple[str, ...]
@@ -86,6 +108,19 @@ class Plan:
     env: Mapping[str, str]
     spec_uri: str
     spec: Mapping[str, Any]
+
+    @property
+    def queue(self) -> str:
+        """The queue that it is submitted to, on YARN."""
+        return self.placement.queue or self.spark.queue or "default"
+
+    @property
+    def containers(self) -> str:
+        """What it runs in, in words."""
+        slots = local_slots(self.spark.master)
+        if self.workers:
+            return f"1 driver + {self.workers} rank{'s' * (self.workers > 1)}"
+        return f"1 process, {slots} slots" if slots else "1 driver + executors"
 
 
 def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
@@ -105,6 +140,15 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
             f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
             'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
         )
+    for name in job.conf or {}:
+        if spark.master == "yarn" and name in OPTION_OF:
+            raise TrainyardError(f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF[name]}.")
+    together = job.placement.ranks_per_container
+    if together > 1 and (job.workers or 1) % together:
+        raise TrainyardError(
+            f"{job.operator}: ranks_per_container={together} does not divide workers={job.workers or 1}; every "
+            "container holds as many ranks. Write a divisor."
+        )
     place = job.place
     spec_uri = storage.join(place.directory, "specs", f"{place.task}.json")
     tag = application_tag(place)
@@ -114,8 +158,12 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         name=f"{place.dag_id}.{place.task}",
         tag=tag,
         spark=spark,
+        modules=job.modules,
+        workers=job.workers,
+        memory=job.memory,
+        driver_memory=job.driver_memory,
+        grow_memory_to=job.grow_memory_to,
         placement=job.placement,
-        containers=_containers(job.workers, slots),
         conf=_conf(job, spark, slots, tag),
         program=runtime.program,
         py_files=runtime.py_files,
@@ -140,7 +188,8 @@ def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str) -> dict
     if job.workers:
         conf |= GANG_CONF
     if job.workers and not slots:
-        conf |= {"spark.executor.instances": str(job.workers), "spark.executor.cores": "1"}
+        together = job.placement.ranks_per_container
+        conf |= {"spark.executor.instances": str(job.workers // together), "spark.executor.cores": str(together)}
     return conf | dict(job.conf or {})
 
 
@@ -172,9 +221,3 @@ def path_safe(name: str) -> str:
     """`name` as one step of a path; distinct names stay distinct."""
     safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _containers(workers: int | None, slots: int | None) -> str:
-    if workers:
-        return f"1 driver + {workers} ranks" if workers > 1 else "1 driver + 1 rank"
-    return f"1 process, {slots} slots" if slots else "1 driver + executors"

@@ -25,16 +25,22 @@ _RUN = "RUN_ID"
 
 @dataclass(frozen=True)
 class Preview:
-    """One task: its plan, or why there is none."""
+    """One task: its plan, or why there is none; and where in storage it `writes`, templates among it.
+
+    Of a mapped task it is not known how often it runs, and with what: a `note` says so.
+    """
 
     task_id: str
     plan: Plan | None
     problem: str = ""
+    note: str = ""
+    writes: tuple[str, ...] = ()
 
 
-def previews(dag: DAG) -> list[Preview]:
-    """Each Trainyard task of `dag`, upstream first."""
-    return [_preview(task) for task in dag.topological_sort() if _is_ours(task)]
+def previews(dag: DAG, params: Mapping[str, Any] | None = None) -> list[Preview]:
+    """Each Trainyard task of `dag`, upstream first, for a run with `params`: by default the DAG's own."""
+    known = dag.params.dump() if params is None else params
+    return [preview(task, known) for task in dag.topological_sort() if _is_ours(task)]
 
 
 def as_text(found: list[Preview]) -> str:
@@ -42,7 +48,7 @@ def as_text(found: list[Preview]) -> str:
     head = ["stage", "master", "queue", "label", "containers", "archive"]
     rows = [_row(item.plan) for item in found if item.plan]
     parts = [table(head, rows)] if rows else []
-    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem}" for item in found]
+    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem or item.note}" for item in found]
     return "\n\n".join(parts)
 
 
@@ -56,9 +62,10 @@ def _is_ours(task: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, JobOperator)
 
 
-def _preview(task: Any) -> Preview:
+def preview(task: Any, params: Mapping[str, Any]) -> Preview:
+    """What `task` would submit in a run with `params`."""
     if not isinstance(task, JobOperator):
-        return Preview(task.task_id, None, "mapped: how many there are, and of what, is known when it runs.")
+        return Preview(task.task_id, None, note="mapped: how many there are, and of what, is known when it runs.")
     try:
         root = TrainyardHook(task.conn_id).get_conn().storage
         place = Place(
@@ -67,14 +74,16 @@ def _preview(task: Any) -> Preview:
             task_id=task.task_id,
             directory=run_directory(root, task.dag_id, _RUN),
         )
-        return Preview(task.task_id, _plan(task, place, root))
+        plan = _plan(task, place, root, params)
+        products = [plan.spec[task.PRODUCT]] if task.PRODUCT else []
+        return Preview(task.task_id, plan, writes=(root, *products))
     except TrainyardError as error:
         return Preview(task.task_id, None, str(error))
 
 
-def _plan(task: JobOperator, place: Place, root: str) -> Plan:
+def _plan(task: JobOperator, place: Place, root: str, params: Mapping[str, Any]) -> Plan:
     filled: JobOperator = task.prepare_for_execution()
-    context = {"params": task.dag.params.dump(), "dag": task.dag, "run_id": _RUN, "var": _variables()}
+    context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
     for name in task.template_fields:
         setattr(filled, name, _filled(task, getattr(task, name), context))
     fields = filled.located(root)
@@ -110,7 +119,7 @@ def _row(plan: Plan) -> list[str]:
     return [
         plan.place.task,
         plan.spark.master,
-        (plan.placement.queue or plan.spark.queue or "default") if on_yarn else "-",
+        plan.queue if on_yarn else "-",
         (plan.placement.node_label or "-") if on_yarn else "-",
         plan.containers,
         plan.py_files[0].rsplit("/", 1)[-1],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -30,6 +31,21 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     if "JAVA_HOME" not in environ and not shutil.which("java", path=environ.get("PATH")):
         env |= _bundled_java()
     return env
+
+
+def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> str:
+    """The Python that an application on YARN runs on the nodes: by its `conf`, spark-defaults.conf, or `env`."""
+    known = {**_spark_defaults(environ), **conf}
+    names = ("spark.pyspark.python", "spark.yarn.appMasterEnv.PYSPARK_PYTHON")
+    return next((known[name] for name in names if name in known), env["PYSPARK_PYTHON"])
+
+
+def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    folder = environ.get("SPARK_CONF_DIR") or str(Path(environ.get("SPARK_HOME", ""), "conf"))
+    file = Path(folder, "spark-defaults.conf")
+    lines = file.read_text().splitlines() if file.exists() else []
+    entries = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
+    return {entry[0]: entry[1] for entry in entries if len(entry) == 2}
 
 
 def _bundled_java() -> dict[str, str]:

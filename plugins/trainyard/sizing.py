@@ -112,7 +112,7 @@ def fill(needed: Size, node: int, operator: str, limits: Limits) -> Size:
     granted = node // limits.step * limits.step
     if granted > limits.largest:
         raise TrainyardError(
-            f"{operator}: whole_node=True cannot hold a node of {_shown(node)}: the largest container is "
+            f"{operator}: isolation='whole_node' cannot hold a node of {_shown(node)}: the largest container is "
             f"{_shown(limits.largest)} ({limits.source}), so others fit beside it. Raise that limit to the node's "
             "memory, or choose another isolation."
         )

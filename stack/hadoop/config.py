@@ -144,7 +144,7 @@ def _yarn(home: Path, ports: Ports) -> Properties:
         "yarn.nm.liveness-monitor.expiry-interval-ms": 20000,
         "yarn.am.liveness-monitor.expiry-interval-ms": 30000,
         "yarn.scheduler.minimum-allocation-mb": 256,
-        "yarn.scheduler.maximum-allocation-mb": 4096,
+        "yarn.scheduler.maximum-allocation-mb": 6144,
         "yarn.scheduler.maximum-allocation-vcores": 4,
         "yarn.node-labels.enabled": "true",
         "yarn.node-labels.configuration-type": "distributed",

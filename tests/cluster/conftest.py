@@ -14,6 +14,8 @@ os.environ.setdefault("AIRFLOW_HOME", f"{_HOME.name}/airflow")
 import pytest  # noqa: E402
 
 from stack.hadoop.cluster import Cluster  # noqa: E402
+from tests.cluster.jobs import Exports  # noqa: E402
+from trainyard.contract import storage  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -55,6 +57,19 @@ def shell(environment: dict[str, str]) -> Shell:
         return subprocess.run(bash, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     return run
+
+
+@pytest.fixture
+def configured(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """The cluster, with this process set up to submit to it."""
+    for name, value in cluster.environment().items():
+        monkeypatch.setenv(name, value)
+    return cluster
+
+
+@pytest.fixture
+def exports(configured: Cluster, tmp_path: Path) -> Exports:
+    return Exports(tmp_path, storage.join(configured.storage, tmp_path.name))
 
 
 def applications(cluster: Cluster, tag: str | None = None) -> list[dict[str, object]]:

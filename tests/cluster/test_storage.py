@@ -15,10 +15,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def uri(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in cluster.environment().items():
-        monkeypatch.setenv(name, value)
-    return storage.join(cluster.storage, "files", os.urandom(4).hex())
+def uri(configured: Cluster) -> str:
+    return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
 def test_a_process_that_has_used_hdfs_can_start_others(uri: str) -> None:

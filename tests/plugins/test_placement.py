@@ -40,6 +40,11 @@ def test_labels_alone_ask_for_no_gpu() -> None:
     assert placement.files(chosen) == ()
 
 
+def test_a_whole_node_asks_for_no_gpu_either() -> None:
+    chosen = Placement(node_label="gpu", gpus_per_worker=2, isolation="whole_node")
+    assert placement.settings(chosen) == {"spark.yarn.executor.nodeLabelExpression": "gpu"}
+
+
 def test_docker_runs_driver_and_executors_in_the_image() -> None:
     found = placement.settings(Placement(gpus_per_worker=1, isolation="docker", image="repo/torch:1"))
     for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
@@ -51,8 +56,9 @@ def test_docker_runs_driver_and_executors_in_the_image() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Placement(isolation="mig"), "T 't': isolation='mig' is none of yarn, labels, docker."),  # type: ignore[arg-type]
+        (Placement(isolation="mig"), "T 't': isolation='mig' is none of yarn, labels, whole_node, docker."),  # type: ignore[arg-type]
         (Placement(gpus_per_worker=-1), "T 't': gpus_per_worker=-1 is negative; write 0"),
+        (Placement(ranks_per_container=0), "T 't': ranks_per_container=0; write 1, or how many share a container."),
         (Placement(isolation="docker"), "T 't': isolation='docker' needs image="),
         (Placement(isolation="labels"), "T 't': isolation='labels' rests on the nodes of a partition; name it"),
     ],

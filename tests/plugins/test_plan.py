@@ -1,5 +1,6 @@
 """A plan is a value that depends on the job, the connection and this installation, on nothing else."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from trainyard.connections import SparkConnection
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import Place
 from trainyard.placement import Placement
-from trainyard.plan import Job, Plan, Runtime, application_tag, local_slots, make, run_directory
+from trainyard.plan import OPTION_OF, Job, Plan, Runtime, application_tag, local_slots, make, run_directory
 from trainyard.sizing import Memory
 
 RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
@@ -21,7 +22,7 @@ def place(**fields: Any) -> Place:
 
 
 def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -> Plan:
-    job = Job("TrainOperator 'train'", place(), {"recipe": "toy.recipe:network"}, workers, conf)
+    job = Job("TrainOperator 'train'", place(), {"recipe": "toy.recipe:network"}, workers=workers, conf=conf)
     return make(job, SparkConnection("spark_default", master), RUNTIME)
 
 
@@ -52,6 +53,29 @@ def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
         "TrainOperator 'train': workers=4 ranks must run at once, and master local[2] has 2 slots. "
         "Write local[4] as the host of connection 'spark_default', or workers=2."
     )
+
+
+@pytest.mark.parametrize(("name", "instead"), OPTION_OF.items())
+def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, instead: str) -> None:
+    job = Job("TrainOperator 'train'", place(), {}, conf={name: "1"})
+    with pytest.raises(TrainyardError, match=re.escape(f"conf sets {name}, which is computed; write {instead}.")):
+        make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
+
+
+def on_yarn(workers: int, placement: Placement) -> Plan:
+    job = Job("TrainOperator 'train'", place(), {}, workers=workers, placement=placement)
+    return make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
+
+
+def test_ranks_that_share_a_container_share_its_cores_and_gpus() -> None:
+    conf = on_yarn(4, Placement(gpus_per_worker=1, ranks_per_container=2)).conf
+    assert (conf["spark.executor.instances"], conf["spark.executor.cores"]) == ("2", "2")
+    assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
+
+
+def test_containers_hold_as_many_ranks_each() -> None:
+    with pytest.raises(TrainyardError, match=r"ranks_per_container=2 does not divide workers=3; .* Write a divisor"):
+        on_yarn(3, Placement(ranks_per_container=2))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,13 @@ Caused by: java.io.IOException: gone
 26/11/21 14:30:06 ERROR TaskSetManager: Task 0 in stage 1.0 failed 1 times; aborting job
 epoch 2/8  loss 0.40
 TRAINYARD FAILED: bad
+26/11/21 14:30:07 INFO ApplicationMaster:
+===============================================================================
+Default YARN executor launch context:
+  env:
+    CLASSPATH -> {{PWD}}
+===============================================================================
+done
 """
 
 
@@ -29,6 +36,7 @@ def test_the_jobs_own_lines_and_spark_errors_stay_and_the_rest_goes() -> None:
         "epoch 1/8  loss 0.51",
         "26/11/21 14:30:06 ERROR TaskSetManager: Task 0 in stage 1.0 failed 1 times; aborting job",
         "epoch 2/8  loss 0.40",
+        "done",
     ]
 
 

@@ -32,7 +32,7 @@ class Backend(Protocol):
 class DeferredBackend(Backend, Protocol):
     """One whose applications are waited for by a trigger."""
 
-    def collect(self, event: Mapping[str, Any]) -> RunRecord:
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
         """The record of the application that the trigger's event tells of. Raises TrainyardError as `run` does."""
 
 

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 import traceback
+import warnings
 from typing import Any
 
 from trainyard.contract import storage
@@ -65,6 +66,8 @@ def run(spec: JobSpec) -> RunRecord:
 def _session(spec: JobSpec) -> Any:
     from pyspark.sql import SparkSession
 
+    # On YARN they lie in the working directory already, and on the path.
+    warnings.filterwarnings("ignore", message="Failed to add file")
     return SparkSession.builder.appName(f"{spec.place.dag_id}.{spec.place.task}").getOrCreate()
 
 

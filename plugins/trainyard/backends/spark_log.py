@@ -9,9 +9,12 @@ from typing import Literal
 _RECORD = re.compile(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
 _FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
 _THROWABLE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b")
+_RULE = re.compile(r"^={20,}$")
 _NOISE = re.compile(
     r"^(?:WARNING: (?:Using incubator modules|package |A |Use |Please |An illegal|All illegal|Unknown module)"
     r"|Using Spark's default log4j|Using Spark's repl log4j|Setting default log level|To adjust logging level"
+    r"|\s+(?:client token|diagnostics|ApplicationMaster (?:host|RPC port)|queue|start time): "
+    r"|\s+(?:final status|tracking URL|user): "
     r"|SLF4J|Picked up |\[Stage \d+:|TRAINYARD FAILED:|Driver stacktrace:$|\s*$)"
 )
 _QUIET = frozenset({"TRACE", "DEBUG", "INFO", "WARN"})
@@ -21,12 +24,13 @@ class SparkLog:
     """Sifts the lines of one application in their order.
 
     Spark's own records below ERROR go, as do JVM stack frames and the throwable that is printed
-    beneath a record; everything else, the job's own prints above all, stays.
+    beneath a record, and what an application master lists between two rules; everything else, the job's
+    own prints above all, stays.
     """
 
     def __init__(self, remembered: int = 5) -> None:
         self._last: deque[str] = deque(maxlen=remembered)
-        self._beneath: Literal["record", "throwable", "frames"] | None = None
+        self._beneath: Literal["record", "throwable", "frames", "list"] | None = None
 
     def keep(self, line: str) -> bool:
         """Whether `line` belongs in the task log."""
@@ -44,6 +48,11 @@ class SparkLog:
         if record := _RECORD.match(line):
             self._beneath = "record"
             return record["level"] not in _QUIET
+        if _RULE.match(line) and self._beneath in ("record", "list"):
+            self._beneath = "list" if self._beneath == "record" else None
+            return False
+        if self._beneath == "list":
+            return False
         if _FRAME.match(line):
             self._beneath = "frames" if self._beneath else None
             return False

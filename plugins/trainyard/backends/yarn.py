@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.backends import processes
+from trainyard import preflight
+from trainyard.backends import aftermath, processes
 from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
 from trainyard.contract import record
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
+from trainyard.diagnosis import diagnose, treated
 from trainyard.plan import Plan
 from trainyard.yarn import cluster
 from trainyard.yarn.lifecycle import Submit, Take, on_start
@@ -40,6 +42,7 @@ class YarnBackend:
         if isinstance(step, Submit):
             if step.after:
                 say(f"{step.after.id} of an earlier try ended {step.after.state}; it is done anew.")
+                self._plan = self._treated(step.after, say)
             application = self._submit(manager, {one.id for one in found}, say)
         else:
             application = step.application
@@ -47,27 +50,43 @@ class YarnBackend:
         say(f"{application.id} in queue {application.queue}: {application.tracking_url}")
         return ApplicationTrigger(application.id, plan.tag)
 
-    def collect(self, event: Mapping[str, Any]) -> RunRecord:
-        """The record of the application that the trigger saw end. Raises TrainyardError when it wrote none."""
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
+        """The record of the application that the trigger saw end, its logs being told first.
+
+        Raises TrainyardError when it wrote none, with what is known of the reason.
+        """
         plan, id = self._plan, str(event["application"])
+        ended = None if "trouble" in event else cluster.resource_manager().application(id)
         newest = record.newest(plan.place)
-        if newest and newest.application == id:
-            return newest
+        found = newest if newest and newest.application == id else None
+        failed = found is None or found.status == "failed"
+        driver = aftermath.tell_logs(cluster.resource_manager(), ended, failed, say) if ended else ""
+        if found:
+            return aftermath.explained(plan, found)
         if "trouble" in event:
             raise TrainyardError(
                 f"{plan.operator}: nothing was heard of {id} for too long, the ResourceManager being asked: "
                 f"{event['trouble']}. The next try goes on with it if it still runs."
             )
-        raise TrainyardError(_no_record(plan, id, cluster.resource_manager().application(id)))
+        raise TrainyardError(aftermath.without_record(plan, id, ended, driver))
 
     def kill(self) -> None:
         """End the submission, the application, and all of its containers."""
         processes.end(self._plan.tag)
         cluster.end(self._plan.tag)
 
+    def _treated(self, ended: Application, say: Say) -> Plan:
+        """The plan with what an earlier try lacked, as far as it may be given."""
+        newest = record.newest(self._plan.place)
+        error = (newest.error or "") if newest and newest.application == ended.id else ""
+        plan, change = treated(self._plan, diagnose(self._plan, error, ended.diagnostics))
+        if change:
+            say(change)
+        return plan
+
     def _submit(self, manager: ResourceManager, known: set[str], say: Say) -> Application:
         log = SparkLog()
-        status = Submission(self._plan, log, say).run()
+        status = Submission(preflight.fitted(self._plan, cluster.survey()), log, say).run()
         until = time.monotonic() + (APPEARS_SECONDS if status == 0 else 0)
         while True:
             if new := [one for one in manager.tagged(self._plan.tag) if one.id not in known]:
@@ -79,12 +98,3 @@ class YarnBackend:
         raise TrainyardError(
             f"{self._plan.operator}: spark-submit ended with exit status {status}, and there is no application. {said}"
         )
-
-
-def _no_record(plan: Plan, id: str, ended: Application | None) -> str:
-    if ended is None:
-        return f"{plan.operator}: {id} is gone from the ResourceManager, and its driver wrote no record of the run."
-    return (
-        f"{plan.operator}: {id} ended {ended.state}/{ended.final_status} before its driver wrote a record of the "
-        f"run. YARN says: {ended.diagnostics.strip() or 'nothing'}"
-    )

@@ -46,6 +46,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     :param spark_conn_id: connection of type `spark`, which says where applications run
     :param memory: what each executor needs: a `Memory`; a default that fits small jobs otherwise
     :param driver_memory: what the driver needs
+    :param grow_memory_to: largest container that a retry may ask for after a memory kill, such as "8g"; by
+        default a retry asks for what the first try had
     :param placement: queue, node labels and GPUs: a `Placement`
     :param conf: Spark configuration on top of what Trainyard sets; yours wins
     """
@@ -53,6 +55,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     SPEC: ClassVar[type[JobSpec]]
     PRODUCT: ClassVar[str | None] = None
     PLACES: ClassVar[tuple[str, ...]] = ()
+    MODULES: ClassVar[tuple[str, ...]] = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
     MEMORY: ClassVar[Memory] = Memory(heap="1g", native="512m")
     DRIVER_MEMORY: ClassVar[Memory] = Memory(heap="1g", native="512m")
 
@@ -73,6 +76,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         spark_conn_id: str = "spark_default",
         memory: Memory | None = None,
         driver_memory: Memory | None = None,
+        grow_memory_to: str | None = None,
         placement: Placement | None = None,
         conf: dict[str, str] | None = None,
         **kwargs: Any,
@@ -80,6 +84,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.memory = memory or self.MEMORY
         self.driver_memory = driver_memory or self.DRIVER_MEMORY
+        self.grow_memory_to = grow_memory_to
         self.placement = placement or Placement()
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
@@ -103,6 +108,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Called by each constructor last. Raises TrainyardError, which Airflow shows as an import error."""
         sizing.size(self.memory, self.title, "memory")
         sizing.size(self.driver_memory, self.title, "driver_memory")
+        if self.grow_memory_to is not None:
+            sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
         placements.check(self.placement, self.title)
         fields = self._fields()
         clauses = validation.early_complaints(self.SPEC, fields)
@@ -126,7 +133,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         archive = code.build(paths, self._dag_file(), airflow_home() / "trainyard-code")
         job = Job(
             operator=self.title, place=place, spec=spec, memory=self.memory, driver_memory=self.driver_memory,
-            placement=self.placement, workers=spec.get("workers"), conf=self.conf or {},
+            grow_memory_to=self.grow_memory_to,
+            placement=self.placement, modules=self.MODULES, workers=spec.get("workers"), conf=self.conf or {},
         )  # fmt: skip
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
         return make(job, spark_connection(self.spark_conn_id), here)
@@ -159,7 +167,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         planned = self._planned(context)
         backend = self._backend_for(planned)
         assert isinstance(backend, DeferredBackend)
-        return self._result(context, self._outcome(planned.place, partial(backend.collect, event)))
+        return self._result(context, self._outcome(planned.place, partial(backend.collect, event, self.log.info)))
 
     def on_kill(self) -> None:
         """End the application, with every process of it."""

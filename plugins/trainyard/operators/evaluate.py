@@ -23,6 +23,7 @@ class EvaluateOperator(JobOperator):
 
     SPEC = EvaluateSpec
     PLACES = ("model", "batches")
+    MODULES = (*JobOperator.MODULES, "torch", "torchmetrics")
     MEMORY = Memory(heap="1g", native="1536m")
     DRIVER_MEMORY = Memory(heap="1g", native="1536m")
 

@@ -29,6 +29,7 @@ class PredictOperator(JobOperator):
     SPEC = PredictSpec
     PRODUCT = "output"
     PLACES = ("model", "output")
+    MODULES = (*JobOperator.MODULES, "torch")
     MEMORY = Memory(heap="1g", native="1536m")
     DRIVER_MEMORY = Memory(heap="1g", native="1536m")
 

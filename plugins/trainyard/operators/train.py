@@ -35,6 +35,7 @@ class TrainOperator(JobOperator):
     SPEC = TrainSpec
     PRODUCT = "model"
     PLACES = ("batches", "model")
+    MODULES = ("fsspec", "numpy", "pyarrow", "pydantic", "torch")
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (

@@ -7,13 +7,19 @@ import os
 
 from trainyard.yarn import site
 from trainyard.yarn.resource_manager import ResourceManager
+from trainyard.yarn.survey import Survey
+from trainyard.yarn.survey import survey as survey_of
 
 
 def resource_manager() -> ResourceManager:
     """The ResourceManager of the cluster that HADOOP_CONF_DIR describes, asked as the user who submits."""
     properties = site.properties(site.folder() / "yarn-site.xml")
-    user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    return ResourceManager(site.resource_managers(properties), user)
+    return ResourceManager(site.resource_managers(properties), _user())
+
+
+def survey() -> Survey:
+    """What the cluster has at this moment, for the user who submits."""
+    return survey_of(resource_manager(), _user())
 
 
 def end(tag: str) -> list[str]:
@@ -23,3 +29,7 @@ def end(tag: str) -> list[str]:
     for id in live:
         manager.kill(id)
     return live
+
+
+def _user() -> str:
+    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urljoin
 
 import requests
 from requests.auth import AuthBase
@@ -22,7 +23,11 @@ class UnreachableError(TrainyardError):
 
 @dataclass(frozen=True)
 class Application:
-    """One application as the ResourceManager tells of it. `started` is in seconds since the epoch."""
+    """One application as the ResourceManager tells of it. `started` is in seconds since the epoch.
+
+    `driver_logs` is the page with the driver's logs, whose address names its container; `log_status` says how
+    far YARN is in putting the logs of all nodes together.
+    """
 
     id: str
     state: str
@@ -31,6 +36,9 @@ class Application:
     diagnostics: str
     tracking_url: str
     started: float
+    driver_logs: str = ""
+    log_status: str = "DISABLED"
+    user: str = ""
 
     @property
     def live(self) -> bool:
@@ -67,6 +75,26 @@ class ResourceManager:
         """End an application and its containers. One that has ended, or is unknown, is left as it is."""
         self._ask("PUT", f"apps/{id}/state", {"state": "KILLED"})
 
+    def submit(self, *, name: str, queue: str, label: str | None, memory: int, command: str) -> str:
+        """Have one container of `memory` MB run `command`; the id of its application.
+
+        Raises TrainyardError with the ResourceManager's own words when it refuses.
+        """
+        id = str(self._ask("POST", "apps/new-application").json()["application-id"])
+        labels = {"app-node-label-expression": label, "am-container-node-label-expression": label} if label else {}
+        redirected = f"{command} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
+        self._ask("POST", "apps", {
+            "application-id": id, "application-name": name, "application-type": "TRAINYARD", "queue": queue,
+            "max-app-attempts": 1, "resource": {"memory": memory, "vCores": 1},
+            "am-container-spec": {"commands": {"command": redirected}}, **labels,
+        })  # fmt: skip
+        return id
+
+    def setting(self, name: str) -> str | None:
+        """A property of the ResourceManager's configuration, defaults among them; None when it has none."""
+        answer = self._ask("GET", "/conf", query={"name": name})
+        return str(answer.json()["property"]["value"]) if answer.ok and answer.content.strip() else None
+
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """What is at `path` of the cluster's REST interface."""
         answer = self._ask("GET", path, query=query)
@@ -75,14 +103,14 @@ class ResourceManager:
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
     ) -> requests.Response:
-        """The active ResourceManager's answer. Raises UnreachableError, or HTTPError for what it refuses."""
+        """The active ResourceManager's answer. Raises UnreachableError, or TrainyardError for what it refuses."""
         refused: list[str] = []
         for url in self.urls:
             params = dict(query or {}) | ({"user.name": self.user} if self.user and not self.auth else {})
             try:
                 answer = requests.request(
-                    method, f"{url}/ws/v1/cluster/{path}", params=params, json=body, auth=self.auth, timeout=SECONDS,
-                    verify=self.verify, headers={"Accept": "application/json"},
+                    method, urljoin(f"{url}/ws/v1/cluster/", path), params=params, json=body, auth=self.auth,
+                    timeout=SECONDS, verify=self.verify, headers={"Accept": "application/json"},
                 )  # fmt: skip
             except (requests.ConnectionError, requests.Timeout) as error:
                 refused.append(f"{url}: {type(error).__name__}")
@@ -90,8 +118,8 @@ class ResourceManager:
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or "json" not in _type(answer):
                 refused.append(f"{url}: HTTP {answer.status_code}")
                 continue
-            if answer.status_code != HTTPStatus.NOT_FOUND:
-                answer.raise_for_status()
+            if not answer.ok and answer.status_code != HTTPStatus.NOT_FOUND:
+                raise TrainyardError(f"the ResourceManager at {url} refuses {method} {path}: {_refusal(answer)}")
             return answer
         raise UnreachableError(f"no ResourceManager answers as one that is active: {'; '.join(refused)}.")
 
@@ -99,6 +127,14 @@ class ResourceManager:
 def _type(answer: requests.Response) -> str:
     """The kind of an answer's body; a standby ResourceManager answers with a page."""
     return answer.headers.get("Content-Type", "json") if answer.content else "json"
+
+
+def _refusal(answer: requests.Response) -> str:
+    """Why, in the ResourceManager's words."""
+    try:
+        return str(answer.json()["RemoteException"]["message"])
+    except (ValueError, KeyError):
+        return f"HTTP {answer.status_code} {answer.reason}"
 
 
 def _application(entry: Mapping[str, Any]) -> Application:
@@ -110,4 +146,7 @@ def _application(entry: Mapping[str, Any]) -> Application:
         diagnostics=entry.get("diagnostics", ""),
         tracking_url=entry.get("trackingUrl", ""),
         started=entry.get("startedTime", 0) / 1000,
+        driver_logs=entry.get("amContainerLogs", ""),
+        user=entry.get("user", ""),
+        log_status=entry.get("logAggregationStatus", "DISABLED"),
     )

@@ -1,0 +1,133 @@
+"""How many of an application's containers a cluster has room for. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard import sizing
+from trainyard.contract.errors import TrainyardError
+from trainyard.plan import Plan
+from trainyard.sizing import Limits, Size
+from trainyard.yarn.survey import DEFAULT_PARTITION, Node, Queue, Resources, Survey
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an application asks YARN for: a driver, and `count` executors that it cannot do without."""
+
+    driver: Resources
+    executor: Resources
+    count: int
+    driver_partition: str
+    partition: str
+
+    @property
+    def total(self) -> Resources:
+        """All of it that comes out of the executors' partition."""
+        executors = self.executor * self.count
+        return executors + self.driver if self.driver_partition == self.partition else executors
+
+
+def containers(plan: Plan, survey: Survey, queue: Queue) -> tuple[Size, Size]:
+    """Driver and executor of `plan` in `queue`, as the cluster rounds them.
+
+    Raises TrainyardError for one that is never granted.
+    """
+    limits = survey.limits(queue, partition_of(plan.placement.node_label))
+    driver_limits = survey.limits(queue, partition_of(plan.placement.driver_label))
+    driver = sizing.size(plan.driver_memory, plan.operator, "driver_memory", driver_limits)
+    executor = sizing.size(plan.memory, plan.operator, "memory", limits)
+    if plan.placement.isolation != "whole_node":
+        return driver, executor
+    return driver, sizing.fill(executor, _node_memory(plan, survey, limits), plan.operator, limits)
+
+
+def demand(plan: Plan, driver: Size, executor: Size) -> Demand:
+    """What `plan` asks for, in containers of these sizes."""
+    chosen = plan.placement
+    return Demand(
+        driver=Resources(driver.granted, cores=1),
+        executor=Resources(executor.granted, int(plan.conf.get("spark.executor.cores", 1)), chosen.gpus_per_container),
+        count=(plan.workers or 1) // chosen.ranks_per_container,
+        driver_partition=partition_of(chosen.driver_label),
+        partition=partition_of(chosen.node_label),
+    )
+
+
+def partition_of(label: str | None) -> str:
+    """The partition that a label expression means."""
+    return label or DEFAULT_PARTITION
+
+
+def executors(asked: Demand, nodes: Sequence[Node], free: bool = False) -> int:
+    """How many of the executors have room on `nodes` at once, beside the driver; with `free`, at present.
+
+    An executor is as large as any other, so a node holds what its scarcest resource allows; the driver
+    goes where it costs least.
+    """
+    room = {node.id: node.free if free else node.total for node in nodes if node.partition == asked.partition}
+    places = {id: _fitting(asked.executor, resources) for id, resources in room.items()}
+    if asked.driver_partition != asked.partition:
+        return sum(places.values())
+    beside = [
+        _fitting(asked.executor, resources - asked.driver) - places[id]
+        for id, resources in room.items()
+        if asked.driver.within(resources)
+    ]
+    return sum(places.values()) + max(beside) if beside else 0
+
+
+def pools(survey: Survey) -> dict[str, dict[str, Any]]:
+    """An Airflow pool for each partition with GPUs, as many slots as GPUs, in the form of `airflow pools import`.
+
+    A gang that takes a slot for each of its GPUs (`pool_slots`) starts when it has them all. Deferred
+    tasks keep their slots, for that is what a gang is while it runs.
+    """
+    gpus = {p: sum(node.total.gpus for node in survey.nodes_of(p)) for p in (DEFAULT_PARTITION, *survey.partitions)}
+    return {
+        partition or "gpus": {
+            "slots": count,
+            "description": f"GPUs of nodes {'of partition ' + partition if partition else 'without a label'}",
+            "include_deferred": True,
+        }
+        for partition, count in sorted(gpus.items())
+        if count
+    }
+
+
+def wanting(asked: Demand, survey: Survey, queue: Queue) -> str:
+    """What `asked` lacks at present, empty when it has room; what others wait for already is not free."""
+    room = executors(asked, survey.nodes, free=True)
+    if room < asked.count:
+        return f"{room} of {asked.count} containers have room"
+    free = sum((node.free for node in survey.nodes_of(asked.partition)), Resources())
+    if not asked.total.within(free - survey.pending(asked.partition)):
+        return "what is free is waited for by others already"
+    most, used = queue.most.get(asked.partition, Resources()), queue.used.get(asked.partition, Resources())
+    if not asked.total.within(most - used):
+        return f"queue {queue.path} has used up its share"
+    if not any(asked.driver.within(node.free) for node in survey.nodes_of(asked.driver_partition)):
+        return "the driver has no room"
+    return ""
+
+
+def _fitting(container: Resources, room: Resources) -> int:
+    count = room.memory // container.memory
+    if container.gpus:
+        count = min(count, room.gpus // container.gpus, room.cores // container.cores)
+    return max(count, 0)
+
+
+def _node_memory(plan: Plan, survey: Survey, limits: Limits) -> int:
+    """The memory of each node, which must be one figure for a container to fill any of them."""
+    nodes = survey.nodes_of(partition_of(plan.placement.node_label))
+    found = sorted({node.total.memory // limits.step * limits.step for node in nodes})
+    if len(found) > 1:
+        raise TrainyardError(
+            f"{plan.operator}: isolation='whole_node' fills nodes of one size, and those of partition "
+            f"{plan.placement.node_label!r} offer {', '.join(f'{size} MB' for size in found)}. Give them one size, "
+            "or choose another isolation."
+        )
+    return found[0] if found else limits.largest

@@ -1,0 +1,91 @@
+"""All stages of a DAG held against what they will meet: the cluster, the storage, the Python on the nodes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainyard import capacity, preflight
+from trainyard.contract import storage
+from trainyard.contract.errors import TrainyardError
+from trainyard.operators.validation import is_pending
+from trainyard.plan import Plan
+from trainyard.preflight import Finding
+from trainyard.preview import Preview
+from trainyard.runtime import node_python
+from trainyard.yarn import cluster, probe
+from trainyard.yarn.resource_manager import ResourceManager
+from trainyard.yarn.survey import Survey
+
+
+def rehearse(stages: Sequence[Preview]) -> list[Finding]:
+    """What fits and what does not, all stages and all problems at once; nothing of the DAG is run.
+
+    Files are written and removed where stages write; where nothing else is wrong, containers that last a
+    second import what stages import.
+    """
+    plans = [stage.plan for stage in stages if stage.plan]
+    on_yarn = [plan for plan in plans if plan.spark.master == "yarn"]
+    found = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
+    if on_yarn:
+        survey = cluster.survey()
+        examined = [finding for plan in on_yarn for finding in preflight.examine(plan, survey)]
+        broken = {finding.stage for finding in examined if finding.problem}
+        found += examined + _probed([plan for plan in on_yarn if plan.place.task not in broken], survey)
+    return found + _stored(stages)
+
+
+def _stored(stages: Sequence[Preview]) -> list[Finding]:
+    """Whether each place that is written to can be; those below another are covered by it."""
+    places = {place: stage.task_id for stage in reversed(stages) for place in stage.writes if not is_pending(place)}
+    roots = [p for p in places if not any(p != other and p.startswith(storage.join(other, "")) for other in places)]
+    return [_writable(places[place], place) for place in roots]
+
+
+def _writable(stage: str, place: str) -> Finding:
+    trial = storage.join(place, f".preflight-{uuid.uuid4().hex}")
+    try:
+        storage.create(trial, b"")
+        storage.remove(trial)
+    # Each file system has errors of its own for what amounts to "no".
+    except Exception as error:
+        problem = f"{place} cannot be written: {type(error).__name__}: {error}"
+        return Finding(stage, "storage", place, "not writable", problem)
+    return Finding(stage, "storage", place, "writable")
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """What one probe can answer for, of however many stages."""
+
+    queue: str
+    label: str | None
+    python: str
+    modules: tuple[str, ...]
+
+
+def _probed(plans: Sequence[Plan], survey: Survey) -> list[Finding]:
+    manager, known, found = cluster.resource_manager(), dict[_Environment, Finding](), []
+    for plan in plans:
+        python = node_python(plan.conf, plan.env)
+        wanted = _Environment(plan.queue, plan.placement.node_label, python, plan.modules)
+        queue = survey.queue(plan.queue)
+        if queue and wanted not in known:
+            _, executor = capacity.containers(plan, survey, queue)
+            known[wanted] = _probe(manager, plan, wanted, executor.granted)
+            found.append(known[wanted])
+    return found
+
+
+def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment, memory: int) -> Finding:
+    where = f"on nodes of partition {wanted.label!r}" if wanted.label else "on nodes without a label"
+    try:
+        missing = probe.missing(manager, wanted.queue, wanted.label, memory, wanted.python, wanted.modules)
+        problem = missing and (
+            f"{plan.operator}: {wanted.python} {where} cannot import what the job imports: {missing}. Install "
+            "requirements.txt there, or name another Python with spark.pyspark.python."
+        )
+    except TrainyardError as error:
+        problem = f"{plan.operator}: no container could look for {wanted.python} {where}: {error}"
+    return Finding(plan.place.task, "Python", ", ".join(wanted.modules), "not there" if problem else "there", problem)

@@ -1,0 +1,44 @@
+"""`python aggregated.py APPLICATION OWNER BYTES CONTAINER...`: the end of each file that containers wrote.
+
+YARN puts the logs of an ended application together on HDFS, in a format that only its own Java reads.
+Hadoop's client that Spark brings is asked for them, in a process of its own, which ends with its JVM.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pyspark.java_gateway import launch_gateway
+
+FILES = ("stdout", "stderr")
+
+
+def main(application: str, owner: str, tail: int, containers: list[str]) -> None:
+    gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})
+    try:
+        yarn, java = gateway.jvm.org.apache.hadoop.yarn, gateway.jvm.java
+        aggregation = yarn.logaggregation
+        factory = aggregation.filecontroller.LogAggregationFileControllerFactory(yarn.conf.YarnConfiguration())
+        id = yarn.api.records.ApplicationId.fromString(application)
+        controller = factory.getFileControllerForRead(id, owner)
+        kinds = java.util.HashSet()
+        for file in FILES:
+            kinds.add(file)
+        for container in containers:
+            request = aggregation.ContainerLogsRequest()
+            request.setAppId(id)
+            request.setAppOwner(owner)
+            request.setAppFinished(True)
+            request.setContainerId(container)
+            request.setLogTypes(kinds)
+            request.setBytes(-tail)
+            written = java.io.ByteArrayOutputStream()
+            controller.readAggregatedLogs(request, written)
+            print(written.toString())
+    finally:
+        gateway.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,75 @@
+"""Small jobs on the test cluster, run without Airflow's processes."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from trainyard.backends.yarn import YarnBackend
+from trainyard.connections import Settings
+from trainyard.contract import storage
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import Place
+from trainyard.operators import ExportOperator
+from trainyard.plan import Plan
+from trainyard.yarn.trigger import ApplicationTrigger
+
+ROWS = "def rows(spark, source): return spark.range(500)"
+
+
+@dataclass(frozen=True)
+class Exports:
+    """Plans exports whose `prepare` is the source code given, and writes their specs."""
+
+    folder: Path
+    root: str
+
+    def plan(self, prepare: str = ROWS, **options: Any) -> Plan:
+        package = self.folder / "dags" / "toy"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text("")
+        (package / "prepare.py").write_text(textwrap.dedent(prepare))
+        source = self.folder / "source.json"
+        source.write_text('{"x": 1.5}\n')
+        dag = DAG("toy", schedule=None)
+        dag.fileloc = str(package / "dag.py")
+        place = Place(dag_id="toy", run_id="r1", task_id="export", directory=storage.join(self.root, "runs/toy/r1"))
+        operator = ExportOperator(
+            task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", batches="batches",
+            source=source.as_uri(), **options,
+        )  # fmt: skip
+        made = operator.plan(place, Settings(storage=self.root))
+        storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
+        return made
+
+
+def event(trigger: ApplicationTrigger) -> dict[str, object]:
+    """What the trigger says when it fires."""
+
+    async def first() -> dict[str, object]:
+        async for fired in trigger.run():
+            return dict(fired.payload)
+        raise AssertionError("the trigger ended without an event")
+
+    return asyncio.run(first())
+
+
+def finished(plan: Plan, say: Callable[[str], None] = print) -> RunRecord:
+    """The record of the application, waited for. Raises what the backend raises."""
+    backend = YarnBackend(plan)
+    found = backend.run(say)
+    return found if isinstance(found, RunRecord) else backend.collect(event(found), say)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.2)
