@@ -14,6 +14,7 @@ import torch
 
 from trainer import bundle, checkpoint
 from trainer import recipe as recipes
+from trainer.cache import ShardCache, directory
 from trainer.dataset import Dataset
 from trainer.loader import Loader
 from trainer.loop import History, Training, train
@@ -79,13 +80,14 @@ def fit(
         torch.manual_seed(chosen.seed)
         made = recipes.load(recipe, params)
         _check_labels(recipe, made, manifest)
-        data = Dataset(batches, manifest, "train", made.columns)
+        cache = ShardCache(directory(), int(chosen.cache_gb * 2**30))
+        data = Dataset(batches, manifest, "train", made.columns, cache=cache)
         inputs = tuple(manifest.column(name) for name in made.inputs)
         scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
         network = Network(made.model, inputs, scaling)
         validation = None
         if "validation" in manifest.splits:
-            held_out = Dataset(batches, manifest, "validation", made.columns)
+            held_out = Dataset(batches, manifest, "validation", made.columns, cache=cache)
             validation = _loader(held_out, made, chosen, world, training=False)
         run = Training(
             recipe=made, network=network, options=chosen, world=world, strategy=choose(strategy, world),

@@ -128,7 +128,7 @@ def _rendezvous(context: Any, workers: int) -> Any:
     import torch
     import torch.distributed as dist
 
-    from trainer.world import World
+    from trainer.world import World, gpu_of
 
     rank = context.partitionId()
     host = os.environ.get("SPARK_LOCAL_IP") or context.getTaskInfos()[rank].address.split(":")[0]
@@ -137,7 +137,9 @@ def _rendezvous(context: Any, workers: int) -> Any:
         mine = {"host": host, "port": probe.getsockname()[1]}
         peers = [json.loads(message) for message in context.allGather(json.dumps(mine))]
     neighbours = [r for r in range(workers) if peers[r]["host"] == host]
-    world = World(rank, workers, neighbours.index(rank))
+    assigned = context.resources().get("gpu")
+    addresses = assigned.addresses if assigned else []
+    world = World(rank, workers, gpu_of(addresses, neighbours.index(rank), torch.cuda.device_count()))
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(neighbours)))
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)

@@ -28,6 +28,7 @@ Columns = dict[str, Tensor]
 Array = NDArray[np.generic]
 
 _DEPTH = 2
+_ANNOUNCED = 4
 _UNUSED = 3
 """References to an array that a pool alone holds: its own, the loop's, and the call's that counts them."""
 
@@ -71,6 +72,8 @@ class Loader:
 
     def _shares(self, epoch: int, start: int) -> Iterator[Share]:
         windows = self.order.windows(epoch, self._rank, self._world, start)
+        if self._dataset.remote:
+            windows = self._announced(windows)
         kept = len(self._dataset.columns) * (_DEPTH + 2)
         fillable, gatherable = _Buffers(kept), _Buffers(kept)
         filled = self._filled(windows, fillable)
@@ -83,6 +86,16 @@ class Loader:
                 if step >= start:
                     columns = dict(zip(names, tensors, strict=True)) if size else self._one_row()
                     yield Share(step, size, self.order.size(step), columns)
+
+    def _announced(self, windows: Iterator[Window]) -> Iterator[Window]:
+        """Windows, the blocks of each announced to the dataset a few windows before its turn."""
+        ahead: deque[Window] = deque()
+        for window in windows:
+            self._dataset.announce(run.block for run in window.runs)
+            ahead.append(window)
+            if len(ahead) > _ANNOUNCED:
+                yield ahead.popleft()
+        yield from ahead
 
     def _one_row(self) -> Columns:
         return {name: torch.from_numpy(np.array(rows[:1])) for name, rows in self._dataset.block(0).items()}

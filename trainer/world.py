@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,15 +12,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class World:
-    """`local_rank` counts the ranks of one host; with CUDA it chooses the device."""
+    """`gpu` is the device that this rank computes on, where there are any, of those that its process sees."""
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
+    gpu: int = 0
 
     @property
     def device(self) -> torch.device:
-        return torch.device("cuda", self.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        return torch.device("cuda", self.gpu) if torch.cuda.is_available() else torch.device("cpu")
 
     @property
     def backend(self) -> str:
@@ -34,3 +35,15 @@ class World:
         if self.size > 1:
             dist.all_reduce(values)
         return values
+
+
+def gpu_of(assigned: Sequence[str], neighbour: int, visible: int) -> int:
+    """Which of `visible` GPUs a rank computes on.
+
+    The first that Spark assigned to its task: a container that YARN isolates sees its own GPUs alone, and
+    counts them from 0, however many other ranks its host has. Without an assignment (labels, whole nodes,
+    local masters) the ranks of a host, of which this is the `neighbour`-th, take turns.
+    """
+    if assigned:
+        return int(assigned[0])
+    return neighbour % visible if visible else 0

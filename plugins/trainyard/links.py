@@ -1,4 +1,4 @@
-"""The link from a task in Airflow's pages to the report of its run."""
+"""Links from a task in Airflow's pages: to the report of its run, and to its application's pages on YARN."""
 
 from __future__ import annotations
 
@@ -13,16 +13,50 @@ from trainyard.contract import storage
 PAGES = "/trainyard"
 
 
-class ReportLink(BaseOperatorLink):  # type: ignore[misc]
-    """Leads to the report; each task pushes the address under KEY before its application starts."""
+class PushedLink(BaseOperatorLink):  # type: ignore[misc]
+    """A link whose address the task pushes under KEY as soon as it is known; empty until then."""
 
-    KEY: ClassVar[str] = "trainyard_report"
-    name = "Report"
-    xcom_key = KEY
+    KEY: ClassVar[str]
+
+    @property
+    def xcom_key(self) -> str:
+        """Where Airflow looks for the address."""
+        return self.KEY
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The page's address, empty while the task has not started."""
+        """The page's address."""
         return str(BaseXCom.get_value(ti_key=ti_key, key=self.KEY) or "")
+
+
+class ReportLink(PushedLink):
+    """Leads to the report of the run."""
+
+    KEY = "trainyard_report"
+    name = "Report"
+
+
+class ApplicationLink(PushedLink):
+    """Leads to the ResourceManager's page of the application."""
+
+    KEY = "trainyard_application"
+    name = "YARN application"
+
+
+class DriverLogLink(PushedLink):
+    """Leads to what the driver's container writes, while its node keeps it."""
+
+    KEY = "trainyard_driver_log"
+    name = "Driver log"
+
+
+class SparkLink(PushedLink):
+    """Leads to Spark's own pages, or to its history when it has ended."""
+
+    KEY = "trainyard_spark"
+    name = "Spark UI"
+
+
+LINKS: tuple[PushedLink, ...] = (ReportLink(), ApplicationLink(), DriverLogLink(), SparkLink())
 
 
 def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Trainyard's additions to Airflow's pages: the link to a run's report, and the page it leads to."""
+"""Trainyard's additions to Airflow's pages: links, and the page with a run's report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from trainyard.links import PAGES, ReportLink
+from trainyard.links import LINKS, PAGES
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
@@ -20,5 +20,5 @@ class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
     """What the plugins manager looks for."""
 
     name = "trainyard"
-    operator_extra_links: ClassVar[list[Any]] = [ReportLink()]
+    operator_extra_links: ClassVar[list[Any]] = list(LINKS)
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [{"app": pages, "url_prefix": PAGES, "name": "Trainyard"}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.links import LINKS
+
 
 def get_provider_info() -> dict[str, Any]:
     """Airflow's provider metadata."""
@@ -30,5 +32,5 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         ],
-        "extra-links": ["trainyard.links.ReportLink"],
+        "extra-links": [f"{type(link).__module__}.{type(link).__qualname__}" for link in LINKS],
     }

@@ -18,6 +18,7 @@ from trainyard.contract import storage
 from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import Place
 from trainyard.operators import ExportOperator
+from trainyard.operators.base import JobOperator
 from trainyard.plan import Plan
 from trainyard.yarn.trigger import ApplicationTrigger
 
@@ -40,14 +41,20 @@ class Exports:
         source.write_text('{"x": 1.5}\n')
         dag = DAG("toy", schedule=None)
         dag.fileloc = str(package / "dag.py")
-        place = Place(dag_id="toy", run_id="r1", task_id="export", directory=storage.join(self.root, "runs/toy/r1"))
         operator = ExportOperator(
             task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", batches="batches",
             source=source.as_uri(), **options,
         )  # fmt: skip
-        made = operator.plan(place, Settings(storage=self.root))
-        storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
-        return made
+        return planned(operator, self.root)
+
+
+def planned(operator: JobOperator, root: str) -> Plan:
+    """The plan of a task in a run of its DAG, with its spec written below `root`."""
+    run = storage.join(root, "runs", operator.dag_id, "r1")
+    place = Place(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
+    made = operator.plan(place, Settings(storage=root))
+    storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
+    return made
 
 
 def event(trigger: ApplicationTrigger) -> dict[str, object]:

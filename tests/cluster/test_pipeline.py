@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, Watch
-from tests.cluster.conftest import Shell
+from tests.cluster.conftest import ROOT, Shell
+from tests.cluster.jobs import finished, planned
 from trainyard.contract import bundle, manifest, record, storage
+from trainyard.operators import TrainOperator
+from trainyard.placement import Placement
+from trainyard.sizing import Memory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -47,3 +52,18 @@ def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], clus
         ("export", "train", "evaluate", "predict"), "succeeded"
     )
     assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
+
+
+def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
+    dag = DAG("shared", schedule=None)
+    dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
+    operator = TrainOperator(
+        task_id="train", dag=dag, recipe="digits.recipe:convnet", batches="digits/batches", model="shared/model",
+        workers=2, epochs=1, memory=Memory(heap="512m", native="3g"),
+        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1, ranks_per_container=2),
+    )  # fmt: skip
+    with Watch(configured) as watch:
+        done = finished(planned(operator, configured.storage))
+    assert (done.status, done.output["workers"]) == ("succeeded", 2)
+    [ranks] = [c for c in watch.containers if c.application == "shared.train" and not c.driver]
+    assert (ranks.label, ranks.gpus, ranks.cores) == ("gpu", 2, 2)

@@ -18,7 +18,7 @@ class Allreduce(Strategy):
     def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
         if self.world.size == 1:
             return network
-        devices = [self.world.local_rank] if self.world.device.type == "cuda" else None
+        devices = [self.world.gpu] if self.world.device.type == "cuda" else None
         parallel = DistributedDataParallel(network, device_ids=devices)
         parallel.register_comm_hook(communicated, _timed_allreduce)
         return parallel

@@ -30,7 +30,9 @@ class Backend(Protocol):
 
 @runtime_checkable
 class DeferredBackend(Backend, Protocol):
-    """One whose applications are waited for by a trigger."""
+    """One whose applications are waited for by a trigger. `pages` are addresses by the keys of links, once known."""
+
+    pages: Mapping[str, str]
 
     def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
         """The record of the application that the trigger's event tells of. Raises TrainyardError as `run` does."""

@@ -15,6 +15,7 @@ from trainyard.contract import record
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
 from trainyard.diagnosis import diagnose, treated
+from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
 from trainyard.plan import Plan
 from trainyard.yarn import cluster
 from trainyard.yarn.lifecycle import Submit, Take, on_start
@@ -29,6 +30,7 @@ class YarnBackend:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self.pages: Mapping[str, str] = {}
 
     def run(self, say: Say) -> RunRecord | ApplicationTrigger:
         """The record of work that is done already, or else what to wait for: an application that runs now."""
@@ -47,6 +49,7 @@ class YarnBackend:
         else:
             application = step.application
             say(f"{application.id} of an earlier try is {application.state}; it is waited for.")
+        self.pages = _pages(manager, application)
         say(f"{application.id} in queue {application.queue}: {application.tracking_url}")
         return ApplicationTrigger(application.id, plan.tag)
 
@@ -56,11 +59,13 @@ class YarnBackend:
         Raises TrainyardError when it wrote none, with what is known of the reason.
         """
         plan, id = self._plan, str(event["application"])
-        ended = None if "trouble" in event else cluster.resource_manager().application(id)
+        manager = cluster.resource_manager()
+        ended = None if "trouble" in event else manager.application(id)
+        self.pages = _pages(manager, ended) if ended else {}
         newest = record.newest(plan.place)
         found = newest if newest and newest.application == id else None
         failed = found is None or found.status == "failed"
-        driver = aftermath.tell_logs(cluster.resource_manager(), ended, failed, say) if ended else ""
+        driver = aftermath.tell_logs(manager, ended, failed, say) if ended else ""
         if found:
             return aftermath.explained(plan, found)
         if "trouble" in event:
@@ -98,3 +103,13 @@ class YarnBackend:
         raise TrainyardError(
             f"{self._plan.operator}: spark-submit ended with exit status {status}, and there is no application. {said}"
         )
+
+
+def _pages(manager: ResourceManager, application: Application) -> dict[str, str]:
+    """The pages of an application, those that there are by now."""
+    found = {
+        ApplicationLink.KEY: f"{manager.urls[0]}/cluster/app/{application.id}",
+        DriverLogLink.KEY: application.driver_logs,
+        SparkLink.KEY: application.tracking_url,
+    }
+    return {key: address for key, address in found.items() if address}

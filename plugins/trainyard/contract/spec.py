@@ -98,7 +98,8 @@ class TrainOptions(Part):
     """How the loop runs. `batch_size` is the global batch: rows over all ranks before one update.
 
     `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric,
-    or `loss`) after which training ends; `monitor_mode` says which way is better.
+    or `loss`) after which training ends; `monitor_mode` says which way is better. `cache_gb` is what shards
+    of remote storage may take on a node's disk, in GiB.
     """
 
     epochs: PositiveInt = 10
@@ -111,6 +112,7 @@ class TrainOptions(Part):
     monitor: str = "loss"
     monitor_mode: Literal["min", "max"] = "min"
     compile: bool = False
+    cache_gb: PositiveFloat = 32.0
 
 
 class TrainSpec(JobSpec):

@@ -51,6 +51,21 @@ def read(uri: str) -> bytes:
     return bytes(fs.cat_file(path))
 
 
+def read_range(uri: str, begin: int, length: int) -> bytes:
+    """`length` bytes from `begin` on. Raises OSError when the file has fewer."""
+    fs, path = _at(uri)
+    data = bytes(fs.cat_file(path, begin, begin + length))
+    if len(data) != length:
+        raise OSError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
+    return data
+
+
+def size(uri: str) -> int:
+    """The bytes of a file. Raises FileNotFoundError."""
+    fs, path = _at(uri)
+    return int(fs.size(path))
+
+
 def open_input(uri: str) -> IO[bytes]:
     fs, path = _at(uri)
     return fs.open(path, "rb")  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from trainyard.contract import bundle, record, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import JobSpec, Place
-from trainyard.links import ReportLink, report_page
+from trainyard.links import LINKS, ReportLink, report_page
 from trainyard.operators import validation
 from trainyard.placement import Placement
 from trainyard.plan import Job, Plan, Runtime, make, run_directory
@@ -61,7 +61,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     ui_color = "#dfeee6"
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
-    operator_extra_links = (ReportLink(),)
+    operator_extra_links = LINKS
 
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         given = [name for name in options if not name.startswith("_")]
@@ -158,6 +158,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         spec = self.SPEC.model_validate(planned.spec)
         storage.replace(planned.spec_uri, spec.to_json().encode())
         found = self._outcome(place, partial(backend.run, self.log.info))
+        self._push_pages(context, backend)
         if isinstance(found, BaseTrigger):
             self.defer(trigger=found, method_name="resume")
         return self._result(context, found)
@@ -167,7 +168,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         planned = self._planned(context)
         backend = self._backend_for(planned)
         assert isinstance(backend, DeferredBackend)
-        return self._result(context, self._outcome(planned.place, partial(backend.collect, event, self.log.info)))
+        try:
+            found = self._outcome(planned.place, partial(backend.collect, event, self.log.info))
+        finally:
+            self._push_pages(context, backend)
+        return self._result(context, found)
 
     def on_kill(self) -> None:
         """End the application, with every process of it."""
@@ -195,6 +200,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             raise AirflowException(str(error)) from None
         finally:
             self._report(place.directory)
+
+    def _push_pages(self, context: Context, backend: Backend) -> None:
+        for key, address in (backend.pages if isinstance(backend, DeferredBackend) else {}).items():
+            context["ti"].xcom_push(key=key, value=address)
 
     def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
         """What the job returned, told to whom it concerns."""

@@ -30,6 +30,8 @@ class TrainOperator(JobOperator):
     :param monitor: a validation metric, or `loss`
     :param monitor_mode: which way `monitor` is better: `min` or `max`
     :param compile: whether the model goes through torch.compile
+    :param cache_gb: what shards of remote storage may take on a node's disk, in GiB; a split that is larger is
+        read by ranges, anew in each epoch
     """
 
     SPEC = TrainSpec
@@ -63,6 +65,7 @@ class TrainOperator(JobOperator):
         monitor: str = default(TrainOptions, "monitor"),
         monitor_mode: str = default(TrainOptions, "monitor_mode"),
         compile: Templated[bool] = default(TrainOptions, "compile"),
+        cache_gb: Templated[float] = default(TrainOptions, "cache_gb"),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -82,6 +85,7 @@ class TrainOperator(JobOperator):
         self.monitor = monitor
         self.monitor_mode = monitor_mode
         self.compile = compile
+        self.cache_gb = cache_gb
         self.refuse_bad_input()
 
     def _fields(self) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""A whole Airflow, each of its processes on its own, so that a test can kill one and start it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.cluster.jobs import wait_for
+
+ROOT = Path(__file__).parents[2]
+COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
+OPTIONS = {"scheduler": "--skip-serve-logs", "triggerer": "--skip-serve-logs"}  # they would listen on all addresses
+QUICK = {
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+    "AIRFLOW__CORE__PARALLELISM": "4",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__API__WORKERS": "1",
+}
+
+
+@dataclass
+class Airflow:
+    """Processes by the names of Airflow's own commands, and its REST interface."""
+
+    environment: Mapping[str, str]
+    logs: Path
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, component: str) -> None:
+        """In a process group of its own: what it starts ends with it."""
+        script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {OPTIONS.get(component, "")}'
+        with (self.logs / f"{component}.log").open("ab") as log:
+            self.processes[component] = subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env=self.environment, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End a component, with every process that it started."""
+        process = self.processes.pop(component)
+        os.killpg(process.pid, number)
+        process.wait()
+
+    def api(self, method: str, path: str, **body: Any) -> Any:
+        """What the REST interface answers."""
+        base = f"http://127.0.0.1:{self.port}"
+        token = requests.get(f"{base}/auth/token", timeout=30).json()["access_token"]
+        answer = requests.request(
+            method, f"{base}/api/v2/{path}", json=body or None, timeout=30, headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def healthy(self) -> bool:
+        try:
+            health = self.api("GET", "monitor/health")
+        except requests.RequestException:
+            return False
+        return all(health[name]["status"] == "healthy" for name in ("scheduler", "triggerer", "dag_processor"))
+
+    def knows(self, dag: str) -> bool:
+        return dag in [found["dag_id"] for found in self.api("GET", "dags")["dags"]]
+
+    def trigger(self, dag: str, run: str, **conf: Any) -> None:
+        self.api("POST", f"dags/{dag}/dagRuns", dag_run_id=run, logical_date=None, conf=conf)
+
+    def state(self, dag: str, run: str) -> str:
+        return str(self.api("GET", f"dags/{dag}/dagRuns/{run}")["state"])
+
+    def task(self, dag: str, run: str, task: str) -> str:
+        return str(self.api("GET", f"dags/{dag}/dagRuns/{run}/taskInstances/{task}")["state"])
+
+
+@contextmanager
+def running(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]:
+    """All components, healthy; ended, whatever they started, on leaving."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    mine = {
+        "TRAINYARD_HOME": str(home),
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "tests" / "cluster" / "dags"),
+    }
+    airflow = Airflow({**environment, **mine, **QUICK}, home, port)
+    try:
+        for component in COMPONENTS:
+            airflow.start(component)
+            if component == "api-server":
+                wait_for((home / "airflow" / "airflow.db").exists)
+        wait_for(airflow.healthy)
+        yield airflow
+    finally:
+        for component in reversed(COMPONENTS):
+            if component in airflow.processes:
+                airflow.kill(component)

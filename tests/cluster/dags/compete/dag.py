@@ -1,0 +1,36 @@
+"""Two runs of this fit the cluster one after the other, and not together: each gang takes three of four GPUs."""
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from trainyard.operators import ExportOperator, TrainOperator
+from trainyard.placement import Placement
+from trainyard.sensors import CapacitySensor
+from trainyard.sizing import Memory
+
+TWICE = {"retries": 2, "retry_delay": timedelta(seconds=1)}
+
+with DAG("compete", schedule=None, max_active_runs=2, default_args=TWICE, params={"source": ""}):
+    export = ExportOperator(
+        task_id="export",
+        prepare="compete.prepare:rows",
+        source="{{ params.source }}",
+        format="json",
+        batches="compete/{{ run_id }}/batches",
+        shapes={"x": [4]},
+    )
+    room = CapacitySensor(task_id="room", stage="train", poke_interval=3)
+    train = TrainOperator(
+        task_id="train",
+        recipe="compete.recipe:linear",
+        batches=export.output,
+        model="compete/{{ run_id }}/model",
+        workers=3,
+        epochs=1,
+        memory=Memory(heap="512m", native="1g"),
+        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        pool="gpu",
+        pool_slots=3,
+    )
+    export >> room >> train

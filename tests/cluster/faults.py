@@ -1,0 +1,96 @@
+"""What can die while an application runs, and what must hold afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from stack.hadoop.cluster import Cluster
+from tests.cluster.conftest import applications
+from tests.cluster.jobs import event, wait_for
+from trainyard.backends import processes
+from trainyard.backends.yarn import YarnBackend
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.record import RunRecord
+from trainyard.plan import Plan
+from trainyard.yarn.trigger import ApplicationTrigger
+
+Fault = Callable[[Cluster, str], None]
+TRIES = 3
+
+
+def containers(application: str, program: str) -> list[psutil.Process]:
+    """The JVMs of an application's containers that run `program`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                application in process.cwd()
+                and process.name() == "java"
+                and any(program in p for p in process.cmdline())
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _container(program: str) -> Fault:
+    def kill(cluster: Cluster, application: str) -> None:
+        containers(application, program)[0].kill()
+
+    return kill
+
+
+def _daemon(name: str) -> Fault:
+    def kill(cluster: Cluster, application: str) -> None:
+        cluster.kill(name)
+
+    return kill
+
+
+EXECUTOR = "YarnCoarseGrainedExecutorBackend"
+FAULTS: dict[str, Fault] = {
+    "executor": _container(EXECUTOR),
+    "driver": _container("org.apache.spark.deploy.yarn.ApplicationMaster"),
+    "NodeManager": _daemon("node1"),
+    "ResourceManager": _daemon("resourcemanager"),
+    "DataNode": _daemon("datanode1"),
+}
+
+
+def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
+    """The record of `plan`, during whose first application `fault` happens; the daemons are started again.
+
+    A failed try is followed by another, as Airflow's retries do.
+    """
+    backend = YarnBackend(plan)
+    found: RunRecord | ApplicationTrigger = backend.run(print)
+    assert isinstance(found, ApplicationTrigger)
+    wait_for(lambda: containers(found.application, EXECUTOR))
+    fault(cluster, found.application)
+    cluster.start()
+    cluster.wait()
+    for _ in range(TRIES):
+        try:
+            record = found if isinstance(found, RunRecord) else backend.collect(event(found), print)
+            if record.status == "succeeded":
+                return record
+            print(record.error)
+        except TrainyardError as error:
+            print(error)
+        backend = YarnBackend(plan)
+        found = backend.run(print)
+    raise AssertionError(f"{TRIES} tries failed")
+
+
+def leftovers(plan: Plan, cluster: Cluster) -> list[str]:
+    """What is left that should not be: more than one success, live applications, processes of them here."""
+    apps = applications(cluster, plan.tag)
+    wait_for(lambda: not any(containers(str(app["id"]), "") for app in apps), 60)
+    found = [f"{app['id']} is {app['state']}" for app in apps if app["state"] in ("NEW", "ACCEPTED", "RUNNING")]
+    successes = [app["finalStatus"] for app in apps].count("SUCCEEDED")
+    if successes != 1:
+        found.append(f"{successes} applications succeeded")
+    return found + [f"process {process.pid}" for process in processes.tagged(plan.tag)]

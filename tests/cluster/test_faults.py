@@ -1,0 +1,32 @@
+"""Whatever dies while an export runs, its batches are whole in the end, and one application made them."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl.inspect import verify
+from stack.hadoop.cluster import Cluster
+from tests.cluster.faults import FAULTS, leftovers, survived
+from tests.cluster.jobs import Exports
+from trainyard.contract import manifest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1200)]
+
+SLOW = """
+    import time
+
+    def rows(spark, source):
+        spark.sparkContext.parallelize(range(2), 2).foreach(lambda _: time.sleep(15))
+        return spark.range(500)
+"""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_application_does_the_work(exports: Exports, cluster: Cluster, fault: str) -> None:
+    plan = exports.plan(SLOW)
+    record = survived(plan, cluster, FAULTS[fault])
+    assert record.output["rows"] == 500
+    batches = str(plan.spec["batches"])
+    current = manifest.current(batches)
+    assert (current.rows, verify(batches, current)) == (500, [])
+    assert leftovers(plan, cluster) == []

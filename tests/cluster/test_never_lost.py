@@ -1,0 +1,78 @@
+"""A whole Airflow on the cluster: gangs that compete, processes that die, tasks that are marked and cleared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack.hadoop.cluster import Cluster
+from tests.cluster.airflow import Airflow, running
+from tests.cluster.conftest import applications
+from tests.cluster.jobs import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(2400)]
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    cluster: Cluster, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Airflow]:
+    with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
+        pool = {"name": "gpu", "slots": 4, "include_deferred": True}
+        started.api("POST", "pools", **pool)
+        for dag in ("compete", "stuck"):
+            wait_for(lambda dag=dag: started.knows(dag))
+        yield started
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file: Path = tmp_path_factory.mktemp("source") / "source.json"
+    file.write_text('{"x": 1.5}\n')
+    return file.as_uri()
+
+
+def named(cluster: Cluster, name: str) -> list[dict[str, object]]:
+    return sorted((app for app in applications(cluster) if app["name"] == name), key=lambda app: str(app["id"]))
+
+
+def states(cluster: Cluster, name: str) -> list[object]:
+    return [app["state"] for app in named(cluster, name)]
+
+
+def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies(airflow: Airflow, cluster: Cluster, source: str) -> None:
+    runs = ("first", "second")
+    for run in runs:
+        airflow.trigger("compete", run, source=source)
+
+    wait_for(lambda: "RUNNING" in states(cluster, "compete.export"), 600)
+    airflow.kill("triggerer")
+    airflow.start("triggerer")
+
+    wait_for(lambda: "RUNNING" in states(cluster, "compete.train"), 900)
+    airflow.kill("scheduler")
+    airflow.start("scheduler")
+
+    wait_for(lambda: all(airflow.state("compete", run) in ("success", "failed") for run in runs), 1500)
+    assert {run: airflow.state("compete", run) for run in runs} == dict.fromkeys(runs, "success")
+    for stage in ("export", "train"):
+        ended = named(cluster, f"compete.{stage}")
+        assert [app["finalStatus"] for app in ended] == ["SUCCEEDED", "SUCCEEDED"], "one application a task"
+    first, second = named(cluster, "compete.train")
+    assert int(str(second["startedTime"])) >= int(str(first["finishedTime"])), "no gang held half of the GPUs"
+
+
+def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
+    airflow.trigger("stuck", "r", source=source)
+    wait_for(lambda: states(cluster, "stuck.export") == ["RUNNING"], 600)
+    wait_for(lambda: airflow.task("stuck", "r", "export") == "deferred")
+    airflow.api(
+        "POST", "dags/stuck/clearTaskInstances", dag_run_id="r", task_ids=["export"], dry_run=False, only_failed=False
+    )
+    wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "RUNNING"], 600)
+    wait_for(lambda: airflow.task("stuck", "r", "export") == "deferred")
+    airflow.api("PATCH", "dags/stuck/dagRuns/r/taskInstances/export", new_state="failed")
+    wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "KILLED"])
+    assert airflow.task("stuck", "r", "export") == "failed"
