@@ -61,11 +61,13 @@ OPTION_OF = {
 class Job:
     """What an operator asks for. `workers` ranks must run at once; None when it is no gang.
 
-    `modules` is what the job's Python imports on the nodes, beside Spark's and the user's own.
+    `storage` is the URI below which things are stored; `modules` is what the job's Python imports on the
+    nodes, beside Spark's and the user's own.
     """
 
     operator: str
     place: Place
+    storage: str
     spec: Mapping[str, Any]
     modules: tuple[str, ...] = ()
     workers: int | None = None
@@ -91,6 +93,7 @@ class Plan:
 
     operator: str
     place: Place
+    storage: str
     name: str
     tag: str
     spark: SparkConnection
@@ -155,6 +158,7 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     return Plan(
         operator=job.operator,
         place=place,
+        storage=job.storage,
         name=f"{place.dag_id}.{place.task}",
         tag=tag,
         spark=spark,

@@ -89,7 +89,7 @@ def _plan(task: JobOperator, place: Place, root: str, params: Mapping[str, Any])
     fields = filled.located(root)
     spec, _ = validated(task.SPEC, {"place": place} | fields)
     known = spec.model_dump(mode="json") if spec and not is_pending(fields) else {"place": place.model_dump()} | fields
-    return filled.plan_for(place, known)
+    return filled.plan_for(place, root, known)
 
 
 def _variables() -> dict[str, VariableAccessor]:

@@ -35,12 +35,13 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> str:
     """The Python that an application on YARN runs on the nodes: by its `conf`, spark-defaults.conf, or `env`."""
-    known = {**_spark_defaults(environ), **conf}
+    known = {**spark_defaults(environ), **conf}
     names = ("spark.pyspark.python", "spark.yarn.appMasterEnv.PYSPARK_PYTHON")
     return next((known[name] for name in names if name in known), env["PYSPARK_PYTHON"])
 
 
-def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+def spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings that spark-submit finds in spark-defaults.conf."""
     folder = environ.get("SPARK_CONF_DIR") or str(Path(environ.get("SPARK_HOME", ""), "conf"))
     file = Path(folder, "spark-defaults.conf")
     lines = file.read_text().splitlines() if file.exists() else []

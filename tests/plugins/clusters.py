@@ -37,7 +37,8 @@ def survey(**fields: Any) -> Survey:
 def gang(workers: int = 2, memory: str = "512m", native: str = "2g", **placement: Any) -> Plan:
     chosen = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1} | placement
     job = Job(
-        operator="TrainOperator 'train'", spec={}, workers=workers, memory=Memory(heap=memory, native=native),
+        operator="TrainOperator 'train'", storage="file:///s", spec={}, workers=workers,
+        memory=Memory(heap=memory, native=native),
         place=Place(dag_id="toy", run_id="r1", task_id="train", directory="file:///s/runs/toy/r1"),
         placement=Placement(**chosen),
     )  # fmt: skip

@@ -22,7 +22,8 @@ def place(**fields: Any) -> Place:
 
 
 def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -> Plan:
-    job = Job("TrainOperator 'train'", place(), {"recipe": "toy.recipe:network"}, workers=workers, conf=conf)
+    spec = {"recipe": "toy.recipe:network"}
+    job = Job("TrainOperator 'train'", place(), "file:///s", spec, workers=workers, conf=conf)
     return make(job, SparkConnection("spark_default", master), RUNTIME)
 
 
@@ -57,13 +58,13 @@ def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
 
 @pytest.mark.parametrize(("name", "instead"), OPTION_OF.items())
 def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, instead: str) -> None:
-    job = Job("TrainOperator 'train'", place(), {}, conf={name: "1"})
+    job = Job("TrainOperator 'train'", place(), "file:///s", {}, conf={name: "1"})
     with pytest.raises(TrainyardError, match=re.escape(f"conf sets {name}, which is computed; write {instead}.")):
         make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
 def on_yarn(workers: int, placement: Placement) -> Plan:
-    job = Job("TrainOperator 'train'", place(), {}, workers=workers, placement=placement)
+    job = Job("TrainOperator 'train'", place(), "file:///s", {}, workers=workers, placement=placement)
     return make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
@@ -96,7 +97,7 @@ YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluste
 
 
 def test_on_yarn_an_application_carries_its_tag_and_outlives_airflow() -> None:
-    found = make(Job("TrainOperator 'train'", place(), {}, workers=2), YARN, RUNTIME)
+    found = make(Job("TrainOperator 'train'", place(), "file:///s", {}, workers=2), YARN, RUNTIME)
     assert found.conf["spark.yarn.tags"] == found.tag
     assert found.conf["spark.yarn.submit.waitAppCompletion"] == "false"
     assert (found.conf["spark.executor.instances"], found.conf["spark.executor.cores"]) == ("2", "1")
@@ -105,7 +106,7 @@ def test_on_yarn_an_application_carries_its_tag_and_outlives_airflow() -> None:
 
 def test_memory_and_placement_are_settings_on_yarn_alone() -> None:
     asked = Job(
-        "TrainOperator 'train'", place(), {}, workers=2, memory=Memory(heap="1g", native="2g"),
+        "TrainOperator 'train'", place(), "file:///s", {}, workers=2, memory=Memory(heap="1g", native="2g"),
         driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
     )  # fmt: skip
     found = make(asked, YARN, RUNTIME)
@@ -121,7 +122,7 @@ def test_memory_and_placement_are_settings_on_yarn_alone() -> None:
 def test_on_yarn_the_driver_runs_in_the_cluster_or_not_at_all() -> None:
     client = SparkConnection("spark_default", "yarn", deploy_mode="client")
     with pytest.raises(TrainyardError, match="connection 'spark_default' has deploy-mode client; on YARN"):
-        make(Job("TrainOperator 'train'", place(), {}), client, RUNTIME)
+        make(Job("TrainOperator 'train'", place(), "file:///s", {}), client, RUNTIME)
 
 
 def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from trainyard import preflight
+from trainyard import environment, preflight
 from trainyard.backends import aftermath, processes
 from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
@@ -17,6 +20,7 @@ from trainyard.contract.record import RunRecord
 from trainyard.diagnosis import diagnose, treated
 from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
 from trainyard.plan import Plan
+from trainyard.runtime import spark_defaults
 from trainyard.yarn import cluster
 from trainyard.yarn.lifecycle import Submit, Take, on_start
 from trainyard.yarn.resource_manager import Application, ResourceManager
@@ -91,7 +95,8 @@ class YarnBackend:
 
     def _submit(self, manager: ResourceManager, known: set[str], say: Say) -> Application:
         log = SparkLog()
-        status = Submission(preflight.fitted(self._plan, cluster.survey()), log, say).run()
+        plan = preflight.fitted(self._plan, cluster.survey())
+        status = Submission(_with_spark(plan), log, say).run()
         until = time.monotonic() + (APPEARS_SECONDS if status == 0 else 0)
         while True:
             if new := [one for one in manager.tagged(self._plan.tag) if one.id not in known]:
@@ -103,6 +108,13 @@ class YarnBackend:
         raise TrainyardError(
             f"{self._plan.operator}: spark-submit ended with exit status {status}, and there is no application. {said}"
         )
+
+
+def _with_spark(plan: Plan) -> Plan:
+    """`plan` with the place of Spark's jars, which spark-submit would else upload each time."""
+    home = Path(plan.env.get("SPARK_HOME") or os.environ["SPARK_HOME"])
+    known = {**spark_defaults(), **plan.conf}
+    return replace(plan, conf={**plan.conf, **environment.settings(plan.storage, known, home)})
 
 
 def _pages(manager: ResourceManager, application: Application) -> dict[str, str]:

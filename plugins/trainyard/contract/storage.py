@@ -92,6 +92,22 @@ def create(uri: str, data: bytes) -> None:
             fs.rm_file(staged)
 
 
+def upload(uri: str, file: Path) -> None:
+    """Copy a file of this machine to `uri` in one step; one that is there already stays."""
+    fs, path = _at(uri)
+    fs.makedirs(_parent(path), exist_ok=True)
+    staged = _staged(path)
+    try:
+        fs.put_file(str(file), staged)
+        if not fs.exists(path):
+            fs.mv(staged, path)
+    except FileExistsError:
+        return
+    finally:
+        if fs.exists(staged):
+            fs.rm_file(staged)
+
+
 def replace(uri: str, data: bytes) -> None:
     """Write `data` to `uri` in one step, in place of what was there."""
     fs, path = _at(uri)
@@ -138,9 +154,14 @@ def _parent(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
 
 
+def _staged(path: str) -> str:
+    """A new name beside `path`, which readers pass over."""
+    return f"{_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
+
+
 def _stage(fs: Any, path: str, data: bytes) -> str:
     fs.makedirs(_parent(path), exist_ok=True)
-    staged = f"{_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
+    staged = _staged(path)
     with fs.open(staged, "wb") as file:
         file.write(data)
         if isinstance(fs, LocalFileSystem):

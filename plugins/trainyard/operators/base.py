@@ -125,15 +125,15 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         spec, clauses = validation.validated(self.SPEC, {"place": place} | self.located(settings.storage))
         if spec is None:
             raise TrainyardError(_message(type(self).__name__, self.task_id, clauses))
-        return self.plan_for(place, spec.model_dump(mode="json"))
+        return self.plan_for(place, settings.storage, spec.model_dump(mode="json"))
 
-    def plan_for(self, place: Place, spec: Mapping[str, Any]) -> Plan:
+    def plan_for(self, place: Place, root: str, spec: Mapping[str, Any]) -> Plan:
         """The application for the fields of a spec, in which templates may still stand."""
         paths = [*_import_paths(spec), *_trained_with(spec)]
         archive = code.build(paths, self._dag_file(), airflow_home() / "trainyard-code")
         job = Job(
-            operator=self.title, place=place, spec=spec, memory=self.memory, driver_memory=self.driver_memory,
-            grow_memory_to=self.grow_memory_to,
+            operator=self.title, place=place, storage=root, spec=spec,
+            memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
             placement=self.placement, modules=self.MODULES, workers=spec.get("workers"), conf=self.conf or {},
         )  # fmt: skip
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())

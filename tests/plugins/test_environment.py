@@ -1,0 +1,43 @@
+"""Spark's jars reach the storage once for each content."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainyard import environment
+from trainyard.contract import storage
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Path:
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    for name in ("b.jar", "a.jar"):
+        (home / "jars" / name).write_bytes(name.encode())
+    return home
+
+
+def test_the_archive_holds_the_jars_at_its_root(spark: Path, tmp_path: Path) -> None:
+    uri = environment.spark_archive(f"file://{tmp_path}/s", spark)
+    with zipfile.ZipFile(str(storage.local_path(uri))) as packed:
+        assert {name: packed.read(name) for name in packed.namelist()} == {"a.jar": b"a.jar", "b.jar": b"b.jar"}
+
+
+def test_the_same_jars_are_put_there_once_and_others_beside_them(spark: Path, tmp_path: Path) -> None:
+    root = f"file://{tmp_path}/s"
+    first = environment.spark_archive(root, spark)
+    written = Path(str(storage.local_path(first))).stat().st_mtime_ns
+    assert environment.spark_archive(root, spark) == first
+    assert Path(str(storage.local_path(first))).stat().st_mtime_ns == written
+    (spark / "jars" / "c.jar").write_bytes(b"new")
+    assert environment.spark_archive(root, spark) != first
+    assert len(storage.names(storage.join(root, "environments"))) == 2
+
+
+@pytest.mark.parametrize("name", environment.PROVIDED)
+def test_who_says_where_the_jars_are_is_left_alone(spark: Path, tmp_path: Path, name: str) -> None:
+    assert environment.settings(f"file://{tmp_path}/s", {name: "hdfs:///spark.zip"}, spark) == {}
+    assert not (tmp_path / "s").exists()
