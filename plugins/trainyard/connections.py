@@ -11,6 +11,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from trainyard.contract.errors import TrainyardError
+from trainyard.runtime import spark_defaults
 
 
 @dataclass(frozen=True)
@@ -88,4 +89,5 @@ def spark_connection(conn_id: str) -> SparkConnection:
     host = f"{connection.host or ''}:{connection.port}" if connection.port else connection.host or ""
     scheme = connection.conn_type
     master = host if scheme == "spark" and (not connection.port or "://" in host) else f"{scheme}://{host}"
-    return SparkConnection(conn_id, master, extra.get("queue"), extra.get("deploy-mode"))
+    queue = extra.get("queue") or spark_defaults().get("spark.yarn.queue")
+    return SparkConnection(conn_id, master, queue, extra.get("deploy-mode"))

@@ -42,8 +42,8 @@ def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mappin
 
 def spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The settings that spark-submit finds in spark-defaults.conf."""
-    folder = environ.get("SPARK_CONF_DIR") or str(Path(environ.get("SPARK_HOME", ""), "conf"))
-    file = Path(folder, "spark-defaults.conf")
+    home = environ.get("SPARK_HOME") or _package("pyspark") or "/"
+    file = Path(environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
     lines = file.read_text().splitlines() if file.exists() else []
     entries = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
     return {entry[0]: entry[1] for entry in entries if len(entry) == 2}

@@ -40,3 +40,30 @@ def test_without_java_the_bundled_one_is_taken(tmp_path: Path, monkeypatch: pyte
         check=True,
     )
     assert ran.stdout == "-cp a b\n"
+
+
+@pytest.fixture
+def defaults(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\nspark.yarn.queue  etl\n\nspark.pyspark.python=/opt/python\nspark.a b c\nspark.empty\n"
+    )
+    return {"SPARK_CONF_DIR": str(tmp_path)}
+
+
+def test_spark_defaults_are_read_as_spark_reads_them(defaults: dict[str, str]) -> None:
+    assert runtime.spark_defaults(defaults) == {
+        "spark.yarn.queue": "etl",
+        "spark.pyspark.python": "/opt/python",
+        "spark.a": "b c",
+    }
+
+
+def test_without_a_file_there_are_no_defaults(tmp_path: Path) -> None:
+    assert runtime.spark_defaults({"SPARK_HOME": str(tmp_path)}) == {}
+
+
+def test_the_python_of_the_nodes_is_the_nearest_that_is_named(defaults: dict[str, str]) -> None:
+    env = {"PYSPARK_PYTHON": "/here/python"}
+    assert runtime.node_python({"spark.pyspark.python": "/job/python"}, env, defaults) == "/job/python"
+    assert runtime.node_python({}, env, defaults) == "/opt/python"
+    assert runtime.node_python({}, env, {"SPARK_HOME": "/none"}) == "/here/python"

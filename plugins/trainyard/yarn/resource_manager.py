@@ -51,13 +51,11 @@ class ResourceManager:
 
     :param urls: where each answers, such as `http://rm1:8088`
     :param user: who asks, where the cluster believes it (`user.name`); not sent with `auth`
-    :param verify: whether certificates are verified, or the file of those that are trusted
     :param auth: how requests are authenticated: Kerberos' SPNEGO, for example
     """
 
     urls: tuple[str, ...]
     user: str | None = None
-    verify: bool | str = True
     auth: AuthBase | None = None
 
     def tagged(self, tag: str) -> list[Application]:
@@ -110,7 +108,7 @@ class ResourceManager:
             try:
                 answer = requests.request(
                     method, urljoin(f"{url}/ws/v1/cluster/", path), params=params, json=body, auth=self.auth,
-                    timeout=SECONDS, verify=self.verify, headers={"Accept": "application/json"},
+                    timeout=SECONDS, headers={"Accept": "application/json"},
                 )  # fmt: skip
             except (requests.ConnectionError, requests.Timeout) as error:
                 refused.append(f"{url}: {type(error).__name__}")

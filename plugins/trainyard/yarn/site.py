@@ -30,6 +30,11 @@ def properties(file: Path) -> dict[str, str]:
     return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
 
 
+def authentication(core: Mapping[str, str]) -> str:
+    """How Hadoop's pages know who asks, by core-site.xml: `simple`, `kerberos`, or a class of the cluster's own."""
+    return core.get("hadoop.http.authentication.type", "simple")
+
+
 def resource_managers(site: Mapping[str, str]) -> tuple[str, ...]:
     """The URL of each ResourceManager, one or, with high availability, several."""
     secure = site.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"

@@ -43,7 +43,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the `application` that ended, with `trouble` when nobody answered in time."""
         manager = await asyncio.to_thread(cluster.resource_manager)
-        answered, trouble = time.monotonic(), ""
+        answered, trouble, told = time.monotonic(), "", ""
         while time.monotonic() - answered < self.patience:
             try:
                 found = await asyncio.to_thread(manager.tagged, self.tag)
@@ -56,6 +56,9 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                     return
                 if ours:
                     answered = time.monotonic()
+                    if (now := f"{ours[0].id} is {ours[0].state}. {ours[0].diagnostics}".strip()) != told:
+                        self.log.info("%s", now)
+                        told = now
                 trouble = "it does not know the application"
             except UnreachableError as error:
                 trouble = str(error)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from trainyard.contract.errors import TrainyardError
-from trainyard.yarn import site
+from trainyard.yarn import cluster, site
 
 
 def test_properties_of_a_file(tmp_path: Path) -> None:
@@ -44,3 +45,23 @@ def test_https_only() -> None:
 def test_without_configuration_one_is_told_where_to_put_it(environ: dict[str, str]) -> None:
     with pytest.raises(TrainyardError, match=r"HADOOP_CONF_DIR=.* holds no yarn-site.xml; where Airflow runs, set it"):
         site.folder(environ)
+
+
+@pytest.mark.parametrize(
+    ("core", "kind"), [({}, "simple"), ({"hadoop.http.authentication.type": "kerberos"}, "kerberos")]
+)
+def test_how_pages_know_who_asks(core: dict[str, str], kind: str) -> None:
+    assert site.authentication(core) == kind
+
+
+def test_kerberos_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "<property><name>{}</name><value>{}</value></property>"
+    for file, name, value in (
+        ("core-site.xml", "hadoop.http.authentication.type", "kerberos"),
+        ("yarn-site.xml", "yarn.resourcemanager.hostname", "rm"),
+    ):
+        (tmp_path / file).write_text(f"<configuration>{entry.format(name, value)}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "requests_gssapi", None)
+    with pytest.raises(TrainyardError, match=r"install airflow-trainyard\[kerberos\] where Airflow runs"):
+        cluster.resource_manager()
