@@ -16,48 +16,58 @@ from trainyard.contract.record import RunRecord
 from trainyard.plan import Plan
 from trainyard.yarn.trigger import ApplicationTrigger
 
-Fault = Callable[[Cluster, str], None]
+Fault = Callable[[Cluster, str], bool]
+"""Happens to an application when it has come far enough for that; whether it did."""
+
 TRIES = 3
+DRIVER = "org.apache.spark.deploy.yarn.ApplicationMaster"
+EXECUTOR = "YarnCoarseGrainedExecutorBackend"
+PYTHON = "pyspark.daemon"
 
 
-def containers(application: str, program: str) -> list[psutil.Process]:
-    """The JVMs of an application's containers that run `program`."""
+def processes_of(application: str, program: str) -> list[psutil.Process]:
+    """The processes of an application's containers that run `program`, parents first."""
     found = []
     for process in psutil.process_iter():
         try:
-            if (
-                application in process.cwd()
-                and process.name() == "java"
-                and any(program in p for p in process.cmdline())
-            ):
+            theirs = application in process.cwd() and process.name() != "bash"
+            if theirs and any(program in part for part in process.cmdline()):
                 found.append(process)
         except psutil.Error:
             continue
     return found
 
 
-def _container(program: str) -> Fault:
-    def kill(cluster: Cluster, application: str) -> None:
-        containers(application, program)[0].kill()
+def _kill(program: str, which: int) -> Fault:
+    def kill(cluster: Cluster, application: str) -> bool:
+        found = processes_of(application, program) if processes_of(application, EXECUTOR) else []
+        if len(found) <= which:
+            return False
+        found[which].kill()
+        return True
 
     return kill
 
 
 def _daemon(name: str) -> Fault:
-    def kill(cluster: Cluster, application: str) -> None:
+    def kill(cluster: Cluster, application: str) -> bool:
+        if not processes_of(application, EXECUTOR):
+            return False
         cluster.kill(name)
+        return True
 
     return kill
 
 
-EXECUTOR = "YarnCoarseGrainedExecutorBackend"
 FAULTS: dict[str, Fault] = {
-    "executor": _container(EXECUTOR),
-    "driver": _container("org.apache.spark.deploy.yarn.ApplicationMaster"),
+    "executor": _kill(EXECUTOR, 0),
+    "driver": _kill(DRIVER, 0),
     "NodeManager": _daemon("node1"),
     "ResourceManager": _daemon("resourcemanager"),
     "DataNode": _daemon("datanode1"),
 }
+RANK = _kill(PYTHON, 1)
+"""A rank is what the daemon of an executor's Python forks, so not the first of these."""
 
 
 def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
@@ -68,8 +78,8 @@ def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
     backend = YarnBackend(plan)
     found: RunRecord | ApplicationTrigger = backend.run(print)
     assert isinstance(found, ApplicationTrigger)
-    wait_for(lambda: containers(found.application, EXECUTOR))
-    fault(cluster, found.application)
+    application = found.application
+    wait_for(lambda: fault(cluster, application))
     cluster.start()
     cluster.wait()
     for _ in range(TRIES):
@@ -88,7 +98,7 @@ def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
 def leftovers(plan: Plan, cluster: Cluster) -> list[str]:
     """What is left that should not be: more than one success, live applications, processes of them here."""
     apps = applications(cluster, plan.tag)
-    wait_for(lambda: not any(containers(str(app["id"]), "") for app in apps), 60)
+    wait_for(lambda: not any(processes_of(str(app["id"]), "") for app in apps), 60)
     found = [f"{app['id']} is {app['state']}" for app in apps if app["state"] in ("NEW", "ACCEPTED", "RUNNING")]
     successes = [app["finalStatus"] for app in apps].count("SUCCEEDED")
     if successes != 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.airflow import Airflow, running
@@ -60,8 +61,15 @@ def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies(airflow: Airflow, clu
     for stage in ("export", "train"):
         ended = named(cluster, f"compete.{stage}")
         assert [app["finalStatus"] for app in ended] == ["SUCCEEDED", "SUCCEEDED"], "one application a task"
-    first, second = named(cluster, "compete.train")
+    gangs = named(cluster, "compete.train")
+    first, second = gangs
     assert int(str(second["startedTime"])) >= int(str(first["finishedTime"])), "no gang held half of the GPUs"
+
+    for run in runs:
+        links = airflow.api("GET", f"dags/compete/dagRuns/{run}/taskInstances/train/links")["extra_links"]
+        page = requests.get(links["YARN application"], timeout=30)
+        assert page.ok and any(str(app["id"]) in page.url for app in gangs)
+        assert "/containerlogs/container_" in links["Driver log"] and "/proxy/application_" in links["Spark UI"]
 
 
 def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, Watch
 from tests.cluster.conftest import ROOT, Shell
+from tests.cluster.faults import RANK, leftovers, survived
 from tests.cluster.jobs import finished, planned
 from trainyard.contract import bundle, manifest, record, storage
 from trainyard.operators import TrainOperator
@@ -54,16 +57,30 @@ def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], clus
     assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
 
 
-def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
-    dag = DAG("shared", schedule=None)
+def trained(task: str, **options: Any) -> TrainOperator:
+    """A short training on the batches of the run above."""
+    dag = DAG("again", schedule=None)
     dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
-    operator = TrainOperator(
-        task_id="train", dag=dag, recipe="digits.recipe:convnet", batches="digits/batches", model="shared/model",
-        workers=2, epochs=1, memory=Memory(heap="512m", native="3g"),
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1, ranks_per_container=2),
+    return TrainOperator(
+        task_id=task, dag=dag, recipe="digits.recipe:convnet", batches="digits/batches", model=f"again/{task}",
+        workers=2, **options,
     )  # fmt: skip
+
+
+def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
+    shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, ranks_per_container=2)
+    operator = trained("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
     with Watch(configured) as watch:
         done = finished(planned(operator, configured.storage))
     assert (done.status, done.output["workers"]) == ("succeeded", 2)
-    [ranks] = [c for c in watch.containers if c.application == "shared.train" and not c.driver]
+    [ranks] = [c for c in watch.containers if c.application == "again.shared" and not c.driver]
     assert (ranks.label, ranks.gpus, ranks.cores) == ("gpu", 2, 2)
+
+
+def test_a_gang_that_lost_a_rank_is_trained_by_the_next_try(containers: list[Container], configured: Cluster) -> None:
+    plan = planned(trained("hurt", epochs=3, placement=Placement(queue="train", node_label="gpu")), configured.storage)
+    record = survived(plan, configured, RANK)
+    assert (
+        bundle.current(storage.join(configured.storage, "again/hurt")).weights_sha256 == record.output["weights_sha256"]
+    )
+    assert leftovers(plan, configured) == []
