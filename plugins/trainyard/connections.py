@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.runtime import spark_defaults
 
@@ -53,7 +54,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         }
 
     def get_conn(self) -> Settings:
-        """The settings; the default connection need not exist."""
+        """The settings; the default connection need not exist. With `webhdfs`, HDFS is reached by that connection."""
         try:
             extra = self.get_connection(self.conn_id).extra_dejson
         except AirflowNotFoundException:
@@ -63,6 +64,10 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                     'extra {"storage": "file:///..."}.'
                 ) from None
             extra = {}
+        if extra.get("webhdfs"):
+            from trainyard import webhdfs
+
+            storage.route("hdfs", webhdfs.connect(extra["webhdfs"]))
         return Settings(storage=str(extra.get("storage") or default_storage()))
 
 

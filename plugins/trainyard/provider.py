@@ -28,7 +28,12 @@ def get_provider_info() -> dict[str, Any]:
                         "label": "Storage",
                         "description": "URI below which batches, models and runs are stored",
                         "schema": {"type": ["string", "null"]},
-                    }
+                    },
+                    "webhdfs": {
+                        "label": "WebHDFS connection",
+                        "description": "Connection by which Airflow reaches HDFS, where only HTTP is open to it",
+                        "schema": {"type": ["string", "null"]},
+                    },
                 },
             }
         ],

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
 from stack.hadoop.cluster import Cluster
+from trainyard import webhdfs
 from trainyard.contract import storage
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def uri(configured: Cluster) -> str:
+@pytest.fixture(params=["hdfs-native", "WebHDFS"])
+def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new file, which is reached by either client."""
+    if request.param == "WebHDFS":
+        http = configured.url("namenode.http").removeprefix("http://")
+        nobody = "127.0.0.1:9"
+        monkeypatch.setenv("AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{nobody},{http}", "login": "root"}))
+        monkeypatch.setattr(storage, "_ROUTES", {"hdfs": webhdfs.connect("webhdfs_default")})
     return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
@@ -42,3 +51,32 @@ def test_what_is_replaced_is_never_absent(uri: str) -> None:
     storage.replace(uri, b"old")
     storage.replace(uri, b"new")
     assert storage.read(uri) == b"new"
+
+
+def test_a_range_and_the_size_of_a_file(uri: str) -> None:
+    storage.create(uri, b"0123456789")
+    assert (storage.read_range(uri, 3, 4), storage.size(uri)) == (b"3456", 10)
+    with pytest.raises(OSError, match="has 2 of 4 bytes from byte 8 on"):
+        storage.read_range(uri, 8, 4)
+
+
+def test_what_is_not_there_is_told_as_such(uri: str) -> None:
+    assert not storage.exists(uri)
+    with pytest.raises(FileNotFoundError):
+        storage.read(uri)
+    storage.remove(uri)
+
+
+def test_a_directory_moves_in_one_step(uri: str) -> None:
+    storage.create(f"{uri}/a", b"1")
+    storage.move(uri, f"{uri}-moved")
+    assert not storage.exists(uri) and storage.read(f"{uri}-moved/a") == b"1"
+
+
+def test_an_upload_leaves_what_is_there(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"new")
+    storage.create(uri, b"old")
+    storage.upload(uri, tmp_path / "file")
+    assert storage.read(uri) == b"old"
+    storage.upload(f"{uri}-2", tmp_path / "file")
+    assert storage.read(f"{uri}-2") == b"new"

@@ -15,6 +15,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 _HELD: dict[int, Any] = {}
+_ROUTES: dict[str, Any] = {}
 
 
 def resolve(root: str, name: str) -> str:
@@ -25,6 +26,11 @@ def resolve(root: str, name: str) -> str:
 def join(uri: str, *parts: str) -> str:
     """`uri` followed by path `parts`."""
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def route(protocol: str, filesystem: Any) -> None:
+    """From now on, URIs of `protocol` mean `filesystem` in this process."""
+    _ROUTES[protocol] = filesystem
 
 
 def local_path(uri: str) -> Path | None:
@@ -145,6 +151,9 @@ def _at(uri: str) -> tuple[Any, str]:
     them, a client with threads (hdfs-native) would end there, and wait for threads that only the
     parent has: every subprocess that is started with a `preexec_fn`, as pyspark does, would hang.
     """
+    protocol, _, rest = uri.partition("://")
+    if protocol in _ROUTES:
+        return _ROUTES[protocol], f"/{rest.partition('/')[2]}"
     fs, path = fsspec.core.url_to_fs(uri)
     _HELD[id(fs)] = fs
     return fs, path
