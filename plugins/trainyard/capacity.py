@@ -35,30 +35,25 @@ def containers(plan: Plan, survey: Survey, queue: Queue) -> tuple[Size, Size]:
 
     Raises TrainyardError for one that is never granted.
     """
-    limits = survey.limits(queue, partition_of(plan.placement.node_label))
-    driver_limits = survey.limits(queue, partition_of(plan.placement.driver_label))
+    limits = survey.limits(queue, queue.partition(plan.placement.node_label))
+    driver_limits = survey.limits(queue, queue.partition(plan.placement.driver_label))
     driver = sizing.size(plan.driver_memory, plan.operator, "driver_memory", driver_limits)
     executor = sizing.size(plan.memory, plan.operator, "memory", limits)
     if plan.placement.isolation != "whole_node":
         return driver, executor
-    return driver, sizing.fill(executor, _node_memory(plan, survey, limits), plan.operator, limits)
+    return driver, sizing.fill(executor, _node_memory(plan, survey, queue, limits), plan.operator, limits)
 
 
-def demand(plan: Plan, driver: Size, executor: Size) -> Demand:
-    """What `plan` asks for, in containers of these sizes."""
+def demand(plan: Plan, queue: Queue, driver: Size, executor: Size) -> Demand:
+    """What `plan` asks for in `queue`, in containers of these sizes."""
     chosen = plan.placement
     return Demand(
         driver=Resources(driver.granted, cores=1),
         executor=Resources(executor.granted, int(plan.conf.get("spark.executor.cores", 1)), chosen.gpus_per_container),
         count=(plan.workers or 1) // chosen.ranks_per_container,
-        driver_partition=partition_of(chosen.driver_label),
-        partition=partition_of(chosen.node_label),
+        driver_partition=queue.partition(chosen.driver_label),
+        partition=queue.partition(chosen.node_label),
     )
-
-
-def partition_of(label: str | None) -> str:
-    """The partition that a label expression means."""
-    return label or DEFAULT_PARTITION
 
 
 def executors(asked: Demand, nodes: Sequence[Node], free: bool = False) -> int:
@@ -120,9 +115,9 @@ def _fitting(container: Resources, room: Resources) -> int:
     return max(count, 0)
 
 
-def _node_memory(plan: Plan, survey: Survey, limits: Limits) -> int:
+def _node_memory(plan: Plan, survey: Survey, queue: Queue, limits: Limits) -> int:
     """The memory of each node, which must be one figure for a container to fill any of them."""
-    nodes = survey.nodes_of(partition_of(plan.placement.node_label))
+    nodes = survey.nodes_of(queue.partition(plan.placement.node_label))
     found = sorted({node.total.memory // limits.step * limits.step for node in nodes})
     if len(found) > 1:
         raise TrainyardError(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from trainyard import capacity, sizing
-from trainyard.capacity import Demand, partition_of
+from trainyard.capacity import Demand
 from trainyard.contract.errors import TrainyardError
 from trainyard.plan import Plan
 from trainyard.table import table
@@ -51,10 +51,10 @@ def examine(plan: Plan, survey: Survey) -> list[Finding]:
         driver, executor = capacity.containers(plan, survey, queue)
     except TrainyardError as error:
         return [*found, Finding(plan.place.task, "container", "see below", f"queue {queue.name}", str(error))]
-    asked = capacity.demand(plan, driver, executor)
+    asked = capacity.demand(plan, queue, driver, executor)
     sizes = [("driver", driver, plan.placement.driver_label), (_kind(plan), executor, plan.placement.node_label)]
     for name, size, label in sizes:
-        most = survey.limits(queue, partition_of(label)).largest
+        most = survey.limits(queue, queue.partition(label)).largest
         found.append(_finding(plan, name, f"{size.granted} MB", f"at most {most} MB", ""))
     return [*found, _room(plan, survey, asked), _share(plan, queue, asked)]
 
@@ -89,7 +89,7 @@ def _queue(plan: Plan, survey: Survey, queue: Queue) -> Finding:
 def _labels(plan: Plan, survey: Survey, queue: Queue) -> Iterator[Finding]:
     chosen = plan.placement
     for option, label in (("node_label", chosen.node_label), ("driver_label", chosen.driver_label)):
-        partition = partition_of(label)
+        partition = queue.partition(label)
         nodes = survey.nodes_of(partition)
         problem = ""
         if not label and nodes:
@@ -105,7 +105,7 @@ def _labels(plan: Plan, survey: Survey, queue: Queue) -> Iterator[Finding]:
                 f"yarn.scheduler.capacity.{queue.path}.accessible-node-labels."
             )
         elif not nodes:
-            problem = f"No node {_of(partition)} runs at present; {option}={label!r} has none to choose from."
+            problem = f"No node {_of(partition)} runs at present, for {option}={label!r}."
         count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
         yield _finding(plan, option, label or "none", count, problem)
 

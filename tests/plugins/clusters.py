@@ -18,7 +18,7 @@ ALL = Resources(memory=1 << 20, cores=1 << 10, gpus=1 << 10)
 
 def queue(name: str, *labels: str, **fields: Any) -> Queue:
     most = dict.fromkeys(("", *labels), ALL)
-    leaf = Queue(name, f"root.{name}", True, True, frozenset(labels), Resources(6144, 4, 4), most, {}, {}, ("*",))
+    leaf = Queue(name, f"root.{name}", True, True, frozenset(labels), "", Resources(6144, 4, 4), most, {}, {}, ("*",))
     return replace(leaf, **fields)
 
 

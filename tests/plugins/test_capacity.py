@@ -21,7 +21,7 @@ rooms = st.lists(st.builds(Resources, st.integers(0, 16), st.integers(0, 6), st.
 def asked(plan: Plan, at: Survey) -> Demand:
     found = at.queue(plan.queue)
     assert found
-    return capacity.demand(plan, *capacity.containers(plan, at, found))
+    return capacity.demand(plan, found, *capacity.containers(plan, at, found))
 
 
 def by_trying(demand: Demand, nodes: list[Node]) -> int:

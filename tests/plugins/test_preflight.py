@@ -80,3 +80,10 @@ def test_the_table_says_what_is_needed_and_what_there_is() -> None:
     row = next(line for line in text.splitlines() if line.startswith("train  room"))
     assert row.split("  ")[-1].strip() == "DOES NOT FIT"
     assert "5 x 3072 MB, 1 core, 1 GPU" in row and "room for 4" in row
+
+
+def test_a_queues_own_label_is_meant_where_none_is_asked_for() -> None:
+    at = survey(queues=(queue("train", "gpu", default_label="gpu"),))
+    found = preflight.examine(gang(3, node_label=None), at)
+    assert [finding.problem for finding in found if finding.problem] == []
+    assert next(f.found for f in found if f.subject == "room") == "room for 3"

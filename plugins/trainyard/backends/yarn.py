@@ -23,7 +23,8 @@ from trainyard.plan import Plan
 from trainyard.runtime import spark_defaults
 from trainyard.yarn import cluster
 from trainyard.yarn.lifecycle import Submit, Take, on_start
-from trainyard.yarn.resource_manager import Application, ResourceManager
+from trainyard.yarn.resource_manager import Application, ResourceManager, UnreachableError
+from trainyard.yarn.survey import OtherSchedulerError
 from trainyard.yarn.trigger import ApplicationTrigger
 
 APPEARS_SECONDS = 30.0
@@ -64,7 +65,11 @@ class YarnBackend:
         """
         plan, id = self._plan, str(event["application"])
         manager = cluster.resource_manager()
-        ended = None if "trouble" in event else manager.application(id)
+        trouble, ended = event.get("trouble"), None
+        try:
+            ended = None if trouble else manager.application(id)
+        except UnreachableError as error:
+            trouble = str(error)
         self.pages = _pages(manager, ended) if ended else {}
         newest = record.newest(plan.place)
         found = newest if newest and newest.application == id else None
@@ -72,10 +77,10 @@ class YarnBackend:
         driver = aftermath.tell_logs(manager, ended, failed, say) if ended else ""
         if found:
             return aftermath.explained(plan, found)
-        if "trouble" in event:
+        if trouble:
             raise TrainyardError(
-                f"{plan.operator}: nothing was heard of {id} for too long, the ResourceManager being asked: "
-                f"{event['trouble']}. The next try goes on with it if it still runs."
+                f"{plan.operator}: nothing was heard of {id}, the ResourceManager being asked: {trouble}. "
+                "The next try goes on with it if it still runs."
             )
         raise TrainyardError(aftermath.without_record(plan, id, ended, driver))
 
@@ -93,10 +98,19 @@ class YarnBackend:
             say(change)
         return plan
 
+    def _fitted(self, say: Say) -> Plan:
+        """The plan in containers that this cluster grants, held against it."""
+        try:
+            return preflight.fitted(self._plan, cluster.survey())
+        except OtherSchedulerError as error:
+            if self._plan.placement.isolation == "whole_node":
+                raise
+            say(f"{error} The plan is submitted without being held against it.")
+            return self._plan
+
     def _submit(self, manager: ResourceManager, known: set[str], say: Say) -> Application:
         log = SparkLog()
-        plan = preflight.fitted(self._plan, cluster.survey())
-        status = Submission(_with_spark(plan), log, say).run()
+        status = Submission(_with_spark(self._fitted(say)), log, say).run()
         until = time.monotonic() + (APPEARS_SECONDS if status == 0 else 0)
         while True:
             if new := [one for one in manager.tagged(self._plan.tag) if one.id not in known]:

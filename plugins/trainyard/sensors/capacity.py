@@ -45,7 +45,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             plan = preflight.fitted(plan, survey)
             queue = survey.queue(plan.queue)
             assert queue is not None
-            asked = capacity.demand(plan, *capacity.containers(plan, survey, queue))
+            asked = capacity.demand(plan, queue, *capacity.containers(plan, survey, queue))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
         if wanting := capacity.wanting(asked, survey, queue):

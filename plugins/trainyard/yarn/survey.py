@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.contract.errors import TrainyardError
 from trainyard.sizing import Limits
 from trainyard.yarn.resource_manager import ResourceManager
 
 DEFAULT_PARTITION = ""
 USABLE = ("RUNNING", "NEW")
 _GPU = "yarn.io/gpu"
+
+
+class OtherSchedulerError(TrainyardError):
+    """The cluster has no CapacityScheduler, whose queues and partitions alone are read here."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Node:
 class Queue:
     """A queue; of each partition, what it may use at most, uses, and waits for.
 
+    `default_label` is the partition of containers that ask for none.
+
     `submitters` is its ACL and those above it.
     """
 
@@ -63,6 +70,7 @@ class Queue:
     leaf: bool
     running: bool
     labels: frozenset[str]
+    default_label: str
     largest: Resources
     most: Mapping[str, Resources]
     used: Mapping[str, Resources]
@@ -71,6 +79,10 @@ class Queue:
 
     def may_use(self, partition: str) -> bool:
         return partition == DEFAULT_PARTITION or partition in self.labels or "*" in self.labels
+
+    def partition(self, label: str | None) -> str:
+        """The partition that a label expression means in this queue."""
+        return label or self.default_label
 
     def admits(self, user: str) -> bool:
         """Whether `user` may submit. A queue open to groups counts as open: who is in them, only Hadoop knows."""
@@ -110,10 +122,15 @@ class Survey:
 
 
 def survey(manager: ResourceManager, user: str) -> Survey:
-    """Ask for all of it: four questions, whatever the cluster's size. Raises UnreachableError."""
+    """Ask for all of it: five questions, whatever the cluster's size.
+
+    Raises UnreachableError, and OtherSchedulerError for a cluster without a CapacityScheduler.
+    """
     nodes = (manager.get("nodes").get("nodes") or {}).get("node", [])
     labels = manager.get("get-node-labels").get("nodeLabelInfo") or []
     root = manager.get("scheduler")["scheduler"]["schedulerInfo"]
+    if root["type"] != "capacityScheduler":
+        raise OtherSchedulerError(f"the cluster's scheduler is a {root['type']}, not a CapacityScheduler.")
     enforced = manager.setting("yarn.acl.enable") == "true"
     return Survey(
         user=user,
@@ -143,6 +160,7 @@ def _queues(entry: Mapping[str, Any], above: str, acls: tuple[str, ...], largest
         leaf=not below,
         running=entry.get("state", "RUNNING") == "RUNNING",
         labels=frozenset(entry.get("nodeLabels") or []),
+        default_label=(entry.get("defaultNodeLabelExpression") or DEFAULT_PARTITION).strip(),
         largest=_resources(largest),
         most={c["partitionName"]: _resources(c["effectiveMaxResource"]) for c in capacities},
         used={u["partitionName"]: _resources(u["used"]) for u in usages},
