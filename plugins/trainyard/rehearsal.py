@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard import capacity, preflight
+from trainyard import preflight, sizing
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.operators.validation import is_pending
@@ -16,7 +16,6 @@ from trainyard.preview import Preview
 from trainyard.runtime import node_python
 from trainyard.yarn import cluster, probe
 from trainyard.yarn.resource_manager import ResourceManager
-from trainyard.yarn.survey import Survey
 
 
 def rehearse(stages: Sequence[Preview]) -> list[Finding]:
@@ -32,7 +31,7 @@ def rehearse(stages: Sequence[Preview]) -> list[Finding]:
         survey = cluster.survey()
         examined = [finding for plan in on_yarn for finding in preflight.examine(plan, survey)]
         broken = {finding.stage for finding in examined if finding.problem}
-        found += examined + _probed([plan for plan in on_yarn if plan.place.task not in broken], survey)
+        found += examined + _probed([plan for plan in on_yarn if plan.place.task not in broken])
     return found + _stored(stages)
 
 
@@ -65,20 +64,18 @@ class _Environment:
     modules: tuple[str, ...]
 
 
-def _probed(plans: Sequence[Plan], survey: Survey) -> list[Finding]:
-    manager, known, found = cluster.resource_manager(), dict[_Environment, Finding](), []
+def _probed(plans: Sequence[Plan]) -> list[Finding]:
+    manager, found = cluster.resource_manager(), dict[_Environment, Finding]()
     for plan in plans:
         python = node_python(plan.conf, plan.env)
         wanted = _Environment(plan.queue, plan.placement.node_label, python, plan.modules)
-        queue = survey.queue(plan.queue)
-        if queue and wanted not in known:
-            _, executor = capacity.containers(plan, survey, queue)
-            known[wanted] = _probe(manager, plan, wanted, executor.granted)
-            found.append(known[wanted])
-    return found
+        if wanted not in found:
+            found[wanted] = _probe(manager, plan, wanted)
+    return list(found.values())
 
 
-def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment, memory: int) -> Finding:
+def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment) -> Finding:
+    memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(wanted.modules)
     where = f"on nodes of partition {wanted.label!r}" if wanted.label else "on nodes without a label"
     try:
         missing = probe.missing(manager, wanted.queue, wanted.label, memory, wanted.python, wanted.modules)
@@ -86,6 +83,8 @@ def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment, memory: i
             f"{plan.operator}: {wanted.python} {where} cannot import what the job imports: {missing}. Install "
             "requirements.txt there, or name another Python with spark.pyspark.python."
         )
+    except probe.NoRoomError:
+        return Finding(plan.place.task, "Python", names, "not looked at, the nodes are busy")
     except TrainyardError as error:
         problem = f"{plan.operator}: no container could look for {wanted.python} {where}: {error}"
-    return Finding(plan.place.task, "Python", ", ".join(wanted.modules), "not there" if problem else "there", problem)
+    return Finding(plan.place.task, "Python", names, "not there" if problem else "there", problem)

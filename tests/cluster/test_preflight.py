@@ -10,12 +10,15 @@ import pytest
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import Shell, applications
-from tests.cluster.jobs import Exports
+from tests.cluster.jobs import Exports, wait_for
 from trainyard import preflight
 from trainyard.placement import Placement
 from trainyard.plan import Plan
+from trainyard.preview import Preview
+from trainyard.rehearsal import rehearse
 from trainyard.sizing import Memory
 from trainyard.yarn import cluster as live
+from trainyard.yarn import probe
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -115,6 +118,19 @@ def test_a_gang_that_fits_has_no_problem(exports: Exports) -> None:
 def test_a_queue_closed_to_the_user_is_told(exports: Exports) -> None:
     [problem] = problems(gang(exports, 2), user="bob")
     assert "User 'bob' may not submit to queue root.train." in problem
+
+
+def test_busy_nodes_are_no_problem(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = live.resource_manager()
+    whole = manager.submit(name="busy", queue="etl", label=None, memory=6144, command="sleep 600")
+    try:
+        wait_for(lambda: live.survey().nodes_of("")[0].free.memory == 0)
+        monkeypatch.setattr(probe, "SECONDS", 1.0)
+        found = rehearse([Preview("export", exports.plan())])
+    finally:
+        manager.kill(whole)
+    assert [finding.problem for finding in found if finding.problem] == []
+    assert next(f.found for f in found if f.subject == "Python") == "not looked at, the nodes are busy"
 
 
 def test_pools_are_what_airflow_imports(shell: Shell) -> None:

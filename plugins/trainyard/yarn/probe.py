@@ -20,12 +20,17 @@ _EXIT = re.compile(r"exited with\s+exitCode: (-?\d+)")
 _STDERR = re.compile(r"Last \d+ bytes of stderr :\n(.*?)\n\n", re.DOTALL)
 
 
+class NoRoomError(TrainyardError):
+    """No container was granted in time: the nodes are busy."""
+
+
 def missing(
     manager: ResourceManager, queue: str, label: str | None, memory: int, python: str, modules: Sequence[str]
 ) -> str:
     """What keeps `python` from importing `modules` on a node of `label`, empty when nothing does.
 
-    The container has `memory` MB. Raises TrainyardError when YARN refuses it, or has no room within a minute.
+    The container has `memory` MB. Raises TrainyardError when YARN refuses it, NoRoomError when it has no room
+    for it within a minute.
     """
     program = "import " + ", ".join(modules)
     id = manager.submit(
@@ -45,7 +50,7 @@ def _diagnostics(manager: ResourceManager, id: str) -> str:
         if found and not found.live:
             return found.diagnostics
         time.sleep(0.25)
-    raise TrainyardError(f"no container was granted within {SECONDS:.0f} s; the nodes may be busy.")
+    raise NoRoomError(f"no container was granted within {SECONDS:.0f} s.")
 
 
 def _reason(diagnostics: str, python: str) -> str:
