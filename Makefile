@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo test check lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo test check faults lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -41,6 +41,9 @@ test: $(READY) tools ## everything that `check` does, and every other test
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	. stack/local/env.sh && pytest
+
+faults: $(READY) tools ## kill everything in every stage on a real cluster, TRIALS=5 times each; hours
+	. stack/local/env.sh && pytest -q tests/cluster/faults_by_stage.py && cat .run/faults.txt
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt
 	$(UV) pip compile -q --no-header --python-version 3.11 requirements.in -o requirements.txt

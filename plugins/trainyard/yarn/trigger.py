@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainyard.yarn import cluster
-from trainyard.yarn.resource_manager import UnreachableError
+from trainyard.yarn.resource_manager import Application, UnreachableError
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 900.0
+_CHANGING = re.compile(r"^\[[^\]]*\]|\s+Details\s*:.*", re.DOTALL)
 
 
 class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
@@ -56,7 +58,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                     return
                 if ours:
                     answered = time.monotonic()
-                    if (now := f"{ours[0].id} is {ours[0].state}. {ours[0].diagnostics}".strip()) != told:
+                    if (now := standing(ours[0])) != told:
                         self.log.info("%s", now)
                         told = now
                 trouble = "it does not know the application"
@@ -68,3 +70,9 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     async def on_kill(self) -> None:
         """The task was marked or cleared while it waited: its applications end."""
         await asyncio.to_thread(cluster.end, self.tag)
+
+
+def standing(application: Application) -> str:
+    """How an application stands, without the figures and times in it that change all the while."""
+    why = _CHANGING.sub("", application.diagnostics).strip()
+    return f"{application.id} is {application.state}{f': {why}' if why else ''}"
