@@ -30,7 +30,7 @@ Container = Callable[..., str]
 def container(configured: Cluster) -> Container:
     """What YARN says in the end of an application of one container, or what it refuses it with."""
 
-    def run(user: str = "root", stop: bool = False, lose: str = "", **asked: Any) -> str:
+    def run(user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), **asked: Any) -> str:
         manager = replace(resource_manager(), user=user)
         defaults = {"name": "trial", "queue": "etl", "label": None, "memory": 256, "command": "true"}
         try:
@@ -46,7 +46,13 @@ def container(configured: Cluster) -> Container:
         if stop:
             wait_for(lambda: in_state("RUNNING", "ACCEPTED"))
             manager.kill(id)
+        if lose:
+            wait_for(lambda: in_state("ACCEPTED") and found[0] and found[0].driver_logs)
+        for node in lose:
+            configured.kill(node)
         wait_for(lambda: in_state("FINISHED", "FAILED", "KILLED"))
+        configured.start()
+        configured.wait()
         assert found[0]
         return found[0].diagnostics
 
@@ -61,6 +67,10 @@ def container(configured: Cluster) -> Container:
         ({"command": "/opt/none/bin/python -V"}, "The Python that the job runs with is not on the node."),
         ({"command": "kill -9 $$"}, "A process was killed with SIGKILL, not by YARN"),
         ({"command": "sleep 600", "stop": True}, "User 'root' killed the application."),
+        (
+            {"command": "sleep 600", "queue": "train", "label": "gpu", "lose": ("gpunode1", "gpunode2")},
+            "A node was lost with the containers on it",
+        ),
         ({"queue": "nosuch"}, "There is no queue 'nosuch'."),
         ({"queue": "train", "user": "bob"}, "User 'bob' may not submit to queue 'train'."),
         ({"queue": "etl", "label": "gpu"}, "Queue 'etl' may not use node label 'gpu', or there is no such label."),
