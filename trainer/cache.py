@@ -11,10 +11,11 @@ import getpass
 import hashlib
 import os
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,7 +53,8 @@ class ShardCache:
             with self._locked(shard.sha256):
                 if not kept.exists():
                     self._download(uri, shard, kept)
-        os.utime(kept)
+        with suppress(FileNotFoundError):  # it has made room just now
+            os.utime(kept, ns=(time.time_ns(), time.time_ns()))  # finer than the kernel's own clock of files
         return kept
 
     def _download(self, uri: str, shard: Shard, kept: Path) -> None:
@@ -69,14 +71,18 @@ class ShardCache:
             partial.unlink(missing_ok=True)
 
     def _make_room(self, wanted: int) -> None:
-        files = [(found.stat(), found) for found in self._folder.iterdir() if found.suffix != ".lock"]
-        taken = sum(stat.st_size for stat, _ in files)
-        for stat, found in sorted(files, key=lambda entry: entry[0].st_mtime):
+        files: list[tuple[int, int, Path]] = []
+        for found in self._folder.iterdir():
+            with suppress(FileNotFoundError):  # another rank has finished or given up this one just now
+                stat = found.stat()
+                files.append((stat.st_mtime_ns, stat.st_size, found))
+        taken = sum(size for _, size, _ in files)
+        for _, size, found in sorted(files):
             if taken + wanted <= self.limit:
                 return
-            if found.suffix != ".partial":
+            if not found.suffix:
                 found.unlink(missing_ok=True)
-                taken -= stat.st_size
+                taken -= size
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -83,6 +84,24 @@ def test_the_shard_that_was_used_longest_ago_makes_room(remote: str, tmp_path: P
     for shard in (first, second, first, third):
         cache.fetch(storage.join(remote, shard.path), shard)
     assert {p.name for p in folder.iterdir() if not p.suffix} == {first.sha256, third.sha256}
+
+
+def test_ranks_that_push_each_others_shards_out_lose_nothing(remote: str, tmp_path: Path) -> None:
+    shards = manifests.current(remote).split("train").shards
+    content = {shard.path: storage.read(storage.join(remote, shard.path)) for shard in shards}
+    cache = ShardCache(tmp_path / "cache", max(shard.bytes for shard in shards) * 2)
+
+    def rank(seed: int) -> int:
+        whole = 0
+        for number in np.random.default_rng(seed).integers(0, len(shards), 50):
+            path = cache.fetch(storage.join(remote, shards[number].path), shards[number])
+            with suppress(FileNotFoundError):
+                assert path.read_bytes() == content[shards[number].path]
+                whole += 1
+        return whole
+
+    with ThreadPoolExecutor(8) as ranks:
+        assert all(ranks.map(rank, range(8)))
 
 
 def test_a_shard_that_was_altered_is_refused_and_not_kept(remote: str, tmp_path: Path) -> None:
