@@ -84,10 +84,11 @@ def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
     cluster.wait()
     for _ in range(TRIES):
         try:
-            record = found if isinstance(found, RunRecord) else backend.collect(event(found), print)
-            if record.status == "succeeded":
-                return record
-            print(record.error)
+            while isinstance(found, ApplicationTrigger):
+                found = backend.collect(event(found), print)
+            if found.status == "succeeded":
+                return found
+            print(found.error)
         except TrainyardError as error:
             print(error)
         backend = YarnBackend(plan)

@@ -71,8 +71,10 @@ def event(trigger: ApplicationTrigger) -> dict[str, object]:
 def finished(plan: Plan, say: Callable[[str], None] = print) -> RunRecord:
     """The record of the application, waited for. Raises what the backend raises."""
     backend = YarnBackend(plan)
-    found = backend.run(say)
-    return found if isinstance(found, RunRecord) else backend.collect(event(found), say)
+    found: RunRecord | ApplicationTrigger = backend.run(say)
+    while isinstance(found, ApplicationTrigger):
+        found = backend.collect(event(found), say)
+    return found
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:

@@ -76,10 +76,25 @@ def test_killing_the_task_ends_application_and_containers(exports: Exports, clus
     assert isinstance(trigger, ApplicationTrigger)
     wait_for(lambda: applications(cluster, plan.tag)[0]["state"] == "RUNNING")
     asyncio.run(trigger.on_kill())
-    assert event(trigger) == {"application": trigger.application}
+    assert event(trigger) == {"application": trigger.application, "reattached": False}
     assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["KILLED"]
     with pytest.raises(TrainyardError, match=r"ended KILLED/KILLED before its driver wrote a record"):
         backend.collect({"application": trigger.application}, print)
+
+
+def test_a_try_that_found_what_a_cleared_one_ends_does_it_anew(exports: Exports, cluster: Cluster) -> None:
+    plan = exports.plan(STUCK)
+    cleared = YarnBackend(plan).run(print)
+    backend = YarnBackend(plan)
+    found = backend.run(print)
+    assert isinstance(cleared, ApplicationTrigger) and isinstance(found, ApplicationTrigger)
+    assert found.application == cleared.application
+    asyncio.run(cleared.on_kill())
+    anew = backend.collect(event(found), print)
+    assert isinstance(anew, ApplicationTrigger) and anew.application != cleared.application
+    asyncio.run(anew.on_kill())
+    event(anew)
+    assert [app["state"] for app in applications(cluster, plan.tag)] == ["KILLED", "KILLED"]
 
 
 def test_what_user_code_raises_is_the_reason(exports: Exports) -> None:

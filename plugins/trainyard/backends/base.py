@@ -34,8 +34,11 @@ class DeferredBackend(Backend, Protocol):
 
     pages: Mapping[str, str]
 
-    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
-        """The record of the application that the trigger's event tells of. Raises TrainyardError as `run` does."""
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord | BaseTrigger:
+        """The record of the application that the trigger's event tells of, or a trigger for one in its place.
+
+        Raises TrainyardError as `run` does.
+        """
 
 
 def backend_for(plan: Plan) -> Backend:

@@ -50,18 +50,20 @@ class YarnBackend:
             if step.after:
                 say(f"{step.after.id} of an earlier try ended {step.after.state}; it is done anew.")
                 self._plan = self._treated(step.after, say)
-            application = self._submit(manager, {one.id for one in found}, say)
+            application, reattached = self._submit(manager, {one.id for one in found}, say), False
         else:
-            application = step.application
+            application, reattached = step.application, True
             say(f"{application.id} of an earlier try is {application.state}; it is waited for.")
         self.pages = _pages(manager, application)
         say(f"{application.id} in queue {application.queue}: {application.tracking_url}")
-        return ApplicationTrigger(application.id, plan.tag)
+        return ApplicationTrigger(application.id, plan.tag, reattached)
 
-    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord:
+    def collect(self, event: Mapping[str, Any], say: Say) -> RunRecord | ApplicationTrigger:
         """The record of the application that the trigger saw end, its logs being told first.
 
-        Raises TrainyardError when it wrote none, with what is known of the reason.
+        A task that is cleared starts again while its application still runs, and finds that one; then the
+        old trigger ends it. So one that was found, and killed, is done anew. Raises TrainyardError when the
+        application wrote no record, with what is known of the reason.
         """
         plan, id = self._plan, str(event["application"])
         manager = cluster.resource_manager()
@@ -77,6 +79,9 @@ class YarnBackend:
         driver = aftermath.tell_logs(manager, ended, failed, say) if ended else ""
         if found:
             return aftermath.explained(plan, found)
+        if ended and ended.state == "KILLED" and event.get("reattached"):
+            say(f"{id}, which an earlier try of this task had submitted, was ended with that try.")
+            return self.run(say)
         if trouble:
             raise TrainyardError(
                 f"{plan.operator}: nothing was heard of {id}, the ResourceManager being asked: {trouble}. "

@@ -157,21 +157,25 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         context["ti"].xcom_push(key=ReportLink.KEY, value=page)
         spec = self.SPEC.model_validate(planned.spec)
         storage.replace(planned.spec_uri, spec.to_json().encode())
-        found = self._outcome(place, partial(backend.run, self.log.info))
-        self._push_pages(context, backend)
-        if isinstance(found, BaseTrigger):
-            self.defer(trigger=found, method_name="resume")
-        return self._result(context, found)
+        return self._waited_for(context, place, backend, partial(backend.run, self.log.info))
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """The application that was waited for has ended: its result, or why there is none."""
         planned = self._planned(context)
         backend = self._backend_for(planned)
         assert isinstance(backend, DeferredBackend)
+        return self._waited_for(context, planned.place, backend, partial(backend.collect, event, self.log.info))
+
+    def _waited_for(
+        self, context: Context, place: Place, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]
+    ) -> dict[str, Any]:
+        """What the job returned, if `step` has its record; else defer until there may be one."""
         try:
-            found = self._outcome(planned.place, partial(backend.collect, event, self.log.info))
+            found = self._outcome(place, step)
         finally:
             self._push_pages(context, backend)
+        if isinstance(found, BaseTrigger):
+            self.defer(trigger=found, method_name="resume")
         return self._result(context, found)
 
     def on_kill(self) -> None:

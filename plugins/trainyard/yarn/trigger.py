@@ -27,19 +27,26 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
 
     :param application: id of what is waited for
     :param tag: what all applications of the task carry
+    :param reattached: whether an earlier try of the task submitted it; told in the event
     :param poll: seconds between two questions
     :param patience: seconds without an answer after which the trigger fires regardless
     """
 
     def __init__(
-        self, application: str, tag: str, poll: float = POLL_SECONDS, patience: float = PATIENCE_SECONDS
+        self,
+        application: str,
+        tag: str,
+        reattached: bool = False,
+        poll: float = POLL_SECONDS,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__()
-        self.application, self.tag, self.poll, self.patience = application, tag, poll, patience
+        self.application, self.tag, self.reattached = application, tag, reattached
+        self.poll, self.patience = poll, patience
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What the triggerer makes it anew from."""
-        fields = {name: getattr(self, name) for name in ("application", "tag", "poll", "patience")}
+        fields = {name: getattr(self, name) for name in ("application", "tag", "reattached", "poll", "patience")}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -54,7 +61,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                     self.log.warning("%s does the same as %s; it is killed.", surplus.id, self.application)
                     await asyncio.to_thread(manager.kill, surplus.id)
                 if ours and not ours[0].live:
-                    yield TriggerEvent({"application": self.application})
+                    yield TriggerEvent({"application": self.application, "reattached": self.reattached})
                     return
                 if ours:
                     answered = time.monotonic()
