@@ -10,8 +10,9 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from trainyard.contract.errors import TrainyardError
 from trainyard.yarn import cluster
-from trainyard.yarn.resource_manager import Application, UnreachableError
+from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 900.0
@@ -21,9 +22,9 @@ _CHANGING = re.compile(r"^\[[^\]]*\]|\s+Details\s*:.*", re.DOTALL)
 class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires when an application has ended.
 
-    A ResourceManager that is absent, recovers, or does not know the application (any more) is asked
-    again for `patience` seconds. Others that run for the same task are killed: a submission that was
-    thought lost may still have come through.
+    A ResourceManager that is absent, recovers, refuses (while a ticket is renewed), or does not know the
+    application (any more) is asked again for `patience` seconds. Others that run for the same task are
+    killed: a submission that was thought lost may still have come through.
 
     :param application: id of what is waited for
     :param tag: what all applications of the task carry
@@ -69,7 +70,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                         self.log.info("%s", now)
                         told = now
                 trouble = "it does not know the application"
-            except UnreachableError as error:
+            except TrainyardError as error:
                 trouble = str(error)
             await asyncio.sleep(self.poll)
         yield TriggerEvent({"application": self.application, "trouble": trouble})

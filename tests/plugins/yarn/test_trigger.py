@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from trainyard.yarn.resource_manager import Application
-from trainyard.yarn.trigger import standing
+from trainyard.yarn.trigger import ApplicationTrigger, standing
 
 
 @pytest.mark.parametrize(
@@ -22,3 +28,35 @@ from trainyard.yarn.trigger import standing
 )
 def test_figures_and_times_that_change_are_left_out(state: str, diagnostics: str, said: str) -> None:
     assert standing(Application("application_1", state, "UNDEFINED", "etl", diagnostics, "", 0.0)) == said
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A ResourceManager that knows nobody."""
+
+    def do_GET(self) -> None:
+        body = b'{"RemoteException": {"message": "who are you?"}}'
+        self.send_response(403)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_one_that_refuses_is_asked_again_and_told_of_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        name, value = "yarn.resourcemanager.webapp.address", f"127.0.0.1:{server.server_port}"
+        entry = f"<property><name>{name}</name><value>{value}</value></property>"
+        (tmp_path / "yarn-site.xml").write_text(f"<configuration>{entry}</configuration>")
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        trigger = ApplicationTrigger("application_1", "tag", poll=0.01, patience=0.2)
+
+        async def first() -> dict[str, Any]:
+            return dict((await anext(aiter(trigger.run()))).payload)
+
+        event = asyncio.run(first())
+        server.shutdown()
+    assert event["application"] == "application_1"
+    assert event["trouble"].endswith("who are you?")
