@@ -109,12 +109,13 @@ def test_what_spark_submit_refuses_has_a_sentence(exports: Exports, conf: dict[s
 def test_a_driver_without_memory_gets_more_when_it_is_tried_again(exports: Exports) -> None:
     plan = exports.plan(
         """
-        held = []
+        import time
 
 
         def rows(spark, source):
-            held.append(b"x" * (1800 << 20))
-            print(f"{len(held[0])} bytes are held")
+            held = b"x" * (1800 << 20)
+            print(f"{len(held)} bytes are held", flush=True)
+            time.sleep(10)  # YARN looks once a second
             return spark.range(500)
         """,
         grow_memory_to="3g",
