@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo test check faults lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo horovod test check faults lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -28,21 +28,24 @@ cluster-stop: $(READY) ## end that Hadoop
 cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
 	@stack/hadoop/demo.sh digits
 
-check: $(READY) ## lint, types, import table and the tests that need neither Spark nor Airflow
+horovod: $(READY) tools ## build Horovod's wheel for the torch in the environment (minutes, once), and install it
+	@stack/horovod/install.sh $(abspath $(VENV))
+
+check: $(READY) ## lint, types, import table and the tests that start no ranks, Spark or Airflow
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
-	$(VENV)/bin/pytest -q -m "not spark and not airflow and not cluster"
+	$(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster"
 
-test: $(READY) tools ## everything that `check` does, and every other test
+test: $(READY) tools horovod ## everything that `check` does, and every other test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	. stack/local/env.sh && pytest
 
-faults: $(READY) tools ## kill everything in every stage on a real cluster, TRIALS=5 times each; hours
+faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; hours
 	. stack/local/env.sh && pytest -q tests/cluster/faults_by_stage.py && cat .run/faults.txt
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt
@@ -64,7 +67,8 @@ $(READY):
 
 .PHONY: tools
 tools:
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v mvn >/dev/null; then :; \
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v mvn >/dev/null \
+	  && command -v g++ >/dev/null && command -v cmake >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver maven >/dev/null; \
-	else echo "The tests need chromium and chromedriver (the report's looks) and Maven (Hadoop); install them." >&2; exit 1; fi
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver maven g++ cmake >/dev/null; \
+	else echo "The tests need chromium and chromedriver (the report's looks) Maven (Hadoop), g++ and cmake (Horovod); install them." >&2; exit 1; fi

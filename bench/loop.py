@@ -34,6 +34,7 @@ from trainer.world import World
 from trainyard.contract import manifest as manifests
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import TrainOptions
+from trainyard.contract.strategies import Allreduce
 
 CLASSES, TURN = 10, 10
 SHAPES = {"MLP": (200_000, 1024, (32,)), "CNN": (20_000, 256, (1, 16, 16))}
@@ -109,7 +110,7 @@ def main() -> None:
                 Training(
                     recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
                     options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
-                    strategy=choose("allreduce", World()), train=loader, validation=None,
+                    strategy=choose(Allreduce(), World()), train=loader, validation=None,
                     phases=Phases(EventLog(f"file://{folder}/events", "train", "rank 0")),
                 )
             )  # fmt: skip

@@ -65,7 +65,7 @@ class Model:
 
 def save(
     model: str,
-    network: Network,
+    weights: Mapping[str, Tensor],
     *,
     recipe: str,
     recipe_params: Mapping[str, Any],
@@ -78,9 +78,12 @@ def save(
     epochs: int,
     application: str,
 ) -> ModelBundle:
-    """Write a bundle to `model`; it becomes the current one in one step, with its weights in place."""
-    weights = safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in network.model.state_dict().items()})
-    digest = hashlib.sha256(weights).hexdigest()
+    """Write a bundle to `model`; it becomes the current one in one step, with its weights in place.
+
+    `weights` are the whole state of the recipe's model, on the CPU.
+    """
+    data = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
+    digest = hashlib.sha256(data).hexdigest()
     bundle = ModelBundle(
         recipe=recipe,
         recipe_params=dict(recipe_params),
@@ -97,7 +100,7 @@ def save(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
-    storage.replace(storage.join(model, bundle.weights), weights)
+    storage.replace(storage.join(model, bundle.weights), data)
     storage.replace(storage.join(model, digest[:16], "bundle.json"), bundle.to_json().encode())
     storage.replace(storage.join(model, "bundle.json"), bundle.to_json().encode())
     return bundle

@@ -1,4 +1,4 @@
-"""Fit a recipe to a batch dataset: from a shell or notebook, or as one rank of a gang.
+"""Fit a recipe to a batch dataset: from a shell or notebook, under `torchrun`, or as one rank of a gang.
 
 >>> from trainer.fit import fit
 >>> fit("digits.recipe:convnet", batches="run/digits/batches", model="run/digits/model", epochs=5)
@@ -6,15 +6,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from trainer import bundle, checkpoint
+from trainer import bundle
 from trainer import recipe as recipes
 from trainer.cache import ShardCache, directory
+from trainer.checkpoint import Checkpoints
 from trainer.dataset import Dataset
 from trainer.loader import Loader
 from trainer.loop import History, Training, train
@@ -23,34 +30,32 @@ from trainer.order import Order, window_rows
 from trainer.phases import Phases
 from trainer.recipe import Recipe
 from trainer.strategies import choose
-from trainer.world import World
+from trainer.world import World, joined
 from trainyard.contract import manifest as manifests
 from trainyard.contract.bundle import ModelBundle
+from trainyard.contract.document import complaints
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest
-from trainyard.contract.spec import TrainOptions
+from trainyard.contract.spec import TrainOptions, refuse_combinations
+from trainyard.contract.strategies import Strategy, StrategyOptions
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The best network's history; `bundle` is None on ranks other than 0."""
+    """The best network's history; `bundle` is None on ranks other than 0.
+
+    `bytes_sent` is what this rank has sent to others for the sake of the weights.
+    """
 
     history: History
     bundle: ModelBundle | None
+    bytes_sent: int
 
     @property
     def metrics(self) -> dict[str, float]:
         """The figures of the best epoch."""
         return self.history.epochs[self.history.best]
-
-
-class _Directory:
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def save(self, epoch: int, state: dict[str, Any]) -> None:
-        checkpoint.save(self._uri, epoch, state)
 
 
 def fit(
@@ -59,8 +64,9 @@ def fit(
     batches: str,
     model: str,
     recipe_params: Mapping[str, Any] | None = None,
-    strategy: str = "allreduce",
+    strategy: StrategyOptions | Mapping[str, Any] | str = "allreduce",
     world: World | None = None,
+    ranks: int | None = None,
     manifest: BatchManifest | None = None,
     checkpoints: str | None = None,
     events: EventLog | None = None,
@@ -69,41 +75,91 @@ def fit(
 ) -> Fitted:
     """Train `recipe` (`module:name`) on the splits "train" and "validation" of `batches`, write a bundle to `model`.
 
-    `options` are the fields of TrainOptions. `world` is given by a gang, whose process group is up.
+    `strategy` is a name, a dict of a name and options, or an object of `trainyard.contract.strategies`;
+    `options` are the fields of TrainOptions. With a directory for `checkpoints` a run that was cut off goes on
+    from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
+    whole. Raises TrainyardError.
     """
-    chosen = TrainOptions(**options)
-    world = world or World()
-    manifest = manifest or manifests.current(batches)
-    params = dict(recipe_params or {})
-    phases = Phases(events)
-    with phases.phase("set up"):
-        torch.manual_seed(chosen.seed)
-        made = recipes.load(recipe, params)
-        _check_labels(recipe, made, manifest)
-        cache = ShardCache(directory(), int(chosen.cache_gb * 2**30))
-        data = Dataset(batches, manifest, "train", made.columns, cache=cache)
-        inputs = tuple(manifest.column(name) for name in made.inputs)
-        scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
-        network = Network(made.model, inputs, scaling)
-        validation = None
-        if "validation" in manifest.splits:
-            held_out = Dataset(batches, manifest, "validation", made.columns, cache=cache)
-            validation = _loader(held_out, made, chosen, world, training=False)
-        run = Training(
-            recipe=made, network=network, options=chosen, world=world, strategy=choose(strategy, world),
-            train=_loader(data, made, chosen, world), validation=validation, phases=phases,
-            checkpoints=_Directory(checkpoints) if checkpoints else None,
+    with joined(world) as here:
+        chosen, how = _options(options), _strategy(strategy)
+        _refuse(how, chosen)
+        manifest = manifest or manifests.current(batches)
+        params = dict(recipe_params or {})
+        phases = Phases(events)
+        kept = None
+        if checkpoints:
+            fits = _fingerprint(recipe, params, manifest, chosen, how)
+            with phases.phase("look for a checkpoint"):
+                kept = Checkpoints(checkpoints, fits, application, here, chosen.keep_checkpoints)
+        agreement = choose(how, here)
+        try:
+            with phases.phase("set up"):
+                torch.manual_seed(chosen.seed)
+                made = recipes.load(recipe, params)
+                _check_labels(recipe, made, manifest)
+                cache = ShardCache(directory(), int(chosen.cache_gb * 2**30))
+                data = Dataset(batches, manifest, "train", made.columns, cache=cache)
+                inputs = tuple(manifest.column(name) for name in made.inputs)
+                scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
+                network = Network(made.model, inputs, scaling)
+                validation = None
+                if "validation" in manifest.splits:
+                    held_out = Dataset(batches, manifest, "validation", made.columns, cache=cache)
+                    validation = _loader(held_out, made, chosen, here, training=False)
+                run = Training(
+                    recipe=made, network=network, options=chosen, world=here, strategy=agreement,
+                    train=_loader(data, made, chosen, here), validation=validation, phases=phases,
+                    parts=chosen.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
+                )  # fmt: skip
+            history = train(run)
+            weights = _whole(network)
+        finally:
+            agreement.close()
+        if not here.leads:
+            return Fitted(history, None, agreement.bytes_sent)
+        saved = bundle.save(
+            model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
+            label=manifest.column(made.label) if made.label else None, normalisation=scaling,
+            dataset=batches, dataset_hash=manifest.content_hash, metrics=history.epochs[history.best],
+            epochs=len(history.epochs), application=application,
         )  # fmt: skip
-    history = train(run)
-    if not world.leads:
-        return Fitted(history, None)
-    saved = bundle.save(
-        model, network, recipe=recipe, recipe_params=params, inputs=inputs,
-        label=manifest.column(made.label) if made.label else None, normalisation=scaling,
-        dataset=batches, dataset_hash=manifest.content_hash, metrics=history.epochs[history.best],
-        epochs=len(history.epochs), application=application,
-    )  # fmt: skip
-    return Fitted(history, saved)
+        return Fitted(history, saved, agreement.bytes_sent)
+
+
+def _options(given: dict[str, Any]) -> TrainOptions:
+    try:
+        return TrainOptions(**given)
+    except ValidationError as error:
+        raise TrainyardError(f"fit: {complaints(error)}.") from error
+
+
+def _strategy(given: StrategyOptions | Mapping[str, Any] | str) -> StrategyOptions:
+    try:
+        return TypeAdapter[StrategyOptions](Strategy).validate_python(given)
+    except ValidationError as error:
+        raise TrainyardError(f"fit: strategy {complaints(error)}.") from error
+
+
+def _refuse(strategy: StrategyOptions, options: TrainOptions) -> None:
+    try:
+        refuse_combinations(strategy, options)
+    except ValueError as error:
+        raise TrainyardError(f"fit: {error}.") from error
+
+
+def _fingerprint(
+    recipe: str, params: Mapping[str, Any], manifest: BatchManifest, options: TrainOptions, strategy: StrategyOptions
+) -> str:
+    """What two runs must have in common for one to go on from the other's checkpoint."""
+    same = [recipe, params, manifest.content_hash, options.batch_size, options.seed, strategy.model_dump()]
+    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _whole(network: Network) -> dict[str, Tensor]:
+    """The model's state on the CPU; all ranks take part where it is sharded."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    found = get_model_state_dict(network.model, options=options)
+    return {name: tensor.detach().cpu() for name, tensor in found.items() if isinstance(tensor, Tensor)}
 
 
 def _loader(data: Dataset, recipe: Recipe, options: TrainOptions, world: World, training: bool = True) -> Loader:

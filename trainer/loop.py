@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 
+from trainer.checkpoint import Checkpoints, Position, Saved, copied
 from trainer.loader import Columns, Loader, Share
 from trainer.network import Network
 from trainer.phases import Phases
+from trainer.pulse import Pulse, Termination
 from trainer.recipe import Batch, Recipe
 from trainer.strategies.base import Strategy
 from trainer.world import World
@@ -24,10 +31,11 @@ from trainyard.contract.spec import TrainOptions
 
 REPORT_SECONDS = 5.0
 LOSS_CHECK_STEPS = 20
+SPEED = ("rows_per_second", "bytes_per_step")
 
 
-class Checkpoints(Protocol):
-    def save(self, epoch: int, state: dict[str, Any]) -> None: ...
+class TerminatedError(TrainyardError):
+    """A rank was asked to end, and the gang has saved what it could."""
 
 
 @dataclass
@@ -41,92 +49,205 @@ class History:
 
 @dataclass(frozen=True)
 class Training:
-    """What one rank's training is made of."""
+    """What one rank's training is made of.
+
+    Each share of a global batch is taken in `parts`, so that a gang that is smaller than it was holds no
+    more rows at a time.
+    """
 
     recipe: Recipe
     network: Network
     options: TrainOptions
     world: World
-    strategy: Strategy
+    strategy: Strategy[Any]
     train: Loader
     validation: Loader | None
     phases: Phases
+    parts: int = 1
     checkpoints: Checkpoints | None = None
 
 
 def train(run: Training) -> History:
     """Train for the epochs asked for, or until early stopping; the network ends with its best weights.
 
-    Raises TrainyardError when the loss diverges. All ranks return the same history.
+    Goes on from the newest checkpoint, if there is one. Raises TrainyardError when the loss diverges, and
+    TerminatedError after SIGTERM. All ranks return the same history.
     """
-    options, world = run.options, run.world
-    torch.manual_seed(options.seed)
-    with run.phases.phase("set up"):
-        network = run.network.to(world.device)
-        parallel = run.strategy.attach(network, run.phases.communicated)
-        called: nn.Module = torch.compile(parallel) if options.compile else parallel  # type: ignore[assignment]
-        optimizer = run.recipe.optimizer(network.parameters())
-        updates = run.train.order.steps * options.epochs
-        schedule = run.recipe.schedule(optimizer, updates) if run.recipe.schedule else None
-        scaler = torch.amp.GradScaler(world.device.type, enabled=options.precision == "float16")
-        engine = _Engine(run, network, called, optimizer, scaler, schedule)
-
-    history = History()
-    best_weights: dict[str, Tensor] = {}
-    for epoch in range(options.epochs):
-        torch.manual_seed(hash((options.seed, epoch, world.rank)) % 2**63)
-        figures = engine.epoch(epoch)
-        if run.validation:
-            with run.phases.phase("validate"):
-                figures |= engine.validate(run.validation, epoch)
-        history.epochs.append(figures)
-        if _is_best(history, options):
-            history.best = epoch
-            best_weights = copy.deepcopy(network.state_dict())
-        if run.checkpoints and world.leads:
-            with run.phases.phase("checkpoint"):
-                run.checkpoints.save(epoch + 1, engine.state(epoch + 1, history, best_weights))
-        _report(run, epoch, figures)
-        if options.early_stopping and epoch - history.best >= options.early_stopping:
-            history.stopped_early = True
-            break
-    network.load_state_dict(best_weights)
-    return history
+    torch.manual_seed(run.options.seed)
+    with Termination() as termination:
+        with run.phases.phase("set up"):
+            engine = _Engine(run, termination)
+            if run.checkpoints and run.checkpoints.newest:
+                engine.restore(run.checkpoints.newest)
+        while not engine.finished():
+            engine.epoch()
+    if run.checkpoints:
+        run.checkpoints.wait()
+    engine.take_best()
+    return engine.history
 
 
 class _Engine:
-    def __init__(
-        self,
-        run: Training,
-        network: Network,
-        called: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
-        schedule: torch.optim.lr_scheduler.LRScheduler | None,
-    ) -> None:
-        self.run, self.network, self.called = run, network, called
-        self.optimizer, self.scaler, self.schedule = optimizer, scaler, schedule
-        self._device = run.world.device
+    """The state of a run, and what changes it."""
 
-    def epoch(self, epoch: int) -> dict[str, float]:
-        """One pass over the training split."""
+    def __init__(self, run: Training, termination: Termination) -> None:
+        self.run, self._device = run, run.world.device
+        self.network = run.network.to(self._device)
+        parallel = run.strategy.attach(self.network, run.phases.communicated)
+        self._called: nn.Module = torch.compile(parallel) if run.options.compile else parallel  # type: ignore[assignment]
+        self._optimizer = run.strategy.adopt(run.recipe.optimizer(self.network.parameters()), run.parts)
+        updates = run.train.order.steps * run.options.epochs
+        self._schedule = run.recipe.schedule(self._optimizer, updates) if run.recipe.schedule else None
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
+        self._pulse, self._termination = Pulse(run.world), termination
+        self._at = Position()
+        self._saved_updates = 0
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._best_weights: dict[str, Any] = {}
+        self.history = History()
+
+    def finished(self) -> bool:
+        history, options = self.history, self.run.options
+        stale = len(history.epochs) - 1 - history.best
+        history.stopped_early = bool(options.early_stopping and stale >= options.early_stopping)
+        return history.stopped_early or self._at.epoch >= options.epochs
+
+    def epoch(self) -> None:
+        """One pass over the training split, or what is left of it; then validation, and a checkpoint."""
+        run, strategy = self.run, self.run.strategy
+        sent, begin = strategy.bytes_sent, self._at.step
+        epoch = self._at.epoch
+        speed = self._train_epoch(epoch, begin)
+        strategy.settle()
+        total = run.world.sum(self._loss_sum).item()
+        self._loss_sum.zero_()
+        figures = {"loss": total / run.train.order.rows, "rows_per_second": speed}
+        if run.world.size > 1:
+            figures["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
+        if run.validation:
+            with run.phases.phase("validate"):
+                figures |= self._validate(run.validation, epoch)
+        self.history.epochs.append(figures)
+        if _is_best(self.history, run.options):
+            self.history.best = epoch
+            self._best_weights = copied(get_model_state_dict(self.network))
+        self._at = Position(self._at.updates, epoch + 1, 0)
+        self._after_epoch()
+        _report(run, epoch, figures)
+
+    def take_best(self) -> None:
+        """Give the network the weights of its best epoch."""
+        set_model_state_dict(self.network, self._best_weights)
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from a checkpoint, which a gang of another size may have written."""
+        run, strategy = self.run, self.run.strategy
+        loop = saved.loop()
+        model, optimizer = get_state_dict(self.network, self._optimizer)
+        state: dict[str, Any] = {"model": model}
+        if loop["history"]:
+            state["best"] = copied(model)
+        if strategy.own_optimizer:
+            state["ranks"] = {str(run.world.rank % saved.index.world): {"optimizer": optimizer}}
+        else:
+            state["optimizer"] = optimizer
+        saved.fill(state)
+        set_state_dict(self.network, self._optimizer, model_state_dict=state["model"], optim_state_dict=optimizer)
+        if loop["fresh_optimizer"]:
+            self._optimizer.state.clear()
+        strategy.restore(saved.tensors("strategy"))
+        strategy.restore_ranks([saved.tensors(f"ranks.{rank}.strategy") for rank in range(saved.index.world)])
+        if self._schedule:
+            self._schedule.load_state_dict(loop["schedule"])
+        self._scaler.load_state_dict(loop["scaler"])
+        self.history = History(loop["history"], loop["best_epoch"])
+        self._best_weights = state.get("best", {})
+        self._at, self._saved_updates = saved.position, saved.position.updates
+        if run.world.leads:
+            self._loss_sum += loop["loss_sum"]
+            print(f"going on from {saved.uri}: epoch {self._at.epoch + 1}, step {self._at.step}", flush=True)
+        run.phases.note(lambda log: log.instant("resume", epoch=self._at.epoch + 1, step=self._at.step))
+
+    def _train_epoch(self, epoch: int, begin: int) -> float:
+        """Rows per second."""
         run, order = self.run, self.run.train.order
-        self.called.train()
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._called.train()
         started = reported = time.perf_counter()
-        for share in run.phases.timed(run.train.epoch(epoch)):
-            self._update(share, loss_sum)
+        for share in run.phases.timed(run.train.epoch(epoch, begin)):
+            _seed(hash((run.options.seed, self._at.updates, run.world.rank)), self._device)
+            self._update(share)
+            self._at = Position(self._at.updates + 1, epoch, share.step + 1)
+            run.strategy.stepped()
             if share.step % LOSS_CHECK_STEPS == 0 or share.step == order.steps - 1:
-                self._check(loss_sum, epoch, share.step)
+                self._check(epoch, share.step)
                 now = time.perf_counter()
                 if run.world.leads and now - reported >= REPORT_SECONDS:
                     reported = now
-                    _progress(run, epoch, share.step + 1, now - started)
-        seconds = time.perf_counter() - started
-        run.world.sum(loss_sum)
-        return {"loss": loss_sum.item() / order.rows, "rows_per_second": order.rows / seconds}
+                    _progress(run, epoch, begin, share.step + 1, now - started)
+            self._between_steps()
+        return (order.rows - begin * order.batch) / (time.perf_counter() - started)
 
-    def validate(self, loader: Loader, epoch: int) -> dict[str, float]:
+    def _between_steps(self) -> None:
+        """Save, or end, when it is time to. Only where all ranks hold the same weights."""
+        run, updates, at = self.run, self._at.updates, self._at
+        if not run.strategy.agreed:
+            return
+        terminate, save = False, self._steps_are_due()
+        if self._pulse.due(updates):
+            late = run.world.leads and run.checkpoints and run.checkpoints.since() > 60 * run.options.checkpoint_minutes
+            terminate, told = self._pulse.exchange(updates, self._termination.asked, bool(late))
+            save = save or told
+        if run.checkpoints and at.step < run.train.order.steps and (save or terminate):
+            self._save(run.checkpoints)
+        if terminate:
+            self._end()
+
+    def _after_epoch(self) -> None:
+        run = self.run
+        if not run.checkpoints:
+            return
+        self._save(run.checkpoints)
+        if self._pulse.exchange(self._at.updates, self._termination.asked)[0]:
+            self._end()
+
+    def _steps_are_due(self) -> bool:
+        every = self.run.options.checkpoint_steps
+        return every is not None and self._at.updates - self._saved_updates >= every
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        """Begin a checkpoint: all it takes to go on in any world size. Random state derives from the step."""
+        run, strategy = self.run, self.run.strategy
+        with run.phases.phase("checkpoint"):
+            fresh = not self._optimizer.state
+            model, optimizer = get_state_dict(self.network, self._optimizer)
+            if fresh:
+                self._optimizer.state.clear()
+            mine: dict[str, Any] = {"strategy": strategy.rank_state()}
+            state = {"model": model, "best": self._best_weights, "strategy": strategy.state()}
+            (mine if strategy.own_optimizer else state)["optimizer"] = optimizer
+            loss = run.world.sum(self._loss_sum.clone()).item() if self._at.step else 0.0
+            loop = {
+                "history": self.history.epochs,
+                "best_epoch": self.history.best,
+                "loss_sum": loss,
+                "fresh_optimizer": fresh,
+                "schedule": self._schedule.state_dict() if self._schedule else None,
+                "scaler": self._scaler.state_dict(),
+            }
+            best = self._at.step == 0 and self.history.best == self._at.epoch - 1
+            checkpoints.save(self._at, state | {"ranks": {str(run.world.rank): mine}}, loop, best)
+            self._saved_updates = self._at.updates
+
+    def _end(self) -> None:
+        saved = ""
+        if self.run.checkpoints:
+            self.run.checkpoints.wait()
+            saved = " The state is saved; the next try goes on from there."
+        raise TerminatedError(
+            f"a rank was asked to end (SIGTERM) in epoch {self._at.epoch + 1}, after step {self._at.step}.{saved}"
+        )
+
+    def _validate(self, loader: Loader, epoch: int) -> dict[str, float]:
         """Loss and the recipe's metrics over the validation split, merged over ranks."""
         recipe = self.run.recipe
         metrics = {name: metric.to(self._device) for name, metric in recipe.metrics.items()}
@@ -134,7 +255,7 @@ class _Engine:
         self.network.eval()
         with torch.no_grad(), self._autocast():
             for share in loader.epoch(epoch):
-                if share.rows == 0:
+                if share.rows == 0 and not self.run.strategy.sharded:
                     continue
                 columns = self._on_device(share.columns)
                 if recipe.step:
@@ -143,7 +264,7 @@ class _Engine:
                     output = self.network(columns)
                     if not recipe.step:
                         loss_sum += _loss(recipe, output, columns).double() * share.rows
-                    for metric in metrics.values():
+                    for metric in metrics.values() if share.rows else ():
                         metric.update(output, columns[recipe.label or ""])
         self.run.world.sum(loss_sum)
         figures = {"validation_loss": loss_sum.item() / loader.order.rows}
@@ -152,23 +273,8 @@ class _Engine:
             metric.reset()
         return figures
 
-    def state(self, epoch: int, history: History, best: dict[str, Tensor]) -> dict[str, Any]:
-        """All it takes to go on after `epoch` epochs, in any world size: random state derives from it."""
-        return {
-            "epoch": epoch,
-            "step": 0,
-            "seed": self.run.options.seed,
-            "model": self.network.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "schedule": self.schedule.state_dict() if self.schedule else None,
-            "history": history.epochs,
-            "best_epoch": history.best,
-            "best": best,
-        }
-
-    def _update(self, share: Share, loss_sum: Tensor) -> None:
-        """One optimizer step on one global batch; this rank's row losses are added to `loss_sum`.
+    def _update(self, share: Share) -> None:
+        """One optimizer step on one global batch; this rank's row losses are added to the epoch's.
 
         The loss is a mean over rows, and the strategy averages over ranks; so each part of the
         batch counts by its rows x world size / rows of the global batch.
@@ -176,30 +282,30 @@ class _Engine:
         run, phases = self.run, self.run.phases
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
             columns = self._on_device(share.columns)
-        parts = list(_parts(columns, share.rows, run.options.accumulate))
+        parts = list(_parts(columns, share.rows, run.parts))
         for number, (rows, part) in enumerate(parts, start=1):
             last = number == len(parts)
             weight = rows * run.world.size / share.total
-            with run.strategy.communicating(self.called, last):
+            with run.strategy.communicating(self._called, last):
                 with phases.phase("forward"), self._autocast():
                     loss = self._step(part)
                 with phases.phase("backward"):
                     weighted = loss if weight == 1 else loss * weight
-                    self.scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
-            loss_sum.add_(loss.detach(), alpha=rows)
-        with phases.phase("optimizer"):
+                    self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
+            self._loss_sum.add_(loss.detach(), alpha=rows)
+        with phases.phase("optimizer"), run.strategy.reduced():
             if run.options.clip_norm:
-                self.scaler.unscale_(self.optimizer)
+                self._scaler.unscale_(self._optimizer)
                 nn.utils.clip_grad_norm_(self.network.parameters(), run.options.clip_norm)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            if self.schedule:
-                self.schedule.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            if self._schedule:
+                self._schedule.step()
+        self._optimizer.zero_grad()
 
     def _step(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
-        return recipe.step(self.called, columns) if recipe.step else _loss(recipe, self.called(columns), columns)
+        return recipe.step(self._called, columns) if recipe.step else _loss(recipe, self._called(columns), columns)
 
     def _autocast(self) -> AbstractContextManager[None]:
         precision = self.run.options.precision
@@ -212,10 +318,10 @@ class _Engine:
             return columns
         return {name: column.to(self._device, non_blocking=True) for name, column in columns.items()}
 
-    def _check(self, loss_sum: Tensor, epoch: int, step: int) -> None:
-        if not math.isfinite(loss_sum.item()):
+    def _check(self, epoch: int, step: int) -> None:
+        if not math.isfinite(loss := self._loss_sum.item()):
             raise TrainyardError(
-                f"the loss diverged: it became {loss_sum.item()} at epoch {epoch + 1}, by step {step + 1}. "
+                f"the loss diverged: it became {loss} at epoch {epoch + 1}, by step {step + 1}. "
                 "Lower the learning rate in the recipe, set clip_norm= on the operator, or normalise the features."
             )
 
@@ -249,10 +355,17 @@ def _is_best(history: History, options: TrainOptions) -> bool:
     return len(history.epochs) == 1 or better
 
 
-def _progress(run: Training, epoch: int, step: int, seconds: float) -> None:
+def _seed(seed: int, device: torch.device) -> None:
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _progress(run: Training, epoch: int, begin: int, step: int, seconds: float) -> None:
     order = run.train.order
-    rows = min(step * order.batch, order.rows)
-    left = (order.rows * (run.options.epochs - epoch) - rows) * seconds / rows
+    done = min(step * order.batch, order.rows)
+    rows = done - begin * order.batch
+    left = (order.rows * (run.options.epochs - epoch) - done) * seconds / rows
     print(
         f"epoch {epoch + 1}/{run.options.epochs} step {step}/{order.steps}: "
         f"{rows / seconds:,.0f} rows/s, {left:,.0f} s left",
@@ -266,6 +379,6 @@ def _report(run: Training, epoch: int, figures: dict[str, float]) -> None:
         return
     run.phases.note(lambda log: log.counter("epoch", epoch=epoch + 1, **figures))
     left = (run.options.epochs - epoch - 1) * sum(v for k, v in seconds.items() if k not in ("allreduce", "set up"))
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name != "rows_per_second")
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name not in SPEED)
     speed = f"{figures['rows_per_second']:,.0f} rows/s, {left:,.0f} s left"
     print(f"epoch {epoch + 1}/{run.options.epochs}: {shown}, {speed}", flush=True)

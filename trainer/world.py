@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +15,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class World:
-    """`gpu` is the device that this rank computes on, where there are any, of those that its process sees."""
+    """`gpu` is the device that this rank computes on, where there are any, of those that its process sees.
+
+    `host` is where other ranks reach this one.
+    """
 
     rank: int = 0
     size: int = 1
     gpu: int = 0
+    host: str = "127.0.0.1"
 
     @property
     def device(self) -> torch.device:
@@ -35,6 +42,33 @@ class World:
         if self.size > 1:
             dist.all_reduce(values)
         return values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """The element-wise maximum of `values`, which lie on the CPU, over all ranks."""
+        if self.size > 1:
+            there = values.to(self.device)
+            dist.all_reduce(there, dist.ReduceOp.MAX)
+            return there.cpu()
+        return values
+
+
+@contextmanager
+def joined(world: World | None) -> Iterator[World]:
+    """`world` as it is; else that of `torchrun`, which started this process; else one rank alone."""
+    if world or "RANK" not in os.environ:
+        yield world or World()
+        return
+    size = int(os.environ["WORLD_SIZE"])
+    gpu = gpu_of((), int(os.environ["LOCAL_RANK"]), torch.cuda.device_count())
+    host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
+    found = World(int(os.environ["RANK"]), size, gpu, host)
+    if found.device.type == "cuda":
+        torch.cuda.set_device(found.device)
+    dist.init_process_group(found.backend)
+    try:
+        yield found
+    finally:
+        dist.destroy_process_group()
 
 
 def gpu_of(assigned: Sequence[str], neighbour: int, visible: int) -> int:

@@ -53,7 +53,29 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         ),
         (train, {"workers": 0}, "TrainOperator 'train': workers=0: Input should be greater than 0."),
         (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: Input should be greater than 0."),
-        (train, {"strategy": "gossip"}, "TrainOperator 'train': strategy='gossip': Input should be 'allreduce'."),
+        (
+            train,
+            {"strategy": "gossip"},
+            "TrainOperator 'train': strategy='gossip': known strategies are allreduce, averaging, threshold, "
+            "horovod, diloco, fsdp; their options go in a dict with a 'name'.",
+        ),
+        (
+            train,
+            {"strategy": {"name": "averaging", "frequency": 0}},
+            "TrainOperator 'train': strategy.averaging.frequency=0: Input should be greater than 0.",
+        ),
+        (
+            train,
+            {"strategy": "threshold", "precision": "float16"},
+            "TrainOperator 'train': strategy='threshold' and precision='float16' exclude each other: the loss scale "
+            "of one rank is not that of another; write precision='bfloat16'.",
+        ),
+        (
+            train,
+            {"workers": (4, 2)},
+            "TrainOperator 'train': workers=(4, 2): write the smaller number first.",
+        ),
+        (train, {"workers": (1, 2, 3)}, "TrainOperator 'train': workers=[1, 2, 3]: Input should be a valid integer."),
         (
             train,
             {"precision": "float8", "seed": "x"},
@@ -140,6 +162,6 @@ def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
 
 def test_every_option_may_be_a_template(dag: DAG) -> None:
     for operator in (export(dag), train(dag), evaluate(dag), predict(dag)):
-        options = set(operator._fields()) - {"options", "output"}
+        options = set(operator._fields()) - {"options", "output", "min_workers"}
         assert options <= set(operator.template_fields)
         assert all(hasattr(operator, name) for name in operator.template_fields)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,4 +81,88 @@ def regression() -> Recipe:
         normalise="element",
         loss=lambda output, label: ((output - label) ** 2).mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, 0.02),
+    )
+
+
+def plain() -> Recipe:
+    """Without momentum: nothing but gradients and weights."""
+    return Recipe(
+        model=nn.Linear(8, 3),
+        features="x",
+        label="label",
+        normalise="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1),
+    )
+
+
+def wide(learning_rate: float = 0.05) -> Recipe:
+    return Recipe(
+        model=nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3)),
+        features="x",
+        label="label",
+        normalise="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, learning_rate, momentum=0.9),
+        metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
+    )
+
+
+class Ordered(nn.Linear):
+    """Ends its rank's process, or fails, at the forward pass that the file `orders` names ("rank pass how").
+
+    Kills once, or in each start ("kill always"). The file beside it, `pids`, gets a line from each process.
+    """
+
+    def __init__(self, orders: str) -> None:
+        super().__init__(8, 3)
+        file = Path(orders)
+        self._orders = file.read_text().split() if file.exists() else None
+        self._file, self._passes = file, 0
+        with file.with_name("pids").open("a") as pids:
+            pids.write(f"{os.getpid()}\n")
+        self._dropout = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._passes += self.training
+        if self._orders:
+            rank, last, how = int(self._orders[0]), int(self._orders[1]), self._orders[2]
+            if self._passes == last and torch.distributed.get_rank() == rank:
+                if how == "kill":
+                    if "always" not in self._orders:
+                        self._file.unlink()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("the model had enough")
+        return super().forward(self._dropout(x))
+
+
+def ordered(orders: str, dropout: float = 0.0) -> Recipe:
+    model = Ordered(orders)
+    model._dropout.p = dropout
+    return Recipe(
+        model=model,
+        features="x",
+        label="label",
+        normalise="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, 0.05),
+        schedule=lambda optimizer, updates: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, updates),
+        metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
+    )
+
+
+class Stateful(torch.optim.lr_scheduler.ConstantLR):
+    """Its state holds code, which a pickle would run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"hook": os.getcwd}
+
+
+def unsafe_schedule() -> Recipe:
+    return Recipe(
+        model=nn.Linear(8, 3),
+        features="x",
+        label="label",
+        loss=nn.CrossEntropyLoss(),
+        schedule=lambda optimizer, updates: Stateful(optimizer),
     )

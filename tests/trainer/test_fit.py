@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from tests.trainer import datasets
-from trainer import bundle, checkpoint
+from trainer import bundle
+from trainer.checkpoint import Saved
 from trainer.fit import fit
+from trainyard.contract import checkpoint as index
+from trainyard.contract.checkpoint import Checkpoint
 from trainyard.contract.errors import TrainyardError
 
 RECIPES = "tests.trainer.recipes"
@@ -85,10 +88,11 @@ def test_checkpoints_hold_all_it_takes_to_go_on(batches: str, tmp_path: Path) ->
         f"{RECIPES}:linear", batches=batches, model=str(tmp_path / "model"), epochs=3, batch_size=32,
         checkpoints=str(tmp_path / "checkpoints"),
     )  # fmt: skip
-    state = checkpoint.newest(str(tmp_path / "checkpoints"))
-    assert state and state["epoch"] == 3 and len(state["history"]) == 3
-    assert state["optimizer"]["state"] and state["best"]
-    assert len(list((tmp_path / "checkpoints").iterdir())) == checkpoint.KEPT
+    (_, _, uri), *_ = index.written(str(tmp_path / "checkpoints"))
+    saved = Saved(uri, Checkpoint.load(f"{uri}/{index.INDEX}"))
+    assert (saved.index.epoch, saved.index.step, len(saved.loop()["history"])) == (3, 0, 3)
+    for part in ("model", "best", "optimizer.state"):
+        assert any(name.endswith("weight") or "weight." in name for name in saved.tensors(part)), part
 
 
 def refusal(batches: str, tmp_path: Path, recipe: str = "linear", **options: object) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.trainer import datasets
 from trainer import bundle, gang
+from trainer.rank import Outcome
 from trainyard.contract import events as event_log
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
+from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import Place, TrainOptions, TrainSpec
 
 pytestmark = pytest.mark.spark
@@ -63,7 +67,7 @@ def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(spark: Any, tmp_pa
     assert names == {"driver", "rank 0", "rank 1"}
     spans = {e["name"] for e in found if e["ph"] == "X"}
     assert {"rendezvous", "data wait", "forward", "backward", "allreduce", "optimizer", "checkpoint"} <= spans
-    assert (tmp_path / "run/checkpoints/train/epoch-00002.pt").exists()
+    assert (tmp_path / "run/checkpoints/train/step-00000026-gang-1/checkpoint.json").exists()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -77,10 +81,112 @@ def test_the_rank_that_failed_is_named_not_its_peer(spark: Any, tmp_path: Path, 
 
 
 def test_a_killed_rank_ends_the_gang_with_one_clear_error(spark: Any, tmp_path: Path) -> None:
-    job = spec(tmp_path, "crashing", recipe_params={"rank": 1, "how": "kill"})
+    job = spec(tmp_path, "crashing", recipe_params={"rank": 1, "how": "kill"}, restarts=0)
     with pytest.raises(TrainyardError, match=r"rank 1 of 2 ended without a word: its process was killed"):
         run(spark, job)
     assert run(spark, spec(tmp_path / "again"))["epochs"] == 2, "the application can form another gang"
+
+
+def ordered(directory: Path, orders: str = "", **fields: Any) -> TrainSpec:
+    """A job whose ranks do as the orders say, with a checkpoint every three updates; 26 of them are 2 epochs."""
+    directory.mkdir(exist_ok=True)
+    if orders:
+        (directory / "orders").write_text(orders)
+    options = TrainOptions(epochs=fields.pop("epochs", 2), batch_size=40, checkpoint_steps=3)
+    return spec(directory, "ordered", recipe_params={"orders": f"{directory}/orders"}, **{"options": options} | fields)
+
+
+def starts(directory: Path) -> int:
+    return len((directory / "pids").read_text().split()) // 2
+
+
+def resumed(directory: Path) -> set[int]:
+    """The updates after which gangs went on; there are 13 an epoch."""
+    found = [e["args"] for e in event_log.read(str(directory / "run")) if e["name"] == "resume"]
+    return {13 * (at["epoch"] - 1) + at["step"] for at in found}
+
+
+def test_a_gang_that_lost_a_rank_starts_again_from_its_last_checkpoint(spark: Any, tmp_path: Path) -> None:
+    found = run(spark, ordered(tmp_path / "disturbed", "1 17 kill"))
+    assert (found["restarts"], found["epochs"], starts(tmp_path / "disturbed")) == (1, 2, 2)
+    run(spark, ordered(tmp_path / "undisturbed"))
+    assert losses(tmp_path / "disturbed") == pytest.approx(losses(tmp_path / "undisturbed"), rel=1e-6)
+    events = event_log.read(str(tmp_path / "disturbed" / "run"))
+    (restart,) = [e for e in events if e["name"] == "restart"]
+    assert "rank 1 of 2 ended without a word" in restart["args"]["reason"]
+    assert resumed(tmp_path / "disturbed") <= {13, 16}, "the last one may not have been whole yet"
+    names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert names == {"driver", "rank 0", "rank 1", "rank 0, start 2", "rank 1, start 2"}
+
+
+def test_no_process_of_a_killed_gang_stays(spark: Any, tmp_path: Path) -> None:
+    run(spark, ordered(tmp_path, "0 5 kill"))
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(set(pids)) in (3, 4), "Spark may use the surviving process again"
+    assert sum(psutil.pid_exists(pid) for pid in set(pids)) <= 2
+
+
+def test_without_progress_a_gang_starts_again_a_few_times_only(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match="rank 1 of 2 ended without a word"):
+        run(spark, ordered(tmp_path, "1 2 kill always", restarts=1))
+    assert starts(tmp_path) == 2
+
+
+def test_progress_refills_the_budget_of_starts(spark: Any, tmp_path: Path) -> None:
+    found = run(spark, ordered(tmp_path, "1 7 kill always", restarts=1, epochs=1))
+    assert found["restarts"] == starts(tmp_path) - 1 >= 2
+    assert found["epochs"] == 1
+
+
+def test_what_the_users_code_raises_is_not_tried_again(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match="RuntimeError: the model had enough"):
+        run(spark, ordered(tmp_path, "1 9 raise"))
+    assert starts(tmp_path) == 1
+
+
+def test_another_try_goes_on_where_the_one_before_it_ended(spark: Any, tmp_path: Path) -> None:
+    job = ordered(tmp_path, "1 17 kill", restarts=0)
+    with pytest.raises(TrainyardError):
+        run(spark, job)
+    assert run(spark, job)["restarts"] == 0
+    assert resumed(tmp_path) and resumed(tmp_path) <= {13, 16}
+
+
+def test_a_task_that_succeeded_and_is_cleared_begins_anew(spark: Any, tmp_path: Path) -> None:
+    job, began = ordered(tmp_path), time.time()
+    output = run(spark, job)
+    RunRecord(
+        place=job.place, job="train", application="a", started_at=began, seconds=time.time() - began,
+        status="succeeded", output=output,
+    ).save()  # fmt: skip
+    run(spark, job)
+    assert not resumed(tmp_path)
+
+
+def test_a_gang_takes_the_room_that_there_is(spark: Any, tmp_path: Path) -> None:
+    """Three ranks are asked for, one is enough, there are two slots; the losses are those of any number."""
+    found = run(spark, ordered(tmp_path / "elastic", workers=3, min_workers=1))
+    assert found["workers"] == 2
+    run(spark, ordered(tmp_path / "one", workers=1))
+    assert losses(tmp_path / "elastic") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["averaging", "threshold", "diloco", "fsdp", "horovod"])
+def test_every_strategy_trains_in_a_gang(spark: Any, tmp_path: Path, strategy: str) -> None:
+    found = run(spark, spec(tmp_path, strategy=strategy))
+    assert found["epochs"] == 2 and found["bytes_sent"] > 0
+    assert bundle.load(str(tmp_path / "model2")).output(datasets.blobs(5)).shape == (5, 3)
+
+
+def outcome(rank: int, ended: Any, at: float, error: str | None = "it") -> Outcome:
+    return Outcome(rank, "here", at, ended, error=error)
+
+
+def test_the_first_cause_is_told_and_not_what_followed_from_it() -> None:
+    with pytest.raises(TrainyardError, match="rank 1 of 3 on here failed: mine"):
+        gang.result([outcome(0, "cut off", 1.0), outcome(1, "failed", 3.0, "mine"), outcome(2, "failed", 4.0)])
+    with pytest.raises(gang.CutOffError, match="rank 2 of 3"):
+        gang.result([outcome(0, "cut off", 1.0), outcome(1, "done", 2.0, None), outcome(2, "terminated", 3.0)])
 
 
 def test_more_ranks_than_slots_is_refused_at_once(spark: Any, tmp_path: Path) -> None:

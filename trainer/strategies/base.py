@@ -3,27 +3,91 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Generic, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from trainer.world import World
+from trainyard.contract.strategies import StrategyOptions
 
+Options = TypeVar("Options", bound=StrategyOptions)
 Communicated = Callable[[int, int], None]
 """Told of each exchange: wall clock of its start and its length, both in nanoseconds."""
 
 
-class Strategy(ABC):
-    """Keeps the ranks' models one. The gradient of a global batch is the mean over ranks."""
+class Strategy(ABC, Generic[Options]):
+    """Keeps the ranks' models one. The gradient of a global batch is the mean over ranks.
 
-    def __init__(self, world: World) -> None:
+    The loop calls, in this order: `attach`, `adopt`; for each global batch `communicating` around each of its
+    parts, `reduced` before the optimizer's step, and `stepped` after it; `settle` at the end of an epoch.
+    `bytes_sent` counts what this rank has sent, `own_optimizer` says whether each rank's optimizer has a
+    state of its own, `sharded` whether every forward pass is an exchange that all ranks must take part in.
+    """
+
+    own_optimizer = False
+    sharded = False
+
+    def __init__(self, options: Options, world: World) -> None:
+        self.options = options
         self.world = world
+        self.bytes_sent = 0
 
     @abstractmethod
     def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
         """The module to call in place of `network`; afterwards all ranks hold the same weights."""
 
-    @abstractmethod
+    def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
+        """The optimizer to use in place of `optimizer`, which was made of the attached network's parameters.
+
+        Before each of its steps there are `parts` backward passes.
+        """
+        return optimizer
+
     def communicating(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
         """The context of one forward and backward pass; `last` before the optimizer's step."""
+        return nullcontext()
+
+    def reduced(self) -> AbstractContextManager[None]:
+        """Waits until the gradients are those of the global batch; the context of what the optimizer does with them."""
+        return nullcontext()
+
+    def stepped(self) -> None:
+        """The optimizer has taken a step."""
+
+    def close(self) -> None:
+        """End what the strategy has started beside the process group."""
+
+    def settle(self) -> None:
+        """Bring all ranks to the same weights, if they are apart."""
+
+    @property
+    def agreed(self) -> bool:
+        """Whether all ranks hold the same weights now."""
+        return True
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of this strategy that is the same on all ranks."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` returned."""
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of this rank."""
+        return {}
+
+    def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
+        """Go on from what `rank_state` returned on each rank of a gang, which may have been of another size."""
+
+
+def ring_allreduce(payload: int, ranks: int) -> int:
+    """Bytes that each rank sends to reduce `payload` bytes over a ring (Patarasuk and Yuan, JPDC 2009)."""
+    return 2 * payload * (ranks - 1) // ranks
+
+
+def ring_allgather(payload: int, ranks: int) -> int:
+    """Bytes that each rank sends until all have the `payload` bytes of each."""
+    return payload * (ranks - 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.contract.document import Document, Part
+from trainyard.contract.strategies import Strategy, StrategyOptions
 
 
 def _import_path(value: str) -> str:
@@ -24,7 +25,6 @@ ImportPath = Annotated[str, AfterValidator(_import_path)]
 Metric = Literal["accuracy", "precision", "recall", "f1", "auroc", "confusion_matrix", "mae", "mse", "rmse", "r2"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
-Strategy = Literal["allreduce"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -99,7 +99,9 @@ class TrainOptions(Part):
 
     `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric,
     or `loss`) after which training ends; `monitor_mode` says which way is better. `cache_gb` is what shards
-    of remote storage may take on a node's disk, in GiB.
+    of remote storage may take on a node's disk, in GiB. Checkpoints are saved after each epoch, every
+    `checkpoint_minutes`, and every `checkpoint_steps` if given; `keep_checkpoints` of them stay, beside the
+    one of the best epoch.
     """
 
     epochs: PositiveInt = 10
@@ -113,10 +115,26 @@ class TrainOptions(Part):
     monitor_mode: Literal["min", "max"] = "min"
     compile: bool = False
     cache_gb: PositiveFloat = 32.0
+    checkpoint_minutes: PositiveFloat = 10.0
+    checkpoint_steps: PositiveInt | None = None
+    keep_checkpoints: PositiveInt = 2
+
+
+def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> None:
+    """Raises ValueError when the loop cannot run so."""
+    if options.precision == "float16" and not strategy.SCALED:
+        raise ValueError(
+            f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale of one rank is "
+            "not that of another; write precision='bfloat16'"
+        )
 
 
 class TrainSpec(JobSpec):
-    """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks."""
+    """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks.
+
+    With `min_workers` on as many as there is room for, between the two. A gang that lost a rank starts again
+    from its last checkpoint, `restarts` times at most without progress in between.
+    """
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainer.gang:run"
@@ -126,8 +144,17 @@ class TrainSpec(JobSpec):
     batches: str
     model: str
     workers: PositiveInt = 1
-    strategy: Strategy = "allreduce"
+    min_workers: PositiveInt | None = None
+    strategy: Strategy = Field(default="allreduce", validate_default=True)
+    restarts: NonNegativeInt = 3
     options: TrainOptions = TrainOptions()
+
+    @model_validator(mode="after")
+    def _sound(self) -> TrainSpec:
+        if self.min_workers and self.min_workers > self.workers:
+            raise ValueError(f"workers=({self.min_workers}, {self.workers}): write the smaller number first")
+        refuse_combinations(self.strategy, self.options)
+        return self
 
 
 class EvaluateSpec(JobSpec):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from trainyard.contract.spec import TrainOptions, TrainSpec
@@ -18,8 +18,12 @@ class TrainOperator(JobOperator):
     :param recipe_params: its keyword arguments
     :param batches: the dataset: a name below the storage root, an absolute URI, or `export.output`
     :param model: where the bundle goes: a name below the storage root, or an absolute URI
-    :param workers: ranks; each needs a slot (a core, or a GPU), all at once
-    :param strategy: how ranks agree on one model
+    :param workers: ranks; each needs a slot (a core, or a GPU), all at once. A pair (least, most) lets the gang
+        have as many as there is room for: the global batch, the order of rows and so the result stay the same
+    :param strategy: how ranks agree on one model: allreduce, averaging, threshold, horovod, diloco or fsdp; a dict
+        with this as its `name` also gives options (`trainyard.contract.strategies`)
+    :param restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
+        progress in between, before the task fails
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
@@ -32,6 +36,9 @@ class TrainOperator(JobOperator):
     :param compile: whether the model goes through torch.compile
     :param cache_gb: what shards of remote storage may take on a node's disk, in GiB; a split that is larger is
         read by ranges, anew in each epoch
+    :param checkpoint_minutes: a checkpoint is saved this often, and after epochs
+    :param checkpoint_steps: a checkpoint is saved after as many updates, if given
+    :param keep_checkpoints: how many checkpoints stay, beside the one of the best epoch
     """
 
     SPEC = TrainSpec
@@ -41,7 +48,7 @@ class TrainOperator(JobOperator):
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "model", "workers", "strategy", *TrainOptions.model_fields,
+        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", *TrainOptions.model_fields,
         *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
@@ -53,8 +60,9 @@ class TrainOperator(JobOperator):
         batches: Any,
         model: str,
         recipe_params: dict[str, Any] | None = None,
-        workers: Templated[int] = default(TrainSpec, "workers"),
-        strategy: str = default(TrainSpec, "strategy"),
+        workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
+        strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
+        restarts: Templated[int] = default(TrainSpec, "restarts"),
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         accumulate: Templated[int] = default(TrainOptions, "accumulate"),
@@ -66,6 +74,9 @@ class TrainOperator(JobOperator):
         monitor_mode: str = default(TrainOptions, "monitor_mode"),
         compile: Templated[bool] = default(TrainOptions, "compile"),
         cache_gb: Templated[float] = default(TrainOptions, "cache_gb"),
+        checkpoint_minutes: Templated[float] = default(TrainOptions, "checkpoint_minutes"),
+        checkpoint_steps: Templated[int] | None = None,
+        keep_checkpoints: Templated[int] = default(TrainOptions, "keep_checkpoints"),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -75,6 +86,7 @@ class TrainOperator(JobOperator):
         self.model = model
         self.workers = workers
         self.strategy = strategy
+        self.restarts = restarts
         self.epochs = epochs
         self.batch_size = batch_size
         self.accumulate = accumulate
@@ -86,15 +98,24 @@ class TrainOperator(JobOperator):
         self.monitor_mode = monitor_mode
         self.compile = compile
         self.cache_gb = cache_gb
+        self.checkpoint_minutes = checkpoint_minutes
+        self.checkpoint_steps = checkpoint_steps
+        self.keep_checkpoints = keep_checkpoints
         self.refuse_bad_input()
 
     def _fields(self) -> dict[str, Any]:
+        least: Any = None
+        most: Any = self.workers
+        if isinstance(most, list | tuple) and len(most) == 2:
+            least, most = most
         return {
             "recipe": self.recipe,
             "recipe_params": self.recipe_params or {},
             "batches": self.batches,
             "model": self.model,
-            "workers": self.workers,
+            "workers": most,
+            "min_workers": least,
             "strategy": self.strategy,
+            "restarts": self.restarts,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }

@@ -31,7 +31,8 @@ class Chart:
 
 def of_epochs(events: list[dict[str, Any]]) -> list[Chart]:
     """One chart for the losses, one for the throughput, and one for each metric."""
-    found = [e["args"] for e in events if e["ph"] == "C" and e["name"] == "epoch"]
+    told = {e["args"]["epoch"]: e["args"] for e in events if e["ph"] == "C" and e["name"] == "epoch"}
+    found = [told[epoch] for epoch in sorted(told)]  # a gang that starts again may tell of an epoch again
     if not found:
         return []
     losses = [name for name in ("loss", "validation_loss") if name in found[0]]

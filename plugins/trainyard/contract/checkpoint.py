@@ -1,0 +1,114 @@
+"""The index of a checkpoint: the document whose presence makes the files beside it a checkpoint.
+
+A directory of checkpoints holds `step-STEP-gang-GANG/`, each with the files that torch's distributed
+checkpoint wrote, and `checkpoint.json`, written last. Each gang writes to directories of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from trainyard.contract import storage
+from trainyard.contract.document import Document, Part
+from trainyard.contract.errors import TrainyardError
+
+INDEX = "checkpoint.json"
+_NAME = re.compile(r"step-(\d+)-gang-(\d+)")
+_PIECE = 1 << 22
+
+
+class File(Part):
+    """A file of the checkpoint, with what it must be."""
+
+    bytes: NonNegativeInt
+    sha256: str
+
+
+class Checkpoint(Document):
+    """The state after `updates` steps of the optimizer: global batch `step` of `epoch` is the next one.
+
+    `fits` names the run that may go on from here: the same recipe, data, seed, global batch and strategy.
+    `world` is the number of ranks that wrote it, `best` whether its epoch was the best so far.
+    """
+
+    KIND: ClassVar[str] = "checkpoint"
+
+    updates: NonNegativeInt
+    epoch: NonNegativeInt
+    step: NonNegativeInt
+    gang: PositiveInt
+    world: PositiveInt
+    best: bool
+    fits: str
+    application: str
+    saved_at: float
+    files: dict[str, File]
+
+
+def directory(root: str, updates: int, gang: int) -> str:
+    """Where gang number `gang` saves its state after `updates` steps."""
+    return storage.join(root, f"step-{updates:08d}-gang-{gang}")
+
+
+def written(root: str) -> list[tuple[int, int, str]]:
+    """Updates, gang and URI of each checkpoint that was begun, the newest first; not all of them are whole."""
+    found = ((name, _NAME.fullmatch(name)) for name in storage.names(root))
+    return sorted(((int(m[1]), int(m[2]), storage.join(root, name)) for name, m in found if m), reverse=True)
+
+
+def commit(uri: str, index: Checkpoint) -> None:
+    """Make the files in the directory `uri` a checkpoint."""
+    storage.create(storage.join(uri, INDEX), index.to_json().encode())
+
+
+def whole(root: str, fits: str) -> Iterator[tuple[str, Checkpoint | None, str]]:
+    """URI, index, and what is wrong ("" if nothing) of the checkpoints below `root`, the newest first.
+
+    Each file is read, and held against its checksum.
+    """
+    for _, _, uri in written(root):
+        try:
+            index = Checkpoint.load(storage.join(uri, INDEX))
+        except FileNotFoundError:
+            yield uri, None, "it was not finished"
+            continue
+        except TrainyardError as error:
+            yield uri, None, str(error)
+            continue
+        if index.fits != fits:
+            yield uri, index, "it is of another recipe, dataset, batch size, seed or strategy"
+            continue
+        yield uri, index, damage(uri, index)
+
+
+def damage(uri: str, index: Checkpoint) -> str:
+    """What is wrong with the files of a checkpoint; "" if nothing."""
+    with ThreadPoolExecutor(8) as pool:
+        for name, problem in zip(index.files, pool.map(_problem(uri), index.files.items()), strict=True):
+            if problem:
+                return f"{name} {problem}"
+    return ""
+
+
+def _problem(uri: str):  # type: ignore[no-untyped-def]
+    def check(item: tuple[str, File]) -> str:
+        name, expected = item
+        digest, size = hashlib.sha256(), 0
+        try:
+            with storage.open_input(storage.join(uri, name)) as file:
+                while piece := file.read(_PIECE):
+                    digest.update(piece)
+                    size += len(piece)
+        except FileNotFoundError:
+            return "is missing"
+        if size != expected.bytes:
+            return f"has {size} of {expected.bytes} bytes"
+        return "" if digest.hexdigest() == expected.sha256 else "was altered: its checksum differs"
+
+    return check

@@ -1,0 +1,10 @@
+"""What an exchange costs."""
+
+from __future__ import annotations
+
+from trainer.strategies.base import ring_allgather, ring_allreduce
+
+
+def test_bytes_over_a_ring() -> None:
+    assert [ring_allreduce(1200, ranks) for ranks in (1, 2, 3, 4)] == [0, 1200, 1600, 1800]
+    assert [ring_allgather(100, ranks) for ranks in (1, 2, 4)] == [0, 100, 300]

@@ -1,0 +1,142 @@
+"""One rank of a gang: it meets the others, trains, and says how that went."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from trainyard.contract import storage
+from trainyard.contract.errors import reason
+from trainyard.contract.events import EventLog
+from trainyard.contract.manifest import BatchManifest
+from trainyard.contract.spec import Place, TrainSpec
+
+RENDEZVOUS = timedelta(minutes=5)
+BROKEN = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "NCCL",
+    "HorovodInternalError",
+    "Horovod has been shut down",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one rank.
+
+    `ended` says how: it is done; it failed by itself; the connection to another rank broke, which that one's
+    failure explains; or it was asked to end.
+    """
+
+    rank: int
+    host: str
+    ended_at: float
+    ended: Literal["done", "failed", "cut off", "terminated"] = "done"
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    traceback: str | None = None
+
+
+def checkpoints(place: Place) -> str:
+    """Where the gang of a task keeps its checkpoints."""
+    return storage.join(place.directory, "checkpoints", place.task)
+
+
+def run(context: Any, text: str, manifest: str, application: str, start: int) -> Outcome:
+    """Train as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0)."""
+    rank = context.partitionId()
+    try:
+        spec = TrainSpec.from_json(text)
+        process = f"rank {rank}" if start == 0 else f"rank {rank}, start {start + 1}"
+        events = EventLog(spec.place.directory, spec.place.task, process, rank)
+        try:
+            found = _train(context, spec, BatchManifest.from_json(manifest), application, events)
+        finally:
+            events.flush()
+        return Outcome(rank, socket.gethostname(), time.time(), result=found)
+    except Exception as error:
+        told = reason(error)
+        return Outcome(
+            rank, socket.gethostname(), time.time(), _ended(error),
+            error=told or f"{type(error).__name__}: {error}", traceback=None if told else traceback.format_exc(),
+        )  # fmt: skip
+
+
+def _train(
+    context: Any, spec: TrainSpec, manifest: BatchManifest, application: str, events: EventLog
+) -> dict[str, Any]:
+    with events.span("import"):
+        import torch.distributed as dist
+
+        from trainer.fit import fit
+    with events.span("rendezvous"):
+        world = _rendezvous(context)
+    try:
+        fitted = fit(
+            spec.recipe, recipe_params=spec.recipe_params, batches=spec.batches, model=spec.model,
+            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, events=events,
+            application=application, checkpoints=checkpoints(spec.place), **spec.options.model_dump(),
+        )  # fmt: skip
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    history = fitted.history
+    return {
+        "uri": spec.model,
+        "weights_sha256": fitted.bundle.weights_sha256 if fitted.bundle else None,
+        "dataset_hash": manifest.content_hash,
+        "metrics": fitted.metrics,
+        "epochs": len(history.epochs),
+        "best_epoch": history.best + 1,
+        "stopped_early": history.stopped_early,
+        "workers": world.size,
+        "bytes_sent": fitted.bytes_sent,
+    }
+
+
+def _rendezvous(context: Any) -> Any:
+    """Meet the other ranks: one exchange of addresses through the barrier, then the process group."""
+    import torch
+    import torch.distributed as dist
+
+    from trainer.world import World, gpu_of
+
+    rank = context.partitionId()
+    tasks = context.getTaskInfos()
+    host = os.environ.get("SPARK_LOCAL_IP") or tasks[rank].address.split(":")[0]
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        mine = {"host": host, "port": probe.getsockname()[1]}
+        peers = [json.loads(message) for message in context.allGather(json.dumps(mine))]
+    neighbours = [r for r in range(len(tasks)) if peers[r]["host"] == host]
+    assigned = context.resources().get("gpu")
+    addresses = assigned.addresses if assigned else []
+    gpu = gpu_of(addresses, neighbours.index(rank), torch.cuda.device_count())
+    world = World(rank, len(tasks), gpu, host)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(neighbours)))
+    if world.device.type == "cuda":
+        torch.cuda.set_device(world.device)
+    if world.size > 1:
+        address = f"tcp://{peers[0]['host']}:{peers[0]['port']}"
+        dist.init_process_group(world.backend, address, RENDEZVOUS, world.size, rank)
+    return world
+
+
+def _ended(error: BaseException) -> Literal["failed", "cut off", "terminated"]:
+    import torch.distributed as dist
+
+    from trainer.loop import TerminatedError
+
+    if isinstance(error, TerminatedError):
+        return "terminated"
+    if isinstance(error, dist.DistError) or any(sign in str(error) for sign in BROKEN):
+        return "cut off"
+    return "failed"
