@@ -48,6 +48,7 @@ from trainyard.contract import storage
 from trainyard.contract.checkpoint import Checkpoint, File
 from trainyard.contract.errors import TrainyardError
 
+_READ_AHEAD = 1 << 20
 LOOP = "loop.pt"
 METADATA = "metadata.pt"
 SEPARATOR = "."
@@ -104,7 +105,7 @@ class Saved:
             load(state, storage_reader=Reader(self.uri), planner=Planner(), no_dist=alone)
         except (CheckpointException, RuntimeError) as error:
             raise TrainyardError(
-                f"checkpoint {self.uri} cannot be loaded: {str(error).strip().splitlines()[-1]}. If the recipe builds "
+                f"checkpoint {self.uri} cannot be loaded: {_reason(error)}. If the recipe builds "
                 "another network than before, remove the checkpoints to begin anew."
             ) from error
 
@@ -151,8 +152,7 @@ class Checkpoints:
             if error:
                 raise error
             return
-        reason = str(error).strip().splitlines()[-1]
-        raise TrainyardError(f"a checkpoint could not be written to {self._root}: {reason}") from error
+        raise TrainyardError(f"a checkpoint could not be written to {self._root}: {_reason(error)}") from error
 
     def _look(self) -> tuple[int, Saved | None]:
         """This gang's number, and the newest checkpoint that is whole and of this run."""
@@ -246,6 +246,10 @@ class Writer(FsspecWriter):
 
 
 class Reader(FsspecReader):
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.fs = _Buffered(self.fs)  # type: ignore[assignment]
+
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """As the base does, without its unpickling."""
         with (
@@ -302,9 +306,58 @@ class _Stream:
         self.size += memoryview(data).nbytes
         return self._stream.write(data)  # type: ignore[no-any-return]
 
+    def tell(self) -> int:
+        """Where the next byte goes; files on HDFS do not say."""
+        return self.size
+
+
+class _Buffered:
+    """A file system for torch's reader whose files can be read into memory that is there already."""
+
+    def __init__(self, fs: FileSystemBase) -> None:
+        self._fs = fs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    @contextmanager
+    def create_stream(self, path: str, mode: str) -> Iterator[io.BufferedReader]:
+        with self._fs.create_stream(path, mode) as stream:
+            yield io.BufferedReader(_Raw(stream), _READ_AHEAD)
+
+
+class _Raw(io.RawIOBase):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, memory: Any) -> int:
+        data = self._stream.read(len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._stream.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._stream.tell()  # type: ignore[no-any-return]
+
 
 def _name(path: Any) -> str:
     return str(path).rsplit("/", 1)[-1]
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong on the first of the ranks that failed, in a line."""
+    if isinstance(error, CheckpointException):
+        error = next(iter(error.failures.values()))[0]
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _refuse_unsafe(loop: bytes) -> None:

@@ -45,12 +45,12 @@ def containers(plan: Plan, survey: Survey, queue: Queue) -> tuple[Size, Size]:
 
 
 def demand(plan: Plan, queue: Queue, driver: Size, executor: Size) -> Demand:
-    """What `plan` asks for in `queue`, in containers of these sizes."""
+    """What `plan` cannot do without in `queue`, in containers of these sizes."""
     chosen = plan.placement
     return Demand(
         driver=Resources(driver.granted, cores=1),
         executor=Resources(executor.granted, int(plan.conf.get("spark.executor.cores", 1)), chosen.gpus_per_container),
-        count=(plan.workers or 1) // chosen.ranks_per_container,
+        count=(plan.least_workers or 1) // chosen.ranks_per_container,
         driver_partition=queue.partition(chosen.driver_label),
         partition=queue.partition(chosen.node_label),
     )

@@ -59,7 +59,7 @@ OPTION_OF = {
 
 @dataclass(frozen=True)
 class Job:
-    """What an operator asks for. `workers` ranks must run at once; None when it is no gang.
+    """What an operator asks for. `workers` ranks run at once, `least_workers` must; None when it is no gang.
 
     `storage` is the URI below which things are stored; `modules` is what the job's Python imports on the
     nodes, beside Spark's and the user's own.
@@ -71,6 +71,7 @@ class Job:
     spec: Mapping[str, Any]
     modules: tuple[str, ...] = ()
     workers: int | None = None
+    least_workers: int | None = None
     conf: Mapping[str, str] | None = None
     memory: Memory = field(default_factory=Memory)
     driver_memory: Memory = field(default_factory=Memory)
@@ -99,6 +100,7 @@ class Plan:
     spark: SparkConnection
     modules: tuple[str, ...]
     workers: int | None
+    least_workers: int | None
     memory: Memory
     driver_memory: Memory
     grow_memory_to: str | None
@@ -122,7 +124,8 @@ class Plan:
         """What it runs in, in words."""
         slots = local_slots(self.spark.master)
         if self.workers:
-            return f"1 driver + {self.workers} rank{'s' * (self.workers > 1)}"
+            few = f"{self.least_workers} to " if self.least_workers != self.workers else ""
+            return f"1 driver + {few}{self.workers} rank{'s' * (self.workers > 1)}"
         return f"1 process, {slots} slots" if slots else "1 driver + executors"
 
 
@@ -132,10 +135,11 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     Raises TrainyardError when that cluster can never run it.
     """
     slots = local_slots(spark.master)
-    if job.workers and slots is not None and job.workers > slots:
+    least = job.least_workers or job.workers
+    if least and slots is not None and least > slots:
         raise TrainyardError(
-            f"{job.operator}: workers={job.workers} ranks must run at once, and master {spark.master} has "
-            f"{slots} slot{'s' * (slots != 1)}. Write local[{job.workers}] as the host of connection "
+            f"{job.operator}: workers={least} ranks must run at once, and master {spark.master} has "
+            f"{slots} slot{'s' * (slots != 1)}. Write local[{least}] as the host of connection "
             f"{spark.conn_id!r}, or workers={slots}."
         )
     if spark.master == "yarn" and spark.deploy_mode != "cluster":
@@ -147,11 +151,12 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         if spark.master == "yarn" and name in OPTION_OF:
             raise TrainyardError(f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF[name]}.")
     together = job.placement.ranks_per_container
-    if together > 1 and (job.workers or 1) % together:
-        raise TrainyardError(
-            f"{job.operator}: ranks_per_container={together} does not divide workers={job.workers or 1}; every "
-            "container holds as many ranks. Write a divisor."
-        )
+    for ranks in (least or 1, job.workers or 1):
+        if ranks % together:
+            raise TrainyardError(
+                f"{job.operator}: ranks_per_container={together} does not divide workers={ranks}; every "
+                "container holds as many ranks. Write a divisor."
+            )
     place = job.place
     spec_uri = storage.join(place.directory, "specs", f"{place.task}.json")
     tag = application_tag(place)
@@ -164,6 +169,7 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         spark=spark,
         modules=job.modules,
         workers=job.workers,
+        least_workers=least,
         memory=job.memory,
         driver_memory=job.driver_memory,
         grow_memory_to=job.grow_memory_to,

@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, Watch
-from tests.cluster.conftest import ROOT, Shell
+from tests.cluster.conftest import ROOT, Shell, applications
 from tests.cluster.faults import RANK, leftovers, survived
 from tests.cluster.jobs import finished, planned
 from trainyard.contract import bundle, manifest, record, storage
@@ -77,9 +77,13 @@ def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container]
     assert (ranks.label, ranks.gpus, ranks.cores) == ("gpu", 2, 2)
 
 
-def test_a_gang_that_lost_a_rank_is_trained_by_the_next_try(containers: list[Container], configured: Cluster) -> None:
+def test_a_gang_that_lost_a_rank_starts_again_inside_its_application(
+    containers: list[Container], configured: Cluster
+) -> None:
     plan = planned(trained("hurt", epochs=3, placement=Placement(queue="train", node_label="gpu")), configured.storage)
     record = survived(plan, configured, RANK)
+    assert record.output["restarts"] == 1
+    assert len(applications(configured, plan.tag)) == 1
     assert (
         bundle.current(storage.join(configured.storage, "again/hurt")).weights_sha256 == record.output["weights_sha256"]
     )

@@ -9,9 +9,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import torch
 
 from stack.hadoop.cluster import Cluster
+from tests.trainer.ranks import Gang
+from trainer.checkpoint import Checkpoints, Position
+from trainer.world import World
 from trainyard import webhdfs
+from trainyard.contract import checkpoint as index
 from trainyard.contract import storage
 
 pytestmark = pytest.mark.cluster
@@ -80,3 +85,28 @@ def test_an_upload_leaves_what_is_there(uri: str, tmp_path: Path) -> None:
     assert storage.read(uri) == b"old"
     storage.upload(f"{uri}-2", tmp_path / "file")
     assert storage.read(f"{uri}-2") == b"new"
+
+
+def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
+    """Written by two ranks, pruned, found and read again by one; a damaged one is passed over."""
+    root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
+    with Gang(2) as gang:
+        gang(saved, root)
+    assert [updates for updates, _, _ in index.written(root)] == [3, 2]
+    newest = Checkpoints(root, "run", "a", World(), 2).newest
+    assert newest and newest.position == Position(3) and newest.loop() == {"number": 3}
+    assert newest.tensors("model")["w"].tolist() == [3.0] * 1000
+    assert newest.tensors("ranks.1")["r"].tolist() == [1.0]
+    name = next(name for name in newest.index.files if name.endswith(".distcp"))
+    storage.replace(storage.join(newest.uri, name), b"something else")
+    before = Checkpoints(root, "run", "a", World(), 2).newest
+    assert before and before.position == Position(2)
+
+
+def saved(world: World, root: str) -> None:
+    kept = Checkpoints(root, "run", "a", world, 2)
+    for updates in (1, 2, 3):
+        mine = {str(world.rank): {"r": torch.tensor([float(world.rank)])}}
+        state = {"model": {"w": torch.full((1000,), float(updates))}, "ranks": mine}
+        kept.save(Position(updates), state, {"number": updates}, best=False)
+    kept.wait()

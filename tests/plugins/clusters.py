@@ -34,10 +34,12 @@ def survey(**fields: Any) -> Survey:
     return replace(made, **fields)
 
 
-def gang(workers: int = 2, memory: str = "512m", native: str = "2g", **placement: Any) -> Plan:
+def gang(
+    workers: int = 2, memory: str = "512m", native: str = "2g", least: int | None = None, **placement: Any
+) -> Plan:
     chosen = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1} | placement
     job = Job(
-        operator="TrainOperator 'train'", storage="file:///s", spec={}, workers=workers,
+        operator="TrainOperator 'train'", storage="file:///s", spec={}, workers=workers, least_workers=least,
         memory=Memory(heap=memory, native=native),
         place=Place(dag_id="toy", run_id="r1", task_id="train", directory="file:///s/runs/toy/r1"),
         placement=Placement(**chosen),

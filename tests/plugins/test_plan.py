@@ -63,6 +63,14 @@ def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, inste
         make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
+def test_a_gang_that_may_be_smaller_needs_slots_for_the_least_of_it() -> None:
+    job = Job("TrainOperator 'train'", place(), "file:///s", {}, workers=4, least_workers=2)
+    plan = make(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    assert plan.containers == "1 driver + 2 to 4 ranks"
+    with pytest.raises(TrainyardError, match="workers=2 ranks must run at once, and master local has 1 slot"):
+        make(job, SparkConnection("spark_default", "local"), RUNTIME)
+
+
 def on_yarn(workers: int, placement: Placement) -> Plan:
     job = Job("TrainOperator 'train'", place(), "file:///s", {}, workers=workers, placement=placement)
     return make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)

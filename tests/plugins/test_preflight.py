@@ -19,6 +19,7 @@ def problems(plan: Any, at: Survey) -> str:
 
 def test_what_fits_has_no_problem() -> None:
     assert problems(gang(4), survey()) == ""
+    assert problems(gang(8, least=4), survey()) == "", "there is room for the least of it"
 
 
 @pytest.mark.parametrize(

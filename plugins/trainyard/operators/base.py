@@ -134,7 +134,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         job = Job(
             operator=self.title, place=place, storage=root, spec=spec,
             memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
-            placement=self.placement, modules=self.MODULES, workers=spec.get("workers"), conf=self.conf or {},
+            placement=self.placement, modules=self.MODULES, workers=spec.get("workers"),
+            least_workers=spec.get("min_workers"), conf=self.conf or {},
         )  # fmt: skip
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
         return make(job, spark_connection(self.spark_conn_id), here)
