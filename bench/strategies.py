@@ -1,12 +1,12 @@
 """What agreeing costs: two ranks of one thread each, by every strategy, against what the machine can do.
 
-    PYTHONPATH=plugins:. python bench/strategies.py [--rounds 5] [--only speed|checkpoints|bytes]
+    PYTHONPATH=plugins:. python bench/strategies.py [--rounds 5] [--epochs 40] [--only speed|checkpoints|bytes]
 
 Speed: rows/s of an epoch, the variants taking turns in the same two processes; ratios are medians over rounds.
 "Side by side" are the two ranks at half the batch each, at once, without a word to each other: the machine's own
 limit. "Bare DDP" is a loop of torch's calls on tensors in memory.
 
-Bytes: scikit-learn's digits (1797 images), 12 epochs; what each rank sends, and the accuracy on rows kept apart,
+Bytes: scikit-learn's digits (1797 images); what each rank sends, and the accuracy on rows kept apart,
 means over three seeds.
 """
 
@@ -128,15 +128,15 @@ def ratio(found: dict[str, list[float]], ours: str, theirs: str) -> float:
     return statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True))
 
 
-def accuracy(world: World, data: str, strategy: Any, seed: int, folder: str) -> tuple[float, float, int]:
+def accuracy(world: World, data: str, strategy: Any, seed: int, epochs: int, folder: str) -> tuple[float, float, int]:
     fitted = fit(
         "bench.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, batches=data,
-        model=folder, world=world, epochs=12, batch_size=32, strategy=strategy, seed=seed,
+        model=folder, world=world, epochs=epochs, batch_size=32, strategy=strategy, seed=seed,
     )  # fmt: skip
     return fitted.history.epochs[-1]["accuracy"], fitted.history.epochs[-1]["bytes_per_step"], fitted.bytes_sent
 
 
-def bytes_and_accuracy() -> list[str]:
+def bytes_and_accuracy(epochs: int) -> list[str]:
     images, labels = load_digits(return_X_y=True)
     x = (images / 16 - 0.5).astype(np.float32).reshape(-1, 1, 8, 8)
     kept = np.arange(len(x)) % 5 == 0
@@ -144,13 +144,13 @@ def bytes_and_accuracy() -> list[str]:
     strategies: list[Any] = [
         "allreduce", {"name": "allreduce", "compression": "fp16"},
         {"name": "allreduce", "compression": "powersgd", "powersgd_rank": 2, "powersgd_start": 20},
-        "averaging", "threshold", {"name": "diloco", "inner_steps": 20},
+        "averaging", "threshold", {"name": "diloco", "inner_steps": 20, "outer_momentum": 0.5},
     ]  # fmt: skip
     lines, dense = [], 0.0
     with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
         data = datasets.write(Path(folder, "data"), splits, 128)
         for strategy in strategies:
-            runs = [gang(accuracy, data, strategy, seed, f"{folder}/m")[0] for seed in range(3)]
+            runs = [gang(accuracy, data, strategy, seed, epochs, f"{folder}/m")[0] for seed in range(3)]
             right, last, sent = (statistics.mean(values) for values in zip(*runs, strict=True))
             dense = dense or sent
             lines.append(
@@ -162,6 +162,7 @@ def bytes_and_accuracy() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--only", choices=["speed", "checkpoints", "bytes"])
     asked = parser.parse_args()
     if asked.only in (None, "speed"):
@@ -177,7 +178,7 @@ def main() -> None:
             found = measured(variants, name, 2 * asked.rounds)
             print(f"{name}, a checkpoint every 50 steps: {ratio(found, 'every 50 steps', 'without'):.3f} of the speed")
     if asked.only in (None, "bytes"):
-        print("\n".join(bytes_and_accuracy()))
+        print("\n".join(bytes_and_accuracy(asked.epochs)))
 
 
 if __name__ == "__main__":

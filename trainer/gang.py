@@ -126,9 +126,11 @@ def _forget_finished(spec: TrainSpec, root: str) -> None:
     storage.remove(root)
 
 
-def _lost(size: int, error: Exception) -> CutOffError:
-    """A rank's process ended without an outcome: killed, or out of memory."""
+def _lost(size: int, error: Exception) -> TrainyardError:
+    """A rank's process ended without an outcome: killed, or out of memory; or it could not even begin."""
     text = str(error)
+    if "Traceback (most recent call last)" in text:
+        return TrainyardError(f"the ranks could not begin. Spark says: {text}")
     task = re.search(r"barrier task ResultTask\(\d+, (\d+)\)", text)
     who = f"rank {task[1]} of {size}" if task else f"one of the {size} ranks"
     cause = next((line.strip() for line in text.splitlines() if "Exception" in line or "exit" in line), text[:300])
