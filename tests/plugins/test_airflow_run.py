@@ -94,7 +94,11 @@ def test_ending_the_airflow_process_ends_the_application(
     os.mkfifo(tmp_path / "running")
     environment |= {"RUNNING": str(tmp_path / "running")}
     command = [sys.executable, "-m", "airflow", "dags", "test", f"ended_{ending}"]
-    airflow = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    airflow = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        # Tests that are started in the background ignore SIGINT, and what they start would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     assert (tmp_path / "running").read_text() == "it runs"
     descendants = psutil.Process(airflow.pid).children(recursive=True)
     assert {"java", "python"} <= {process.name().rstrip("0123456789.") for process in descendants}
