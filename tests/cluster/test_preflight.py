@@ -54,7 +54,7 @@ def problems(plan: Plan, user: str | None = None) -> list[str]:
 
 
 def gang(exports: Exports, workers: int, placement: Placement = GANG, memory: Memory | None = None) -> Plan:
-    return replace(exports.plan(memory=memory), placement=placement, workers=workers)
+    return replace(exports.plan(memory=memory), placement=placement, workers=workers, least_workers=workers)
 
 
 def test_the_example_fits(cluster: Cluster, shell: Shell) -> None:

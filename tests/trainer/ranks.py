@@ -86,8 +86,8 @@ def _rank(end: Connection, rank: int, size: int, port: int) -> None:
         try:
             end.send((function(World(rank, size), *arguments),))
         except BaseException:
-            # Whoever waits for this rank in vain hears of it so.
-            dist.destroy_process_group()
+            if dist.is_initialized():  # whoever waits for this rank in vain hears of it so
+                dist.destroy_process_group()
             end.send(traceback.format_exc())
             break
     if dist.is_initialized():
