@@ -11,9 +11,9 @@ from trainyard.contract import storage
 
 
 def test_names_are_resolved_below_the_root_unless_absolute() -> None:
-    assert storage.resolve("file:///root", "a/b") == "file:///root/a/b"
-    assert storage.resolve("file:///root", "/a/b") == "/a/b"
-    assert storage.resolve("file:///root", "hdfs://n/a") == "hdfs://n/a"
+    assert storage.resolve("file:///store", "a/b") == "file:///store/a/b"
+    assert storage.resolve("file:///store", "/a/b") == "/a/b"
+    assert storage.resolve("file:///store", "hdfs://n/a") == "hdfs://n/a"
 
 
 def test_of_many_creators_exactly_one_succeeds(tmp_path: Path) -> None:
