@@ -71,4 +71,4 @@ tools:
 	  && command -v g++ >/dev/null && command -v cmake >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver maven g++ cmake >/dev/null; \
-	else echo "The tests need chromium and chromedriver (the report's looks) Maven (Hadoop), g++ and cmake (Horovod); install them." >&2; exit 1; fi
+	else echo "The tests need chromium and chromedriver (the report's looks), Maven (Hadoop), g++ and cmake (Horovod); install them." >&2; exit 1; fi

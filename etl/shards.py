@@ -190,18 +190,14 @@ def check_size(dataset: str, shard: Shard, actual: int) -> None:
 def verify(dataset: str, shard: Shard) -> None:
     """Read the whole shard and refuse it unless length and sha256 are as the manifest says."""
     uri = storage.join(dataset, shard.path)
-    digest, length = hashlib.sha256(), 0
     try:
-        with storage.open_input(uri) as file:
-            while data := file.read(8 << 20):
-                digest.update(data)
-                length += len(data)
+        length, sha256 = storage.measure(uri)
     except FileNotFoundError:
         raise lost(dataset, shard) from None
     check_size(dataset, shard, length)
-    if digest.hexdigest() != shard.sha256:
+    if sha256 != shard.sha256:
         raise TrainyardError(
-            f"shard {shard.path} of {dataset} was altered: its sha256 is {digest.hexdigest()} where its manifest "
+            f"shard {shard.path} of {dataset} was altered: its sha256 is {sha256} where its manifest "
             f"says {shard.sha256}. Restore it from a copy, or export again."
         )
 

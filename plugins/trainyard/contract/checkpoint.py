@@ -6,7 +6,6 @@ checkpoint wrote, and `checkpoint.json`, written last. Each gang writes to direc
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from trainyard.contract.errors import TrainyardError
 
 INDEX = "checkpoint.json"
 _NAME = re.compile(r"step-(\d+)-gang-(\d+)")
-_PIECE = 1 << 22
 
 
 class File(Part):
@@ -90,25 +88,15 @@ def whole(root: str, fits: str) -> Iterator[tuple[str, Checkpoint | None, str]]:
 def damage(uri: str, index: Checkpoint) -> str:
     """What is wrong with the files of a checkpoint; "" if nothing."""
     with ThreadPoolExecutor(8) as pool:
-        for name, problem in zip(index.files, pool.map(_problem(uri), index.files.items()), strict=True):
-            if problem:
-                return f"{name} {problem}"
-    return ""
+        problems = pool.map(lambda name: _problem(storage.join(uri, name), index.files[name]), index.files)
+        return next((f"{name} {problem}" for name, problem in zip(index.files, problems, strict=True) if problem), "")
 
 
-def _problem(uri: str):  # type: ignore[no-untyped-def]
-    def check(item: tuple[str, File]) -> str:
-        name, expected = item
-        digest, size = hashlib.sha256(), 0
-        try:
-            with storage.open_input(storage.join(uri, name)) as file:
-                while piece := file.read(_PIECE):
-                    digest.update(piece)
-                    size += len(piece)
-        except FileNotFoundError:
-            return "is missing"
-        if size != expected.bytes:
-            return f"has {size} of {expected.bytes} bytes"
-        return "" if digest.hexdigest() == expected.sha256 else "was altered: its checksum differs"
-
-    return check
+def _problem(uri: str, expected: File) -> str:
+    try:
+        length, sha256 = storage.measure(uri)
+    except FileNotFoundError:
+        return "is missing"
+    if length != expected.bytes:
+        return f"has {length} of {expected.bytes} bytes"
+    return "" if sha256 == expected.sha256 else "was altered: its checksum differs"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from pathlib import Path
@@ -16,6 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 _HELD: dict[int, Any] = {}
 _ROUTES: dict[str, Any] = {}
+_PIECE = 8 << 20
 
 
 def resolve(root: str, name: str) -> str:
@@ -70,6 +72,16 @@ def size(uri: str) -> int:
     """The bytes of a file. Raises FileNotFoundError."""
     fs, path = _at(uri)
     return int(fs.size(path))
+
+
+def measure(uri: str) -> tuple[int, str]:
+    """The bytes of a file and their sha256, read piece by piece. Raises FileNotFoundError."""
+    digest, length = hashlib.sha256(), 0
+    with open_input(uri) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            length += len(piece)
+    return length, digest.hexdigest()
 
 
 def open_input(uri: str) -> IO[bytes]:
