@@ -151,8 +151,6 @@ def _leave() -> None:
         dist.destroy_process_group()
     if (hvd := sys.modules.get("horovod.torch")) and hvd.is_initialized():
         hvd.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
 
 
 def _without_blank_lines(text: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from trainer import script
 from trainer.strategies import horovod
+from trainyard.contract import bundle
 from trainyard.contract import events as event_log
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
@@ -63,6 +64,14 @@ def test_one_application_runs_scripts_one_after_the_other(spark: Any, tmp_path: 
 def test_a_rank_alone_runs_a_script_too(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, "horovod_digits", "--epochs", "1", "--results", str(tmp_path), workers=1)
     assert json.loads((tmp_path / "0.json").read_text())["size"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("strategy", ["allreduce", "horovod"])
+def test_a_script_that_calls_fit_finds_the_ranks_too(spark: Any, tmp_path: Path, batches: str, strategy: str) -> None:
+    model = str(tmp_path / "model")
+    run(spark, tmp_path, "fitting", batches, model, strategy)
+    assert bundle.current(model).metrics["bytes_per_step"] > 0
 
 
 def left(_: Any) -> tuple[list[str], list[str], bool]:

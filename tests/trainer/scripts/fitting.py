@@ -1,0 +1,8 @@
+"""A script on its way to a recipe: its loop is Trainyard's already."""
+
+import sys
+
+from trainer.fit import fit
+
+batches, model, strategy = sys.argv[1:]
+fit("tests.trainer.recipes:linear", batches=batches, model=model, strategy=strategy, epochs=2, batch_size=40)
