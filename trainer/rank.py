@@ -9,13 +9,17 @@ import time
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from statistics import mean
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainyard.contract import storage
 from trainyard.contract.errors import reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest
 from trainyard.contract.spec import Place, TrainSpec
+
+if TYPE_CHECKING:
+    from trainer.tracking import Tracker
 
 RENDEZVOUS = timedelta(minutes=5)
 BROKEN = (
@@ -77,13 +81,15 @@ def _train(
         import torch.distributed as dist
 
         from trainer.fit import fit
+        from trainer.phases import Phases
     with events.span("rendezvous"):
         world = _rendezvous(context)
     try:
         fitted = fit(
             spec.recipe, recipe_params=spec.recipe_params, batches=spec.batches, model=spec.model,
-            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, events=events,
-            application=application, checkpoints=checkpoints(spec.place), **spec.options.model_dump(),
+            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, phases=Phases(events),
+            application=application, checkpoints=checkpoints(spec.place),
+            trackers=_trackers(spec, manifest) if world.leads else (), **spec.options.model_dump(),
         )  # fmt: skip
     finally:
         if dist.is_initialized():
@@ -99,7 +105,24 @@ def _train(
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": fitted.bytes_sent,
-    }
+        "limit": fitted.limit,
+        "seconds": {name: mean(rank.seconds[name] for rank in fitted.spent) for name in fitted.spent[0].seconds},
+    } | fitted.gpu
+
+
+def _trackers(spec: TrainSpec, manifest: BatchManifest) -> list[Tracker]:
+    from trainer.tracking import MLflow, TensorBoard
+
+    told = {"recipe", "recipe_params", "batches", "workers", "min_workers", "strategy"}
+    params = spec.model_dump(include=told) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
+    place = spec.place
+    found: list[Tracker] = []
+    if spec.tensorboard:
+        found.append(TensorBoard(storage.join(place.directory, "tensorboard", place.task), params))
+    if spec.mlflow:
+        identity = storage.join(place.directory, place.task)
+        found.append(MLflow(spec.mlflow, place.dag_id, f"{place.run_id} {place.task}", identity, params))
+    return found
 
 
 def _rendezvous(context: Any) -> Any:

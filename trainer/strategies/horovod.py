@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -25,7 +26,7 @@ class Horovod(Strategy[Options]):
 
     def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
         self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
-        self._network = network
+        self._network, self._communicated = network, communicated
         return network
 
     def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
@@ -41,7 +42,9 @@ class Horovod(Strategy[Options]):
     def reduced(self) -> AbstractContextManager[None]:
         size = sum(p.grad.nbytes for p in self._network.parameters() if p.grad is not None)
         self.bytes_sent += ring_allreduce(size // (2 if self.options.compression else 1), self.world.size)
+        wall, start = time.time_ns(), time.perf_counter_ns()
         self._optimizer.synchronize()
+        self._communicated(wall, time.perf_counter_ns() - start, True)
         return self._optimizer.skip_synchronize()  # type: ignore[no-any-return]
 
     def close(self) -> None:

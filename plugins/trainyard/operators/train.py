@@ -24,6 +24,8 @@ class TrainOperator(JobOperator):
         with this as its `name` also gives options (`trainyard.contract.strategies`)
     :param restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
         progress in between, before the task fails
+    :param tensorboard: whether the run's directory gets event files, at `tensorboard/TASK`
+    :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
@@ -48,7 +50,8 @@ class TrainOperator(JobOperator):
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", *TrainOptions.model_fields,
+        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", "tensorboard", "mlflow",
+        *TrainOptions.model_fields,
         *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
@@ -63,6 +66,8 @@ class TrainOperator(JobOperator):
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
         restarts: Templated[int] = default(TrainSpec, "restarts"),
+        tensorboard: Templated[bool] = default(TrainSpec, "tensorboard"),
+        mlflow: str | None = None,
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         accumulate: Templated[int] = default(TrainOptions, "accumulate"),
@@ -87,6 +92,8 @@ class TrainOperator(JobOperator):
         self.workers = workers
         self.strategy = strategy
         self.restarts = restarts
+        self.tensorboard = tensorboard
+        self.mlflow = mlflow
         self.epochs = epochs
         self.batch_size = batch_size
         self.accumulate = accumulate
@@ -117,5 +124,7 @@ class TrainOperator(JobOperator):
             "min_workers": least,
             "strategy": self.strategy,
             "restarts": self.restarts,
+            "tensorboard": self.tensorboard,
+            "mlflow": self.mlflow,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }
