@@ -12,13 +12,16 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from trainer.clock import Offset, offset
 from trainer.phases import Whereabouts
+
+now = time.time_ns
+"""The clock that the run goes by."""
 
 SECONDS = 1.0
 PATIENCE = 10.0
@@ -49,17 +52,16 @@ class Sighting:
     since: float
 
 
-def stalled(sightings: Mapping[int, Sighting], now: float, seconds: float) -> str | None:
+def stalled(sightings: Mapping[int, Sighting], at: float, seconds: float) -> str | None:
     """Which ranks the others wait for in vain, if no rank that is behind has moved for `seconds`."""
     if not sightings:
         return None
     behind = min(_progress(seen.here) for seen in sightings.values())
     late = {rank: seen for rank, seen in sightings.items() if _progress(seen.here) == behind}
-    if any(now - seen.since < seconds for seen in late.values()):
+    if any(at - seen.since < seconds for seen in late.values()):
         return None
     named = " and ".join(
-        f"rank {rank} on {seen.host}, in {seen.here.phase!r} for {now - seen.since:.0f} s"
-        for rank, seen in late.items()
+        f"rank {rank} on {seen.host}, in {seen.here.phase!r} for {at - seen.since:.0f} s" for rank, seen in late.items()
     )
     place = next(iter(late.values())).here
     waiting = sorted({seen.here.phase for rank, seen in sightings.items() if rank not in late})
@@ -74,7 +76,7 @@ def _progress(here: Whereabouts) -> tuple[int, int, int]:
 class Board:
     """A context that listens on `host` until its end."""
 
-    def __init__(self, host: str, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, host: str) -> None:
         self._sightings: dict[int, Sighting] = {}
         self._secret = secrets.token_hex(16).encode()
         board = self
@@ -88,7 +90,7 @@ class Board:
                         return
                     told = json.loads(message)
                     if told.pop("ask", None):
-                        self.wfile.write(f"{clock()}\n".encode())
+                        self.wfile.write(f"{now()}\n".encode())
                         continue
                     rank = told.pop("rank")
                     board._see(rank, told.pop("host"), Whereabouts(**told))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from trainer import board
 from trainer.board import Address, Board, Reporter, Sighting, stalled
 from trainer.phases import Whereabouts
 
@@ -51,27 +52,27 @@ def test_ranks_that_are_all_in_one_phase_are_all_named() -> None:
 
 def test_a_rank_that_tells_of_itself_is_seen_and_forgotten_when_it_ends() -> None:
     here = Whereabouts()
-    with Board("127.0.0.1") as board:
-        with Reporter(board.address, 3, "node9", here):
-            wait_for(lambda: board.stalled(0.0))
-            assert "rank 3 on node9, in 'start'" in str(board.stalled(0.0))
+    with Board("127.0.0.1") as there:
+        with Reporter(there.address, 3, "node9", here):
+            wait_for(lambda: there.stalled(0.0))
+            assert "rank 3 on node9, in 'start'" in str(there.stalled(0.0))
             here.enter("forward")
-            wait_for(lambda: "'forward'" in str(board.stalled(0.0)))
-        wait_for(lambda: board.stalled(0.0) is None)
+            wait_for(lambda: "'forward'" in str(there.stalled(0.0)))
+        wait_for(lambda: there.stalled(0.0) is None)
 
 
-def test_the_drivers_clock_is_the_one_that_counts() -> None:
-    board = Board("127.0.0.1", lambda: time.time_ns() + HOUR)
-    with board, Reporter(board.address, 0, "h", Whereabouts()) as one:
+def test_the_drivers_clock_is_the_one_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "now", lambda: time.time_ns() + HOUR)
+    with Board("127.0.0.1") as there, Reporter(there.address, 0, "h", Whereabouts()) as one:
         assert abs(one.clock.behind_ns - HOUR) <= one.clock.error_ns
 
 
 def test_who_does_not_know_the_secret_is_not_heard() -> None:
-    with Board("127.0.0.1") as board:
-        stranger = Address(board.address.host, board.address.port, b"guessed")
+    with Board("127.0.0.1") as there:
+        stranger = Address(there.address.host, there.address.port, b"guessed")
         with Reporter(stranger, 0, "h", Whereabouts()) as unheard:
             assert unheard.clock.behind_ns == 0
-        assert board.stalled(0.0) is None
+        assert there.stalled(0.0) is None
 
 
 def test_a_rank_trains_on_when_the_driver_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,17 @@ def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[st
     ]
 
 
+def clocks(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """The processes whose host's clock was notably off: name, milliseconds it was behind, and how far that is off.
+
+    Their events have been put right.
+    """
+    labels = _labels(events)
+    told = [(labels[e["pid"], e["tid"]][1], e["args"]) for e in events if e["ph"] == "i" and e["name"] == "clock"]
+    found = [(name, args["behind_ms"], args["error_ms"]) for name, args in told]
+    return [(name, behind, error) for name, behind, error in found if abs(behind) > max(1.0, 2 * error)]
+
+
 def _spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event["ph"] == "X"]
 

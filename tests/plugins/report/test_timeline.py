@@ -63,3 +63,13 @@ def test_phases_are_shares_of_the_slowest_rank() -> None:
         ("rank 0", 4.0, [("forward", 2.0, 0.25), ("backward", 2.0, 0.25)]),
         ("rank 1", 8.0, [("forward", 8.0, 1.0)]),
     ]
+
+
+def test_clocks_that_were_off_are_told_and_noise_is_not() -> None:
+    def clock(tid: int, behind: float, error: float) -> dict[str, Any]:
+        told = {"behind_ms": behind, "error_ms": error}
+        return {"ph": "i", "name": "clock", "pid": 1, "tid": tid, "args": told}
+
+    events = [label for tid in range(3) for label in process(tid, "train", f"rank {tid}")]
+    events += [clock(0, 0.02, 0.1), clock(1, -250.0, 0.2), clock(2, 3.0, 5.0)]
+    assert timeline.clocks(events) == [("rank 1", -250.0, 0.2)]
