@@ -1,27 +1,36 @@
 """The gang: ranks that start together in one Spark barrier stage, supervised by the driver.
 
-A gang that lost a rank starts again from its last checkpoint, with as many ranks as there is room for.
+A gang that lost a rank starts again with as many ranks as there is room for. One that trains a recipe goes on from
+its last checkpoint; one that runs a script (`trainer.script`) begins it anew.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainer import rank as ranks
+from trainer.board import Address, Board
 from trainer.rank import Outcome
 from trainyard.contract import checkpoint, record, storage
 from trainyard.contract import manifest as manifests
 from trainyard.contract.checkpoint import Checkpoint
-from trainyard.contract.errors import TrainyardError
+from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import TrainSpec
 
+WATCH_SECONDS = 1.0
 SLOTS_SECONDS = 120.0
 ELASTIC_SECONDS = 30.0
 """How long a gang that may be smaller waits for room for the whole of it."""
+
+Rank = Callable[[Any, int, Address], Outcome]
+"""What each rank does, of its barrier task's context, the number of the gang's start (from 0), and its board."""
 
 
 class CutOffError(TrainyardError):
@@ -35,35 +44,96 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     _forget_finished(spec, root)
     manifest = manifests.current(spec.batches).to_json()
     application, text = context.applicationId, spec.to_json()
-    starts, left, reached = 0, spec.restarts, _reached(root)
+
+    least = spec.min_workers or spec.workers
+
+    def rank(task: Any, start: int, board: Address) -> Outcome:
+        return ranks.run(task, text, manifest, application, start, board)
+
+    return supervise(
+        context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
+    )
+
+
+def supervise(
+    context: Any,
+    rank: Rank,
+    events: EventLog,
+    least: int,
+    most: int,
+    restarts: int,
+    reached: Callable[[], int] = lambda: 0,
+    hang_seconds: float = math.inf,
+) -> dict[str, Any]:
+    """Let `least` to `most` ranks do `rank`. Returns the result of rank 0, and how often the gang started again.
+
+    It starts again after it lost a rank, or nothing went on in it for `hang_seconds`: `restarts` times at most as
+    long as `reached`, the steps that are kept, is what it was. Raises TrainyardError that names the rank that
+    failed first.
+    """
+    starts, left, kept = 0, restarts, reached()
     while True:
         with events.span("wait for slots"):
-            size = _await_slots(context, spec)
+            size = _await_slots(context, least, most)
         try:
             with events.span("gang", ranks=size):
-                return _once(context, size, text, manifest, application, starts) | {"restarts": starts}
+                return _once(context, size, rank, starts, hang_seconds) | {"restarts": starts}
         except CutOffError as error:
-            before, reached = reached, _reached(root)
-            left = spec.restarts if reached > before else left
+            before, kept = kept, reached()
+            left = restarts if kept > before else left
             if left == 0:
                 raise
             left -= 1
             starts += 1
             events.instant("restart", reason=str(error))
-            print(f"{error}\nThe gang starts again, after step {reached} of the optimizer.", flush=True)
+            after = f", after step {kept} of the optimizer" if kept else ""
+            print(f"{error}\nThe gang starts again{after}.", flush=True)
 
 
-def _once(context: Any, size: int, text: str, manifest: str, application: str, start: int) -> dict[str, Any]:
-    def rank(_: Iterator[int]) -> Iterator[Outcome]:
+def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float) -> dict[str, Any]:
+    board = Board(context.getConf().get("spark.driver.host"))
+    address = board.address
+
+    def task(_: Iterator[int]) -> Iterator[Outcome]:
         from pyspark import BarrierTaskContext
 
-        return iter([ranks.run(BarrierTaskContext.get(), text, manifest, application, start)])
+        return iter([rank(BarrierTaskContext.get(), start, address)])
 
-    try:
-        outcomes = context.parallelize(range(size), size).barrier().mapPartitions(rank).collect()
-    except Exception as error:
-        raise _lost(size, error) from error
+    with board, _Watch(context, lambda: board.stalled(hang_seconds)) as watch:
+        try:
+            outcomes = context.parallelize(range(size), size).barrier().mapPartitions(task).collect()
+        except Exception as error:
+            if watch.told:
+                raise CutOffError(watch.told) from error
+            raise _lost(size, error) from error
     return result(outcomes)
+
+
+class _Watch:
+    """A context whose Spark jobs are cancelled when they hang; `told` is what `stalled` said then."""
+
+    def __init__(self, context: Any, stalled: Callable[[], str | None]) -> None:
+        self._context, self._stalled = context, stalled
+        self._over = threading.Event()
+        self._tag = f"trainyard-{uuid.uuid4().hex}"
+        self.told: str | None = None
+
+    def __enter__(self) -> _Watch:
+        self._context.addJobTag(self._tag)
+        self._context.setInterruptOnCancel(True)
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._context.removeJobTag(self._tag)
+
+    def _look(self) -> None:
+        while not self._over.wait(WATCH_SECONDS):
+            self.told = self._stalled()
+            if self.told:
+                self._context.cancelJobsWithTag(self._tag)
+                return
 
 
 def result(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -75,35 +145,34 @@ def result(outcomes: list[Outcome]) -> dict[str, Any]:
     failures = sorted((o for o in outcomes if o.error), key=lambda o: (order.index(o.ended), o.ended_at))
     if failures:
         first = failures[0]
-        message = f"rank {first.rank} of {len(outcomes)} on {first.host} failed: {first.error}"
         kind = TrainyardError if first.ended == "failed" else CutOffError
-        raise kind(message + (f"\n{first.traceback}" if first.traceback else ""))
+        raise kind(first.told(len(outcomes)))
     led = next(o.result for o in outcomes if o.rank == 0)
     assert led is not None
     return led
 
 
-def _await_slots(context: Any, spec: TrainSpec) -> int:
+def _await_slots(context: Any, least: int, most: int) -> int:
     """The ranks that there is room for.
 
     Spark would keep a gang that is too large waiting for ten minutes; this says so instead.
     """
     scala = context._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
-    least, begun = spec.min_workers or spec.workers, time.monotonic()
+    begun = time.monotonic()
     patience = 0.0 if context.master.startswith("local") else SLOTS_SECONDS
-    while (slots := scala.maxNumConcurrentTasks(profile)) < spec.workers:
+    while (slots := scala.maxNumConcurrentTasks(profile)) < most:
         waited = time.monotonic() - begun
         if slots >= least and waited >= min(patience, ELASTIC_SECONDS):
             return int(slots)
         if waited > patience:
             raise TrainyardError(
-                f"workers={spec.workers if least == spec.workers else (least, spec.workers)} needs as many slots at "
-                f"once, but {context.master} offers {slots}. Write workers={max(slots, 1)}, or give the application "
-                f"more (a master of local[{least}], or more executors)."
+                f"workers={most if least == most else (least, most)} needs as many slots at once, but {context.master} "
+                f"offers {slots}. Write workers={max(slots, 1)}, or give the application more (a master of "
+                f"local[{least}], or more executors)."
             )
         time.sleep(1)
-    return spec.workers
+    return most
 
 
 def _reached(root: str) -> int:
@@ -127,7 +196,9 @@ def _forget_finished(spec: TrainSpec, root: str) -> None:
 
 
 def _lost(size: int, error: Exception) -> TrainyardError:
-    """A rank's process ended without an outcome: killed, or out of memory; or it could not even begin."""
+    """A rank ended without an outcome: it raised its failure, or was killed, or could not even begin."""
+    if told := reason(error):
+        return TrainyardError(told)
     text = str(error)
     if "Traceback (most recent call last)" in text:
         return TrainyardError(f"the ranks could not begin. Spark says: {text}")

@@ -52,6 +52,20 @@ class Outcome:
     error: str | None = None
     traceback: str | None = None
 
+    def told(self, size: int) -> str:
+        """The failure, addressed to the user, of a gang of `size` ranks."""
+        message = f"rank {self.rank} of {size} on {self.host} failed: {self.error}"
+        return message + (f"\n{self.traceback}" if self.traceback else "")
+
+
+def failure(rank: int, error: BaseException) -> Outcome:
+    """What became of a rank whose work raised `error`, which is being handled."""
+    told = reason(error)
+    return Outcome(
+        rank, socket.gethostname(), time.time(), _ended(error),
+        error=told or f"{type(error).__name__}: {error}", traceback=None if told else traceback.format_exc(),
+    )  # fmt: skip
+
 
 def checkpoints(place: Place) -> str:
     """Where the gang of a task keeps its checkpoints."""
@@ -78,11 +92,13 @@ def run(context: Any, text: str, manifest: str, application: str, start: int, bo
                 events.flush()
         return Outcome(rank, socket.gethostname(), time.time(), result=found)
     except Exception as error:
-        told = reason(error)
-        return Outcome(
-            rank, socket.gethostname(), time.time(), _ended(error),
-            error=told or f"{type(error).__name__}: {error}", traceback=None if told else traceback.format_exc(),
-        )  # fmt: skip
+        return failure(rank, error)
+
+
+def address(context: Any) -> str:
+    """Where other ranks reach this one: a host."""
+    own = context.getTaskInfos()[context.partitionId()].address
+    return os.environ.get("SPARK_LOCAL_IP") or str(own.split(":")[0])
 
 
 def _train(
@@ -146,7 +162,7 @@ def _rendezvous(context: Any, timeout: timedelta) -> Any:
 
     rank = context.partitionId()
     tasks = context.getTaskInfos()
-    host = os.environ.get("SPARK_LOCAL_IP") or tasks[rank].address.split(":")[0]
+    host = address(context)
     with socket.socket() as probe:
         probe.bind(("", 0))
         mine = {"host": host, "port": probe.getsockname()[1]}
@@ -160,8 +176,8 @@ def _rendezvous(context: Any, timeout: timedelta) -> Any:
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
     if world.size > 1:
-        address = f"tcp://{peers[0]['host']}:{peers[0]['port']}"
-        dist.init_process_group(world.backend, address, timeout, world.size, rank)
+        leader = f"tcp://{peers[0]['host']}:{peers[0]['port']}"
+        dist.init_process_group(world.backend, leader, timeout, world.size, rank)
     return world
 
 

@@ -71,11 +71,14 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
         if _holds(folder, module):
             files = _tree(folder / top, top) if (folder / top).is_dir() else {f"{top}.py": folder / f"{top}.py"}
             return _shippable(files, folder / top)
-    if _installed(top):
+    own = _own(dag_file, top)
+    if not own and _installed(top):
         return {}
+    names = sorted(path.stem for path in own.glob("*.py") if path.stem != "__init__") if own else []
+    near = f" {own} holds {', '.join(names) or 'no modules'}." if own else ""
     raise TrainyardError(
         f"{import_path!r}: there is no {module.replace('.', '/')}.py beside {dag_file} or in any folder above "
-        f"it, and no installed package {top!r}.{_near(dag_file, top)}"
+        f"it, and no installed package {top!r}.{near}"
     )
 
 
@@ -84,12 +87,9 @@ def _holds(folder: Path, module: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def _near(dag_file: Path, top: str) -> str:
-    for folder in dag_file.parents:
-        if (folder / top).is_dir():
-            names = sorted(path.stem for path in (folder / top).glob("*.py") if path.stem != "__init__")
-            return f" {folder / top} holds {', '.join(names) or 'no modules'}."
-    return ""
+def _own(dag_file: Path, top: str) -> Path | None:
+    """The user's package of this name. It can be imported like an installed one: Airflow's path has the DAGs folder."""
+    return next((folder / top for folder in dag_file.parents if any((folder / top).glob("*.py"))), None)
 
 
 def _installed(top: str) -> bool:

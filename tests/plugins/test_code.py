@@ -43,6 +43,19 @@ def test_an_installed_package_is_relied_on(tmp_path: Path) -> None:
     assert code.user_package("pydantic.main:BaseModel", tmp_path / "dag.py") == {}
 
 
+def test_a_module_that_is_missing_in_the_users_package_is_refused_where_airflow_imports_that_too(
+    pipelines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(pipelines)
+    with pytest.raises(TrainyardError, match=r"there is no toy/script\.py beside .*toy holds prepare, recipe\."):
+        code.user_package("toy.script", pipelines / "toy" / "dag.py")
+
+
+def test_a_script_is_shipped_with_what_lies_beside_it(pipelines: Path) -> None:
+    (pipelines / "toy" / "script.py").write_text("")
+    assert {"toy/script.py", "toy/recipe.py"} <= code.user_package("toy.script", pipelines / "toy" / "dag.py").keys()
+
+
 def test_a_package_that_holds_data_is_refused(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "MAX_BYTES", 10)
     (pipelines / "toy" / "table.csv").write_text("x" * 11)

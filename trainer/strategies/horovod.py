@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -67,46 +68,53 @@ def imported() -> Any:
 
 def join(world: World) -> Any:
     """Tell Horovod of the ranks, in the environment that its `init` reads. Returns rank 0's rendezvous server."""
-    from horovod.runner.common.util.hosts import SlotInfo
-    from horovod.runner.http.http_server import RendezvousServer
-
-    hosts = _gathered(world)
-    names = list(dict.fromkeys(hosts))
-
-    def slot(rank: int) -> Any:
-        host = hosts[rank]
-        local = hosts[:rank].count(host)
-        there = [name for name in names if hosts.count(name) > local]
-        return SlotInfo(host, rank, local, there.index(host), world.size, hosts.count(host), len(there))
-
+    hosts = world.gathered(world.host)
     server, address = None, [""]
     if world.leads:
-        server = RendezvousServer(verbose=0)
-        address = [f"{world.host}:{server.start()}"]
-        server.init([slot(rank) for rank in range(world.size)])
+        server, port = serve(hosts)
+        address = [f"{world.host}:{port}"]
     if world.size > 1:
         dist.broadcast_object_list(address, 0)
-    host, _, port = address[0].rpartition(":")
-    mine = slot(world.rank)
-    os.environ |= {
-        "HOROVOD_HOSTNAME": mine.hostname,
-        "HOROVOD_RANK": str(mine.rank),
-        "HOROVOD_SIZE": str(mine.size),
-        "HOROVOD_LOCAL_RANK": str(mine.local_rank),
-        "HOROVOD_LOCAL_SIZE": str(mine.local_size),
-        "HOROVOD_CROSS_RANK": str(mine.cross_rank),
-        "HOROVOD_CROSS_SIZE": str(mine.cross_size),
+    os.environ |= environment(hosts, world.rank, address[0])
+    return server
+
+
+def environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]:
+    """What Horovod's `init` reads to be `rank` of a gang that meets at `address` ("host:port").
+
+    `hosts` is where each rank runs.
+    """
+    host, _, port = address.rpartition(":")
+    return {f"HOROVOD_{name.upper()}": str(value) for name, value in _slot(hosts, rank).items()} | {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
     }
-    return server
 
 
-def _gathered(world: World) -> list[str]:
-    if world.size == 1:
-        return [world.host]
-    hosts: list[Any] = [None] * world.size
-    dist.all_gather_object(hosts, world.host)
-    return hosts
+def serve(hosts: Sequence[str]) -> tuple[Any, int]:
+    """The server by which the ranks on `hosts` meet, running, and its port."""
+    from horovod.runner.common.util.hosts import SlotInfo
+    from horovod.runner.http.http_server import RendezvousServer
+
+    server = RendezvousServer(verbose=0)
+    port = server.start()
+    server.init([SlotInfo(**_slot(hosts, rank)) for rank in range(len(hosts))])
+    return server, port
+
+
+def _slot(hosts: Sequence[str], rank: int) -> dict[str, Any]:
+    """Where `rank` stands: among all, among those on its host, and among their like on other hosts."""
+    host = hosts[rank]
+    local = hosts[:rank].count(host)
+    across = [name for name in dict.fromkeys(hosts) if hosts.count(name) > local]
+    return {
+        "hostname": host,
+        "rank": rank,
+        "size": len(hosts),
+        "local_rank": local,
+        "local_size": hosts.count(host),
+        "cross_rank": across.index(host),
+        "cross_size": len(across),
+    }
