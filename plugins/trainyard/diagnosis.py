@@ -113,6 +113,15 @@ def _as_granted(memory: Memory, granted: int, plan: Plan) -> Memory:
     return replace(memory, native=f"{native + max(extra, 0)}m")
 
 
+def _gpu_memory(found: re.Match[str], plan: Plan) -> Diagnosis:
+    smaller = (
+        "Write a smaller batch_size, or accumulate=2 and more for the same batch in parts, or precision='bfloat16'."
+    )
+    if "script" in plan.spec:
+        smaller = "Let the script take smaller batches."
+    return Diagnosis(f"A GPU's memory did not hold a step: CUDA could not allocate {found['asked']} more. {smaller}")
+
+
 def _heap(found: re.Match[str], plan: Plan) -> Diagnosis:
     return Diagnosis(
         f"A JVM ran out of heap ({found['what'].strip()}). The driver has {plan.driver_memory.heap}, an executor "
@@ -149,13 +158,7 @@ _TABLE: list[tuple[str, Rule]] = [
         _virtual,
     ),
     (rf"exceeding virtual memory limits\. {_USED} virtual memory used", _virtual),
-    (
-        r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ \w+)",
-        _said(
-            "A GPU's memory did not hold a step: CUDA could not allocate {asked} more. Write a smaller batch_size, or "
-            "accumulate=2 and more for the same batch in parts, or precision='bfloat16'."
-        ),
-    ),
+    (r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ \w+)", _gpu_memory),
     (
         r"ModuleNotFoundError: No module named '(?P<module>[^']+)'",
         _said(

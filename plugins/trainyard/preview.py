@@ -100,7 +100,7 @@ def _filled(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
     """`value` with its templates rendered where what they ask for is known before a run."""
     if isinstance(value, PlainXComArg):
         upstream = value.operator
-        return upstream.product if isinstance(upstream, JobOperator) else str(value)
+        return {"uri": upstream.product} if isinstance(upstream, JobOperator) else str(value)
     if isinstance(value, Mapping):
         return {key: _filled(task, item, context) for key, item in value.items()}
     if isinstance(value, list | tuple):

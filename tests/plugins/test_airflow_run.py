@@ -82,6 +82,45 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     assert other == (0,)
 
 
+SCRIPT_DAG = """
+from airflow.sdk import DAG
+from trainyard.operators import ScriptOperator
+
+with DAG("NAME", schedule=None, params={"word": "yes"}):
+    ScriptOperator(task_id="script", script="toy.script", arguments=["--word", "{{ params.word }}"], workers=2)
+"""
+SCRIPT = """
+import argparse
+import beside
+import torch, torch.distributed as dist
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--word")
+    word = parser.parse_args().word
+    dist.init_process_group("gloo")
+    sum = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(sum)
+    print(f"rank {dist.get_rank()} was told {word} and found {sum.item():g} {beside.UNIT}")
+"""
+
+
+def test_a_script_runs_on_the_ranks_of_an_application(
+    dag: Callable[..., None], dag_file: Path, python: Callable[..., Any], airflow_database: Path
+) -> None:
+    (dag_file.parent / "script.py").write_text(SCRIPT)
+    (dag_file.parent / "beside.py").write_text('UNIT = "apples"')
+    dag("scripted", SCRIPT_DAG)
+    done = python("-m", "airflow", "dags", "test", "scripted")
+    assert done.returncode == 0, done.stdout[-5000:]
+    for rank in (0, 1):
+        assert f"rank {rank} was told yes and found 3 apples" in done.stdout + done.stderr
+    with sqlite3.connect(airflow_database) as database:
+        query = "select value from xcom where dag_id = 'scripted' and key = 'return_value'"
+        (result,) = database.execute(query).fetchone()
+    assert json.loads(result) == {"workers": 2, "restarts": 0}
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_ending_the_airflow_process_ends_the_application(
     dag: Callable[..., None],

@@ -10,7 +10,7 @@ from trainyard.contract.bundle import ModelBundle
 
 DAG = """
 from airflow.sdk import DAG
-from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, ScriptOperator, TrainOperator
 
 with DAG("toy", schedule=None, params={"epochs": 3}):
     export = ExportOperator(task_id="export", prepare="toy.prepare:rows", source="/in", batches="toy/batches")
@@ -19,6 +19,9 @@ with DAG("toy", schedule=None, params={"epochs": 3}):
         epochs="{{ params.epochs }}", seed="{{ ti.try_number }}", conf={"spark.driver.memory": "2g"})
     EvaluateOperator(task_id="evaluate", model=train.output, batches=export.output, metrics=["accuracy"])
     PredictOperator(task_id="predict", model=train.output, source="/in", keys=["id"], output="toy/out")
+    ScriptOperator(
+        task_id="script", script="toy.recipe", arguments=["--data", export.output, "--epochs", "{{ params.epochs }}"],
+        workers=2)
 """
 
 
@@ -44,10 +47,13 @@ def test_plan_prints_what_would_be_submitted(python: Callable[..., Any], dag_fil
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["stage", "master", "queue", "label", "containers", "archive"]
-    assert [line.split()[:2] for line in lines[1:5]] == [
-        [stage, "local[2]"] for stage in ("export", "train", "evaluate", "predict")
-    ]
-    assert "1 driver + 2 ranks" in lines[2]
+    assert {line.split()[0]: line.split()[1] for line in lines[1:6]} == dict.fromkeys(
+        ("export", "train", "script", "evaluate", "predict"), "local[2]"
+    )
+    gangs = [line.split()[0] for line in lines if "1 driver + 2 ranks" in line]
+    assert sorted(gangs) == ["script", "train"]
+    script = done.stdout.partition("script: ScriptOperator 'script'")[2]
+    assert f'arguments = ["--data", "file://{tmp_path}/s/toy/batches", "--epochs", "3"]' in script
     train = done.stdout.partition("train: TrainOperator 'train'")[2].partition("evaluate: Evaluate")[0]
     assert f"batches = file://{tmp_path}/s/toy/batches" in train
     assert '"epochs": "3"' in train

@@ -70,6 +70,13 @@ def test_a_text_becomes_a_sentence(text: str, sentence: str) -> None:
     assert found and found.sentence.startswith(sentence), found
 
 
+def test_a_script_is_not_told_of_options_that_only_recipes_have() -> None:
+    found = diagnose(replace(gang(), spec={"script": "toy.script"}), "CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert found and found.sentence.endswith(
+        "CUDA could not allocate 2.00 GiB more. Let the script take smaller batches."
+    )
+
+
 def test_what_is_unknown_stays_unsaid() -> None:
     assert diagnose(gang(), "ValueError: no column y") is None
 

@@ -8,8 +8,8 @@ import pytest
 from airflow.sdk import DAG
 
 from trainyard.contract.errors import TrainyardError
-from trainyard.contract.spec import ExportSpec, TrainOptions, TrainSpec
-from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+from trainyard.contract.spec import ExportSpec, ScriptSpec, TrainOptions, TrainSpec
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, ScriptOperator, TrainOperator
 from trainyard.operators.base import JobOperator
 
 
@@ -28,6 +28,10 @@ def export(dag: DAG, **options: Any) -> ExportOperator:
 def train(dag: DAG, **options: Any) -> TrainOperator:
     given = {"task_id": "train", "recipe": "toy.recipe:network", "batches": "toy/batches", "model": "toy/model"}
     return TrainOperator(dag=dag, **(given | options))
+
+
+def script(dag: DAG, **options: Any) -> ScriptOperator:
+    return ScriptOperator(dag=dag, **({"task_id": "script", "script": "toy.recipe"} | options))
 
 
 def evaluate(dag: DAG, **options: Any) -> EvaluateOperator:
@@ -83,6 +87,33 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             "precision='float8': Input should be 'float32', 'bfloat16' or 'float16'.",
         ),
         (
+            script,
+            {"script": "toy/script.py"},
+            "ScriptOperator 'script': script='toy/script.py': write it as 'package.module', for example "
+            "'digits.horovod_script'.",
+        ),
+        (
+            script,
+            {"arguments": ["--epochs", 3]},
+            "ScriptOperator 'script': arguments.1=3: Input should be a valid string.",
+        ),
+        (
+            script,
+            {"arguments": "--epochs 3"},
+            "ScriptOperator 'script': arguments='--epochs 3': write a list of strings, for example ['--epochs', '3'].",
+        ),
+        (script, {"workers": 0}, "ScriptOperator 'script': workers=0: Input should be greater than 0."),
+        (
+            script,
+            {"restarts": -1},
+            "ScriptOperator 'script': restarts=-1: Input should be greater than or equal to 0.",
+        ),
+        (
+            script,
+            {"args": []},
+            "ScriptOperator 'script': 'args' is not a known option; the nearest one is 'arguments'.",
+        ),
+        (
             export,
             {"splits": {"train": 0.8, "test": 0.1}},
             "ExportOperator 'export': splits={'train': 0.8, 'test': 0.1} sum to 0.9; fractions must sum to 1.",
@@ -126,6 +157,11 @@ def test_an_unknown_metric_is_refused_with_the_known_ones(dag: DAG) -> None:
 def test_code_that_is_nowhere_is_refused_with_what_there_is(dag: DAG) -> None:
     with pytest.raises(TrainyardError, match=r"no toy/recpie\.py beside .* holds prepare, recipe"):
         train(dag, recipe="toy.recpie:network")
+    missing = (
+        r"^ScriptOperator 'script': script='toy\.main': there is no toy/main\.py beside .* holds prepare, recipe\.$"
+    )
+    with pytest.raises(TrainyardError, match=missing):
+        script(dag, script="toy.main")
 
 
 def test_the_name_of_a_required_option_misspelt_is_the_complaint(dag: DAG) -> None:
@@ -149,11 +185,19 @@ def test_what_another_task_returns_is_left_for_later(dag: DAG) -> None:
     source = export(dag)
     stage = train(dag, batches=source.output)
     assert stage.upstream_task_ids == {"export"}
+    program = script(dag, arguments=["--data", source.output, "--epochs", "{{ params.epochs }}"])
+    assert program.upstream_task_ids == {"export"}
+
+
+def test_a_script_is_told_the_uri_of_what_another_task_returned(dag: DAG) -> None:
+    program = script(dag, arguments="{{ what Airflow renders }}")
+    program.arguments = ["--data", {"uri": "file:///s/toy/batches", "rows": 40}, "--name", "toy/batches"]
+    assert program.located("file:///s")["arguments"] == ["--data", "file:///s/toy/batches", "--name", "toy/batches"]
 
 
 def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
     assert train(dag)._fields()["options"] == TrainOptions().model_dump()
-    for operator, spec in [(export(dag), ExportSpec), (train(dag, task_id="other"), TrainSpec)]:
+    for operator, spec in [(export(dag), ExportSpec), (train(dag, task_id="t"), TrainSpec), (script(dag), ScriptSpec)]:
         fields = operator._fields()
         for name, field in spec.model_fields.items():
             if name in fields and name != "options" and not field.is_required():
@@ -161,7 +205,7 @@ def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
 
 
 def test_every_option_may_be_a_template(dag: DAG) -> None:
-    for operator in (export(dag), train(dag), evaluate(dag), predict(dag)):
+    for operator in (export(dag), train(dag), script(dag), evaluate(dag), predict(dag)):
         options = set(operator._fields()) - {"options", "output", "min_workers"}
         assert options <= set(operator.template_fields)
         assert all(hasattr(operator, name) for name in operator.template_fields)

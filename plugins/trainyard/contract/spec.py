@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.contract.document import Document, Part
 from trainyard.contract.strategies import Strategy, StrategyOptions
@@ -19,8 +19,26 @@ def _import_path(value: str) -> str:
     return value
 
 
+def _module(value: str) -> str:
+    if not all(part.isidentifier() for part in value.split(".")):
+        raise ValueError("write it as 'package.module', for example 'digits.horovod_script'")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("write a list of strings, for example ['--epochs', '3']")
+    return value
+
+
 ImportPath = Annotated[str, AfterValidator(_import_path)]
 """Where user code lies: `package.module:function`."""
+
+Module = Annotated[str, AfterValidator(_module)]
+"""A user's program: `package.module`."""
+
+Arguments = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+"""A program's command line, word by word."""
 
 Metric = Literal["accuracy", "precision", "recall", "f1", "auroc", "confusion_matrix", "mae", "mse", "rmse", "r2"]
 METRICS: tuple[str, ...] = get_args(Metric)
@@ -161,6 +179,21 @@ class TrainSpec(JobSpec):
         return self
 
 
+class ScriptSpec(JobSpec):
+    """Run the module `script` as a program on `workers` ranks, with `arguments` as its command line.
+
+    A gang that lost a rank starts again from the script's first line, `restarts` times at most.
+    """
+
+    KIND: ClassVar[str] = "script spec"
+    ENTRY: ClassVar[str] = "trainer.script:run"
+
+    script: Module
+    arguments: Arguments = ()
+    workers: PositiveInt = 1
+    restarts: NonNegativeInt = 0
+
+
 class EvaluateSpec(JobSpec):
     """Score `model` on one split of `batches`."""
 
@@ -189,4 +222,6 @@ class PredictSpec(JobSpec):
     rows_per_batch: PositiveInt = 4096
 
 
-SPECS: dict[str, type[JobSpec]] = {spec.KIND: spec for spec in (ExportSpec, TrainSpec, EvaluateSpec, PredictSpec)}
+SPECS: dict[str, type[JobSpec]] = {
+    spec.KIND: spec for spec in (ExportSpec, TrainSpec, ScriptSpec, EvaluateSpec, PredictSpec)
+}

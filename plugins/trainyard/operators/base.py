@@ -129,7 +129,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def plan_for(self, place: Place, root: str, spec: Mapping[str, Any]) -> Plan:
         """The application for the fields of a spec, in which templates may still stand."""
-        paths = [*_import_paths(spec), *_trained_with(spec)]
+        paths = [*_import_paths(spec).values(), *_trained_with(spec)]
         archive = code.build(paths, self._dag_file(), airflow_home() / "trainyard-code")
         job = Job(
             operator=self.title, place=place, storage=root, spec=spec,
@@ -144,7 +144,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """The spec's fields, with names of things in storage resolved below `root`."""
         fields = self._fields()
         for name in self.PLACES:
-            fields[name] = _located(root, fields[name])
+            fields[name] = uri_of(root, fields[name])
         source = fields.get("source")
         if isinstance(source, Mapping) and isinstance(source.get("path"), str):
             fields["source"] = {**source, "path": storage.resolve(root, source["path"])}
@@ -236,11 +236,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             self.log.exception("The report of %s could not be written", directory)
 
     def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
-        for path in _import_paths(fields):
+        for option, path in _import_paths(fields).items():
             try:
                 code.user_package(path, self._dag_file())
             except TrainyardError as error:
-                return [str(error).removesuffix(".")]
+                return [f"{option}={str(error).removesuffix('.')}"]
         return []
 
     def _dag_file(self) -> Path:
@@ -259,9 +259,10 @@ def _message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
     return f"{operator} {task_id!r}: {'; '.join(clauses)}."
 
 
-def _import_paths(fields: Mapping[str, Any]) -> list[str]:
-    paths = [fields.get("prepare"), fields.get("recipe")]
-    return [path for path in paths if isinstance(path, str) and not validation.is_pending(path)]
+def _import_paths(fields: Mapping[str, Any]) -> dict[str, str]:
+    """The options that name user code, as far as it is known."""
+    paths = {option: fields.get(option) for option in ("prepare", "recipe", "script")}
+    return {o: path for o, path in paths.items() if isinstance(path, str) and not validation.is_pending(path)}
 
 
 def _trained_with(spec: Mapping[str, Any]) -> list[str]:
@@ -272,7 +273,8 @@ def _trained_with(spec: Mapping[str, Any]) -> list[str]:
     return [bundle.current(model).recipe]
 
 
-def _located(root: str, value: Any) -> Any:
+def uri_of(root: str, value: Any) -> Any:
+    """The URI of `value`: a name below `root`, a URI, or what a task returned that has a `uri`."""
     uri = value.get("uri") if isinstance(value, Mapping) else value
     return storage.resolve(root, uri) if isinstance(uri, str) else uri
 

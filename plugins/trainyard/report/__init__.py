@@ -54,6 +54,8 @@ def _headline(found: RunRecord) -> str:
         return f"{output['rows']:,} rows in {output['record_batches']} record batches of {output['shards']} shards"
     if found.job == "predict":
         return f"{output['rows']:,} rows"
+    if found.job == "script":
+        return f"{output['workers']} ranks"
     metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
     shown = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
     return f"{output['epochs']} epochs on {output['workers']} ranks: {shown}" if found.job == "train" else shown

@@ -20,6 +20,7 @@ PALETTE = {
     "prepare": "#76c7c0",
     "write batches": "#3d85b0",
     "gang": "#cfd8dc",
+    "script": "#8fb8a8",
     "data wait": "#e6a23c",
     "copy": "#c78ae0",
     "forward": "#5b9bd5",
