@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +24,22 @@ from trainer import recipe as recipes
 from trainer.cache import ShardCache, directory
 from trainer.checkpoint import Checkpoints
 from trainer.dataset import Dataset
+from trainer.gpu import Gauge, reader
+from trainer.limits import Spent, sentence
 from trainer.loader import Loader
 from trainer.loop import History, Training, train
 from trainer.network import Network, normalisation
 from trainer.order import Order, window_rows
 from trainer.phases import Phases
+from trainer.progress import Progress
 from trainer.recipe import Recipe
 from trainer.strategies import choose
+from trainer.tracking import Tracker
 from trainer.world import World, joined
 from trainyard.contract import manifest as manifests
 from trainyard.contract.bundle import ModelBundle
 from trainyard.contract.document import complaints
 from trainyard.contract.errors import TrainyardError
-from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest
 from trainyard.contract.spec import TrainOptions, refuse_combinations
 from trainyard.contract.strategies import Strategy, StrategyOptions
@@ -45,12 +49,17 @@ from trainyard.contract.strategies import Strategy, StrategyOptions
 class Fitted:
     """The best network's history; `bundle` is None on ranks other than 0.
 
-    `bytes_sent` is what this rank has sent to others for the sake of the weights.
+    `bytes_sent` is what this rank has sent to others for the sake of the weights; `spent` are the seconds of all
+    ranks, and `limit` says what limits the run, and what would help. `gpu` are the mean utilisation and the
+    most memory of this rank's GPU, if it has one.
     """
 
     history: History
     bundle: ModelBundle | None
     bytes_sent: int
+    spent: list[Spent]
+    limit: str
+    gpu: dict[str, float]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -69,7 +78,8 @@ def fit(
     ranks: int | None = None,
     manifest: BatchManifest | None = None,
     checkpoints: str | None = None,
-    events: EventLog | None = None,
+    phases: Phases | None = None,
+    trackers: Sequence[Tracker] = (),
     application: str = "",
     **options: Any,
 ) -> Fitted:
@@ -78,20 +88,21 @@ def fit(
     `strategy` is a name, a dict of a name and options, or an object of `trainyard.contract.strategies`;
     `options` are the fields of TrainOptions. With a directory for `checkpoints` a run that was cut off goes on
     from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
-    whole. Raises TrainyardError.
+    whole. `trackers` are told of each epoch by rank 0. Raises TrainyardError.
     """
-    with joined(world) as here:
+    with _followed(trackers), joined(world) as here:
         chosen, how = _options(options), _strategy(strategy)
         _refuse(how, chosen)
         manifest = manifest or manifests.current(batches)
         params = dict(recipe_params or {})
-        phases = Phases(events)
+        phases = phases or Phases(None)
         kept = None
         if checkpoints:
             fits = _fingerprint(recipe, params, manifest, chosen, how)
             with phases.phase("look for a checkpoint"):
                 kept = Checkpoints(checkpoints, fits, application, here, chosen.keep_checkpoints)
         agreement = choose(how, here)
+        gauge = Gauge(read, phases) if (read := reader(here.device)) else None
         try:
             with phases.phase("set up"):
                 torch.manual_seed(chosen.seed)
@@ -106,24 +117,42 @@ def fit(
                 if "validation" in manifest.splits:
                     held_out = Dataset(batches, manifest, "validation", made.columns, cache=cache)
                     validation = _loader(held_out, made, chosen, here, training=False)
+                loader = _loader(data, made, chosen, here)
                 run = Training(
-                    recipe=made, network=network, options=chosen, world=here, strategy=agreement,
-                    train=_loader(data, made, chosen, here), validation=validation, phases=phases,
+                    recipe=made, network=network, options=chosen, world=here, strategy=agreement, train=loader,
+                    validation=validation, phases=phases,
+                    progress=Progress(chosen.epochs, loader.order, here.leads, phases, trackers),
                     parts=chosen.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
                 )  # fmt: skip
-            history = train(run)
+            with gauge or nullcontext():
+                history = train(run)
             weights = _whole(network)
+            spent = here.gathered(Spent(here.rank, here.host, dict(phases.totals)))
         finally:
             agreement.close()
-        if not here.leads:
-            return Fitted(history, None, agreement.bytes_sent)
-        saved = bundle.save(
-            model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
-            label=manifest.column(made.label) if made.label else None, normalisation=scaling,
-            dataset=batches, dataset_hash=manifest.content_hash, metrics=history.epochs[history.best],
-            epochs=len(history.epochs), application=application,
-        )  # fmt: skip
-        return Fitted(history, saved, agreement.bytes_sent)
+        saved = None
+        if here.leads:
+            with phases.phase("write the bundle"):
+                saved = bundle.save(
+                    model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
+                    label=manifest.column(made.label) if made.label else None, normalisation=scaling,
+                    dataset=batches, dataset_hash=manifest.content_hash, metrics=history.epochs[history.best],
+                    epochs=len(history.epochs), application=application,
+                )  # fmt: skip
+        return Fitted(history, saved, agreement.bytes_sent, spent, sentence(spent, how), gauge.figures if gauge else {})
+
+
+@contextmanager
+def _followed(trackers: Sequence[Tracker]) -> Iterator[None]:
+    """Tells the trackers how it ended."""
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        for tracker in trackers:
+            with suppress(Exception):
+                tracker.end(succeeded)
 
 
 def _options(given: dict[str, Any]) -> TrainOptions:

@@ -6,12 +6,16 @@ its last checkpoint; one that runs a script (`trainer.script`) begins it anew.
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainer import rank as ranks
+from trainer.board import Address, Board
 from trainer.rank import Outcome
 from trainyard.contract import checkpoint, record, storage
 from trainyard.contract import manifest as manifests
@@ -20,12 +24,13 @@ from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import TrainSpec
 
+WATCH_SECONDS = 1.0
 SLOTS_SECONDS = 120.0
 ELASTIC_SECONDS = 30.0
 """How long a gang that may be smaller waits for room for the whole of it."""
 
-Rank = Callable[[Any, int], Outcome]
-"""What each rank does, of its barrier task's context and the number of the gang's start (from 0)."""
+Rank = Callable[[Any, int, Address], Outcome]
+"""What each rank does, of its barrier task's context, the number of the gang's start (from 0), and its board."""
 
 
 class CutOffError(TrainyardError):
@@ -40,11 +45,14 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     manifest = manifests.current(spec.batches).to_json()
     application, text = context.applicationId, spec.to_json()
 
-    def rank(task: Any, start: int) -> Outcome:
-        return ranks.run(task, text, manifest, application, start)
-
     least = spec.min_workers or spec.workers
-    return supervise(context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root))
+
+    def rank(task: Any, start: int, board: Address) -> Outcome:
+        return ranks.run(task, text, manifest, application, start, board)
+
+    return supervise(
+        context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
+    )
 
 
 def supervise(
@@ -55,11 +63,13 @@ def supervise(
     most: int,
     restarts: int,
     reached: Callable[[], int] = lambda: 0,
+    hang_seconds: float = math.inf,
 ) -> dict[str, Any]:
     """Let `least` to `most` ranks do `rank`. Returns the result of rank 0, and how often the gang started again.
 
-    It starts again after it lost a rank: `restarts` times at most as long as `reached`, the steps that are kept,
-    is what it was. Raises TrainyardError that names the rank that failed first.
+    It starts again after it lost a rank, or nothing went on in it for `hang_seconds`: `restarts` times at most as
+    long as `reached`, the steps that are kept, is what it was. Raises TrainyardError that names the rank that
+    failed first.
     """
     starts, left, kept = 0, restarts, reached()
     while True:
@@ -67,7 +77,7 @@ def supervise(
             size = _await_slots(context, least, most)
         try:
             with events.span("gang", ranks=size):
-                return _once(context, size, rank, starts) | {"restarts": starts}
+                return _once(context, size, rank, starts, hang_seconds) | {"restarts": starts}
         except CutOffError as error:
             before, kept = kept, reached()
             left = restarts if kept > before else left
@@ -80,17 +90,50 @@ def supervise(
             print(f"{error}\nThe gang starts again{after}.", flush=True)
 
 
-def _once(context: Any, size: int, rank: Rank, start: int) -> dict[str, Any]:
+def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float) -> dict[str, Any]:
+    board = Board(context.getConf().get("spark.driver.host"))
+    address = board.address
+
     def task(_: Iterator[int]) -> Iterator[Outcome]:
         from pyspark import BarrierTaskContext
 
-        return iter([rank(BarrierTaskContext.get(), start)])
+        return iter([rank(BarrierTaskContext.get(), start, address)])
 
-    try:
-        outcomes = context.parallelize(range(size), size).barrier().mapPartitions(task).collect()
-    except Exception as error:
-        raise _lost(size, error) from error
+    with board, _Watch(context, lambda: board.stalled(hang_seconds)) as watch:
+        try:
+            outcomes = context.parallelize(range(size), size).barrier().mapPartitions(task).collect()
+        except Exception as error:
+            if watch.told:
+                raise CutOffError(watch.told) from error
+            raise _lost(size, error) from error
     return result(outcomes)
+
+
+class _Watch:
+    """A context whose Spark jobs are cancelled when they hang; `told` is what `stalled` said then."""
+
+    def __init__(self, context: Any, stalled: Callable[[], str | None]) -> None:
+        self._context, self._stalled = context, stalled
+        self._over = threading.Event()
+        self._tag = f"trainyard-{uuid.uuid4().hex}"
+        self.told: str | None = None
+
+    def __enter__(self) -> _Watch:
+        self._context.addJobTag(self._tag)
+        self._context.setInterruptOnCancel(True)
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._context.removeJobTag(self._tag)
+
+    def _look(self) -> None:
+        while not self._over.wait(WATCH_SECONDS):
+            self.told = self._stalled()
+            if self.told:
+                self._context.cancelJobsWithTag(self._tag)
+                return
 
 
 def result(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from trainer.checkpoint import Checkpoints, Position, Saved, copied
 from trainer.loader import Columns, Loader, Share
 from trainer.network import Network
 from trainer.phases import Phases
+from trainer.progress import Progress
 from trainer.pulse import Pulse, Termination
 from trainer.recipe import Batch, Recipe
 from trainer.strategies.base import Strategy
@@ -29,9 +30,7 @@ from trainer.world import World
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import TrainOptions
 
-REPORT_SECONDS = 5.0
 LOSS_CHECK_STEPS = 20
-SPEED = ("rows_per_second", "bytes_per_step")
 
 
 class TerminatedError(TrainyardError):
@@ -63,6 +62,7 @@ class Training:
     train: Loader
     validation: Loader | None
     phases: Phases
+    progress: Progress
     parts: int = 1
     checkpoints: Checkpoints | None = None
 
@@ -133,7 +133,7 @@ class _Engine:
             self._best_weights = copied(get_model_state_dict(self.network))
         self._at = Position(self._at.updates, epoch + 1, 0)
         self._after_epoch()
-        _report(run, epoch, figures)
+        run.progress.end_epoch(figures)
 
     def take_best(self) -> None:
         """Give the network the weights of its best epoch."""
@@ -172,7 +172,9 @@ class _Engine:
         """Rows per second."""
         run, order = self.run, self.run.train.order
         self._called.train()
-        started = reported = time.perf_counter()
+        run.progress.begin_epoch(epoch, begin)
+        started, here = time.perf_counter(), run.phases.here
+        here.epoch, here.step = epoch, begin
         for share in run.phases.timed(run.train.epoch(epoch, begin)):
             _seed(hash((run.options.seed, self._at.updates, run.world.rank)), self._device)
             self._update(share)
@@ -180,11 +182,9 @@ class _Engine:
             run.strategy.stepped()
             if share.step % LOSS_CHECK_STEPS == 0 or share.step == order.steps - 1:
                 self._check(epoch, share.step)
-                now = time.perf_counter()
-                if run.world.leads and now - reported >= REPORT_SECONDS:
-                    reported = now
-                    _progress(run, epoch, begin, share.step + 1, now - started)
+                run.progress.step(share.step + 1)
             self._between_steps()
+            here.step = share.step + 1
         return (order.rows - begin * order.batch) / (time.perf_counter() - started)
 
     def _between_steps(self) -> None:
@@ -255,6 +255,7 @@ class _Engine:
         self.network.eval()
         with torch.no_grad(), self._autocast():
             for share in loader.epoch(epoch):
+                self.run.phases.here.enter("validate")
                 if share.rows == 0 and not self.run.strategy.sharded:
                     continue
                 columns = self._on_device(share.columns)
@@ -359,26 +360,3 @@ def _seed(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def _progress(run: Training, epoch: int, begin: int, step: int, seconds: float) -> None:
-    order = run.train.order
-    done = min(step * order.batch, order.rows)
-    rows = done - begin * order.batch
-    left = (order.rows * (run.options.epochs - epoch) - done) * seconds / rows
-    print(
-        f"epoch {epoch + 1}/{run.options.epochs} step {step}/{order.steps}: "
-        f"{rows / seconds:,.0f} rows/s, {left:,.0f} s left",
-        flush=True,
-    )
-
-
-def _report(run: Training, epoch: int, figures: dict[str, float]) -> None:
-    seconds = run.phases.end_epoch()
-    if not run.world.leads:
-        return
-    run.phases.note(lambda log: log.counter("epoch", epoch=epoch + 1, **figures))
-    left = (run.options.epochs - epoch - 1) * sum(v for k, v in seconds.items() if k not in ("allreduce", "set up"))
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name not in SPEED)
-    speed = f"{figures['rows_per_second']:,.0f} rows/s, {left:,.0f} s left"
-    print(f"epoch {epoch + 1}/{run.options.epochs}: {shown}, {speed}", flush=True)

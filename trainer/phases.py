@@ -5,58 +5,87 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from trainyard.contract.events import EventLog
 
 SPANS_AN_EPOCH = 400
+COMMUNICATE = "communicate"
+EXCHANGE = "exchange"
+
+
+@dataclass(slots=True)
+class Whereabouts:
+    """What a rank is doing now, for whoever watches it; `entered` counts phases, and stands still when it hangs."""
+
+    phase: str = "start"
+    entered: int = 0
+    epoch: int = 0
+    step: int = 0
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.entered += 1
 
 
 class _Phase:
     """A context of two clock readings: a generator would cost several times as much."""
 
-    __slots__ = ("_add", "_name", "_start", "_wall")
+    __slots__ = ("_name", "_phases", "_start", "_wall")
 
-    def __init__(self, name: str, add: Callable[[str, int, int], None]) -> None:
-        self._name, self._add = name, add
+    def __init__(self, name: str, phases: Phases) -> None:
+        self._name, self._phases = name, phases
 
     def __enter__(self) -> None:
+        self._phases.here.enter(self._name)
+        self._phases.waited_ns = 0
         self._wall, self._start = time.time_ns(), time.perf_counter_ns()
 
     def __exit__(self, *_: object) -> None:
-        self._add(self._name, self._wall, time.perf_counter_ns() - self._start)
+        duration, waited = time.perf_counter_ns() - self._start, self._phases.waited_ns
+        self._phases.add(self._name, self._wall, duration - waited)
 
 
 class Phases:
-    """Times the phases of the loop. `log` may be None, for a run that keeps no events."""
+    """Times the phases of the loop, which do not overlap; `log` may be None, for a run that keeps no events.
 
-    def __init__(self, log: EventLog | None) -> None:
+    Exchanges between ranks go on beside the phases. What a rank waits for one is the phase "communicate", and
+    is taken from the phase in which it waits. `totals` are the seconds in each phase since the beginning.
+    """
+
+    def __init__(self, log: EventLog | None, here: Whereabouts | None = None) -> None:
         self.log = log
-        self._seconds: dict[str, float] = defaultdict(float)
+        self.here = here or Whereabouts()
+        self.totals: dict[str, float] = defaultdict(float)
+        self.waited_ns = 0
+        self._epoch: dict[str, float] = defaultdict(float)
         self._spans = 0
 
     def phase(self, name: str) -> _Phase:
         """A context whose time counts as `name`."""
-        return _Phase(name, self._add)
+        return _Phase(name, self)
 
-    def communicated(self, wall_ns: int, duration_ns: int) -> None:
-        """An allreduce, which overlaps the backward pass."""
-        self._add("allreduce", wall_ns, duration_ns)
+    def communicated(self, wall_ns: int, duration_ns: int, waited: bool) -> None:
+        """An exchange; `waited` says whether the rank did nothing else meanwhile."""
+        self._span(EXCHANGE, wall_ns, duration_ns)
+        if waited:
+            self.waited_ns += duration_ns
+            self.add(COMMUNICATE, wall_ns, duration_ns)
 
     def timed(self, shares: Iterator[Any]) -> Iterator[Any]:
         """`shares`, with the wait for each as the phase "data wait"."""
         while True:
-            wall, start = time.time_ns(), time.perf_counter_ns()
-            share = next(shares, None)
+            with self.phase("data wait"):
+                share = next(shares, None)
             if share is None:
                 return
-            self._add("data wait", wall, time.perf_counter_ns() - start)
             yield share
 
     def end_epoch(self) -> dict[str, float]:
         """Seconds spent in each phase since the last call; the event files are brought up to date."""
-        seconds = dict(self._seconds)
-        self._seconds.clear()
+        seconds = dict(self._epoch)
+        self._epoch.clear()
         self._spans = 0
         if self.log:
             self.log.counter("seconds", **seconds)
@@ -67,8 +96,13 @@ class Phases:
         if self.log:
             write(self.log)
 
-    def _add(self, name: str, wall_ns: int, duration_ns: int) -> None:
-        self._seconds[name] += duration_ns / 1e9
+    def add(self, name: str, wall_ns: int, duration_ns: int) -> None:
+        """A phase that was timed elsewhere: wall clock of its start, and its length."""
+        self._epoch[name] += duration_ns / 1e9
+        self.totals[name] += duration_ns / 1e9
+        self._span(name, wall_ns, duration_ns)
+
+    def _span(self, name: str, wall_ns: int, duration_ns: int) -> None:
         if self.log and self._spans < SPANS_AN_EPOCH:
             self._spans += 1
             self.log.add(name, wall_ns, duration_ns)

@@ -9,15 +9,23 @@ import time
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from statistics import mean
+from typing import TYPE_CHECKING, Any, Literal
 
+from trainer.board import Address, Reporter
+from trainer.phases import Phases, Whereabouts
 from trainyard.contract import storage
 from trainyard.contract.errors import reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest
 from trainyard.contract.spec import Place, TrainSpec
 
-RENDEZVOUS = timedelta(minutes=5)
+if TYPE_CHECKING:
+    from trainer.tracking import Tracker
+
+AFTER_THE_BOARD = timedelta(minutes=1)
+"""The driver's board says of a hang who is late; a collective's own timeout comes after it."""
+
 BROKEN = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -64,17 +72,24 @@ def checkpoints(place: Place) -> str:
     return storage.join(place.directory, "checkpoints", place.task)
 
 
-def run(context: Any, text: str, manifest: str, application: str, start: int) -> Outcome:
-    """Train as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0)."""
+def run(context: Any, text: str, manifest: str, application: str, start: int, board: Address) -> Outcome:
+    """Train as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0).
+
+    It tells the `board` where it is, and goes by its clock.
+    """
     rank = context.partitionId()
     try:
         spec = TrainSpec.from_json(text)
         process = f"rank {rank}" if start == 0 else f"rank {rank}, start {start + 1}"
-        events = EventLog(spec.place.directory, spec.place.task, process, rank)
-        try:
-            found = _train(context, spec, BatchManifest.from_json(manifest), application, events)
-        finally:
-            events.flush()
+        here = Whereabouts()
+        with Reporter(board, rank, socket.gethostname(), here) as reporter:
+            clock = reporter.clock
+            events = EventLog(spec.place.directory, spec.place.task, process, rank, clock.behind_ns)
+            events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
+            try:
+                found = _train(context, spec, BatchManifest.from_json(manifest), application, events, here)
+            finally:
+                events.flush()
         return Outcome(rank, socket.gethostname(), time.time(), result=found)
     except Exception as error:
         return failure(rank, error)
@@ -87,19 +102,22 @@ def address(context: Any) -> str:
 
 
 def _train(
-    context: Any, spec: TrainSpec, manifest: BatchManifest, application: str, events: EventLog
+    context: Any, spec: TrainSpec, manifest: BatchManifest, application: str, events: EventLog, here: Whereabouts
 ) -> dict[str, Any]:
+    here.enter("import")
     with events.span("import"):
         import torch.distributed as dist
 
         from trainer.fit import fit
+    here.enter("rendezvous")
     with events.span("rendezvous"):
-        world = _rendezvous(context)
+        world = _rendezvous(context, timedelta(minutes=spec.hang_minutes) + AFTER_THE_BOARD)
     try:
         fitted = fit(
             spec.recipe, recipe_params=spec.recipe_params, batches=spec.batches, model=spec.model,
-            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, events=events,
-            application=application, checkpoints=checkpoints(spec.place), **spec.options.model_dump(),
+            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, phases=Phases(events, here),
+            application=application, checkpoints=checkpoints(spec.place),
+            trackers=_trackers(spec, manifest) if world.leads else (), **spec.options.model_dump(),
         )  # fmt: skip
     finally:
         if dist.is_initialized():
@@ -115,10 +133,27 @@ def _train(
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": fitted.bytes_sent,
-    }
+        "limit": fitted.limit,
+        "seconds": {name: mean(rank.seconds[name] for rank in fitted.spent) for name in fitted.spent[0].seconds},
+    } | fitted.gpu
 
 
-def _rendezvous(context: Any) -> Any:
+def _trackers(spec: TrainSpec, manifest: BatchManifest) -> list[Tracker]:
+    from trainer.tracking import MLflow, TensorBoard
+
+    told = {"recipe", "recipe_params", "batches", "workers", "min_workers", "strategy"}
+    params = spec.model_dump(include=told) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
+    place = spec.place
+    found: list[Tracker] = []
+    if spec.tensorboard:
+        found.append(TensorBoard(storage.join(place.directory, "tensorboard", place.task), params))
+    if spec.mlflow:
+        identity = storage.join(place.directory, place.task)
+        found.append(MLflow(spec.mlflow, place.dag_id, f"{place.run_id} {place.task}", identity, params))
+    return found
+
+
+def _rendezvous(context: Any, timeout: timedelta) -> Any:
     """Meet the other ranks: one exchange of addresses through the barrier, then the process group."""
     import torch
     import torch.distributed as dist
@@ -142,7 +177,7 @@ def _rendezvous(context: Any) -> Any:
         torch.cuda.set_device(world.device)
     if world.size > 1:
         leader = f"tcp://{peers[0]['host']}:{peers[0]['port']}"
-        dist.init_process_group(world.backend, leader, RENDEZVOUS, world.size, rank)
+        dist.init_process_group(world.backend, leader, timeout, world.size, rank)
     return world
 
 

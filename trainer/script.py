@@ -16,6 +16,7 @@ from typing import Any
 
 from trainer import gang
 from trainer import rank as ranks
+from trainer.board import Address
 from trainer.rank import Outcome
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
@@ -26,7 +27,7 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     """Run the script on `spec.workers` ranks. Raises TrainyardError that names the rank that failed first."""
     text = spec.to_json()
 
-    def rank(task: Any, start: int) -> Outcome:
+    def rank(task: Any, start: int, board: Address) -> Outcome:
         return _run(task, ScriptSpec.from_json(text), start)
 
     return gang.supervise(spark.sparkContext, rank, events, spec.workers, spec.workers, spec.restarts)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,13 @@ class World:
         if self.size > 1:
             dist.all_reduce(values)
         return values
+
+    def gathered(self, mine: Any) -> list[Any]:
+        """What each rank has, by rank."""
+        found = [mine] * self.size
+        if self.size > 1:
+            dist.all_gather_object(found, mine)
+        return found
 
     def largest(self, values: Tensor) -> Tensor:
         """The element-wise maximum of `values`, which lie on the CPU, over all ranks."""

@@ -75,6 +75,8 @@ def _probed(plans: Sequence[Plan]) -> list[Finding]:
 
 
 def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment) -> Finding:
+    if not wanted.python.startswith("/"):
+        return Finding(plan.place.task, "Python", wanted.python, "comes with the application, not looked at")
     memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(wanted.modules)
     where = f"on nodes of partition {wanted.label!r}" if wanted.label else "on nodes without a label"
     try:

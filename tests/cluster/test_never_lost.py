@@ -23,7 +23,7 @@ def airflow(
     with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         started.api("POST", "pools", **pool)
-        for dag in ("compete", "stuck"):
+        for dag in ("compete", "stuck", "late"):
             wait_for(lambda dag=dag: started.knows(dag))
         yield started
 
@@ -48,13 +48,13 @@ def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies(airflow: Airflow, clu
     for run in runs:
         airflow.trigger("compete", run, source=source)
 
-    wait_for(lambda: "RUNNING" in states(cluster, "compete.export"), 600)
-    airflow.kill("triggerer")
-    airflow.start("triggerer")
+    wait_for(lambda: states(cluster, "compete.export"), 600)
+    airflow.kill("scheduler")  # and its workers, one of which has just submitted
+    airflow.start("scheduler")
 
     wait_for(lambda: "RUNNING" in states(cluster, "compete.train"), 900)
-    airflow.kill("scheduler")
-    airflow.start("scheduler")
+    airflow.kill("triggerer")
+    airflow.start("triggerer")
 
     wait_for(lambda: all(airflow.state("compete", run) in ("success", "failed") for run in runs), 1500)
     assert {run: airflow.state("compete", run) for run in runs} == dict.fromkeys(runs, "success")
@@ -84,3 +84,12 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
     airflow.api("PATCH", "dags/stuck/dagRuns/r/taskInstances/export", new_state="failed")
     wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "KILLED"])
     assert airflow.task("stuck", "r", "export") == "failed"
+
+
+def test_a_task_that_waits_too_long_fails_and_its_application_ends(
+    airflow: Airflow, cluster: Cluster, source: str
+) -> None:
+    airflow.trigger("late", "r", source=source)
+    wait_for(lambda: states(cluster, "late.export") == ["RUNNING"], 600)
+    wait_for(lambda: airflow.task("late", "r", "export") == "failed", 600)
+    wait_for(lambda: states(cluster, "late.export") == ["KILLED"])

@@ -117,6 +117,7 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     assert len(bars) > 20 and all(bar.size["height"] > 0 for bar in bars)
     rows = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#timeline svg text")}
     assert {"export · driver", "train · rank 0", "train · rank 1", "evaluate · driver", "predict · driver"} <= rows
+    assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#phases .limit").text
     assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix tr")) == 11
     assert "1,797" in browser.find_element(By.ID, "stages").text
     assert browser.get_log("browser") == [], "nothing is fetched and nothing fails"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,9 @@ def wide(learning_rate: float = 0.05) -> Recipe:
 
 
 class Ordered(nn.Linear):
-    """Ends its rank's process, or fails, at the forward pass that the file `orders` names ("rank pass how").
+    """Ends its rank's process, fails or hangs at the forward pass that the file `orders` names ("rank pass how").
 
-    Kills once, or in each start ("kill always"). The file beside it, `pids`, gets a line from each process.
+    Kills or hangs once, or in each start ("kill always"). The file beside it, `pids`, gets a line from each process.
     """
 
     def __init__(self, orders: str) -> None:
@@ -129,10 +130,12 @@ class Ordered(nn.Linear):
             rank, last, how = int(self._orders[0]), int(self._orders[1]), self._orders[2]
             mine = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
             if self._passes == last and mine == rank:
+                if how != "raise" and "always" not in self._orders:
+                    self._file.unlink()
                 if how == "kill":
-                    if "always" not in self._orders:
-                        self._file.unlink()
                     os.kill(os.getpid(), signal.SIGKILL)
+                if how == "hang":
+                    threading.Event().wait()
                 raise RuntimeError("the model had enough")
         return super().forward(self._dropout(x))
 

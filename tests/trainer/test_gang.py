@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.trainer import datasets
-from trainer import bundle, gang
+from trainer import board, bundle, gang
 from trainer.rank import Outcome
 from trainyard.contract import events as event_log
 from trainyard.contract.errors import TrainyardError
@@ -66,7 +66,8 @@ def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(spark: Any, tmp_pa
     names = {e["args"]["name"] for e in found if e["name"] == "thread_name"}
     assert names == {"driver", "rank 0", "rank 1"}
     spans = {e["name"] for e in found if e["ph"] == "X"}
-    assert {"rendezvous", "data wait", "forward", "backward", "allreduce", "optimizer", "checkpoint"} <= spans
+    assert {"rendezvous", "data wait", "forward", "backward", "optimizer", "checkpoint"} <= spans
+    assert {"exchange", "communicate"} <= spans
     assert (tmp_path / "run/checkpoints/train/step-00000026-gang-1/checkpoint.json").exists()
 
 
@@ -117,6 +118,35 @@ def test_a_gang_that_lost_a_rank_starts_again_from_its_last_checkpoint(spark: An
     assert resumed(tmp_path / "disturbed") <= {13, 16}, "the last one may not have been whole yet"
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names == {"driver", "rank 0", "rank 1", "rank 0, start 2", "rank 1, start 2"}
+
+
+def test_a_gang_that_hangs_is_ended_and_starts_again_and_the_rank_that_did_not_arrive_is_named(
+    spark: Any, tmp_path: Path
+) -> None:
+    """A minute is more than any phase takes that goes on."""
+    found = run(spark, ordered(tmp_path, "1 17 hang", hang_minutes=1))
+    assert (found["restarts"], found["epochs"], starts(tmp_path)) == (1, 2, 2)
+    (restart,) = [e for e in event_log.read(str(tmp_path / "run")) if e["name"] == "restart"]
+    told = restart["args"]["reason"]
+    assert "the gang hangs in epoch 2, step 4: rank 1 on " in told
+    assert "in 'forward' for 6" in told and told.endswith("the others wait in 'backward'")
+    assert resumed(tmp_path) <= {13, 16}
+    pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
+    assert sum(psutil.pid_exists(pid) for pid in pids) <= 2, "those of the second gang"
+
+
+def test_the_drivers_clock_is_the_one_that_spans_lie_on(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = 3600 * 10**9
+    monkeypatch.setattr(board, "now", lambda: time.time_ns() + ahead)
+    began = time.time()
+    run(spark, spec(tmp_path))
+    found = event_log.read(str(tmp_path / "run"))
+    steps = [e["ts"] / 1e6 for e in found if e["name"] == "forward"]
+    assert all(began + 3600 <= at <= time.time() + 3600 for at in steps)
+    told = [e["args"] for e in found if e["name"] == "clock"]
+    assert [abs(clock["behind_ms"] - ahead / 1e6) <= clock["error_ms"] for clock in told] == [True, True]
 
 
 def test_no_process_of_a_killed_gang_stays(spark: Any, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Averaging(Strategy[Options]):
             self._optimizer.state.clear()
         self.bytes_sent += local.average(tensors, self.world)
         self._apart = False
-        self._communicated(wall, time.perf_counter_ns() - start)
+        self._communicated(wall, time.perf_counter_ns() - start, True)
 
     @property
     def agreed(self) -> bool:

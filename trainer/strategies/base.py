@@ -14,8 +14,8 @@ from trainer.world import World
 from trainyard.contract.strategies import StrategyOptions
 
 Options = TypeVar("Options", bound=StrategyOptions)
-Communicated = Callable[[int, int], None]
-"""Told of each exchange: wall clock of its start and its length, both in nanoseconds."""
+Communicated = Callable[[int, int, bool], None]
+"""Told of each exchange: wall clock of its start and its length in nanoseconds, and whether the rank waited for it."""
 
 
 class Strategy(ABC, Generic[Options]):

@@ -37,9 +37,10 @@ def _timed(exchange: Exchange, communicated: Communicated) -> Callable[[None, Gr
     # DDP looks at these annotations: they must not be strings.
     def hook(_: None, bucket: GradBucket) -> Future[Tensor]:
         wall, start = time.time_ns(), time.perf_counter_ns()
+        nothing_else_to_do = bucket.is_last()
 
         def done(future: Future[Any]) -> Tensor:
-            communicated(wall, time.perf_counter_ns() - start)
+            communicated(wall, time.perf_counter_ns() - start, nothing_else_to_do)
             return future.value()  # type: ignore[no-any-return]
 
         return exchange(bucket).then(done)

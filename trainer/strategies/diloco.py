@@ -50,7 +50,7 @@ class DiLoCo(Strategy[Options]):
             for outer, inner in zip(self._outer, self._inner, strict=True):
                 inner.copy_(outer)
         self._taken = 0
-        self._communicated(wall, time.perf_counter_ns() - start)
+        self._communicated(wall, time.perf_counter_ns() - start, True)
 
     @property
     def agreed(self) -> bool:

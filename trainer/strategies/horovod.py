@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,7 +27,7 @@ class Horovod(Strategy[Options]):
 
     def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
         self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
-        self._network = network
+        self._network, self._communicated = network, communicated
         return network
 
     def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
@@ -42,7 +43,9 @@ class Horovod(Strategy[Options]):
     def reduced(self) -> AbstractContextManager[None]:
         size = sum(p.grad.nbytes for p in self._network.parameters() if p.grad is not None)
         self.bytes_sent += ring_allreduce(size // (2 if self.options.compression else 1), self.world.size)
+        wall, start = time.time_ns(), time.perf_counter_ns()
         self._optimizer.synchronize()
+        self._communicated(wall, time.perf_counter_ns() - start, True)
         return self._optimizer.skip_synchronize()  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -65,7 +68,7 @@ def imported() -> Any:
 
 def join(world: World) -> Any:
     """Tell Horovod of the ranks, in the environment that its `init` reads. Returns rank 0's rendezvous server."""
-    hosts = _gathered(world)
+    hosts = world.gathered(world.host)
     server, address = None, [""]
     if world.leads:
         server, port = serve(hosts)
@@ -115,11 +118,3 @@ def _slot(hosts: Sequence[str], rank: int) -> dict[str, Any]:
         "cross_rank": across.index(host),
         "cross_size": len(across),
     }
-
-
-def _gathered(world: World) -> list[str]:
-    if world.size == 1:
-        return [world.host]
-    hosts: list[Any] = [None] * world.size
-    dist.all_gather_object(hosts, world.host)
-    return hosts

@@ -19,11 +19,14 @@ from trainyard.contract import storage
 
 
 class EventLog:
-    """Collects the events of one process and writes them on `flush` and on `close`."""
+    """Collects the events of one process and writes them on `flush`.
 
-    def __init__(self, directory: str, task: str, process: str, thread: int = 0) -> None:
+    `behind_ns` is how far the clock of this host is behind the one that the run goes by.
+    """
+
+    def __init__(self, directory: str, task: str, process: str, thread: int = 0, behind_ns: int = 0) -> None:
         self._uri = storage.join(directory, "events", task, f"{process}.jsonl")
-        self._thread = thread
+        self._thread, self._behind = thread, behind_ns
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self._emit("M", "process_name", 0, args={"name": task})
@@ -56,7 +59,8 @@ class EventLog:
         storage.replace(self._uri, "".join(lines).encode())
 
     def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
-        event = {"ph": phase, "name": name, "ts": wall_ns // 1000, "pid": os.getpid(), "tid": self._thread}
+        begun = (wall_ns + self._behind) // 1000
+        event = {"ph": phase, "name": name, "ts": begun, "pid": os.getpid(), "tid": self._thread}
         line = json.dumps(event | fields, separators=(",", ":")) + "\n"
         with self._lock:
             self._lines.append(line)

@@ -150,8 +150,9 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
 class TrainSpec(JobSpec):
     """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks.
 
-    With `min_workers` on as many as there is room for, between the two. A gang that lost a rank starts again
-    from its last checkpoint, `restarts` times at most without progress in between.
+    With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
+    nothing went on for `hang_minutes`, starts again from its last checkpoint, `restarts` times at most without
+    progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
     """
 
     KIND: ClassVar[str] = "train spec"
@@ -165,6 +166,9 @@ class TrainSpec(JobSpec):
     min_workers: PositiveInt | None = None
     strategy: Strategy = Field(default="allreduce", validate_default=True)
     restarts: NonNegativeInt = 3
+    hang_minutes: PositiveFloat = 15.0
+    tensorboard: bool = False
+    mlflow: str | None = None
     options: TrainOptions = TrainOptions()
 
     @model_validator(mode="after")

@@ -62,13 +62,13 @@ class Threshold(StrategyOptions):
     """Gradient sharing after Strom (Interspeech 2015): what exceeds a threshold is sent as its sign alone.
 
     The rest stays with the rank, for later steps. The threshold, `initial` at first, adapts itself so that
-    about the fraction `density` of the gradient's elements is sent. Every `clip_every` steps the rest is
-    clipped to `clip` thresholds.
+    about the fraction `density` of the gradient's elements exceeds it; no more are sent, the largest first.
+    Every `clip_every` steps the rest is clipped to `clip` thresholds.
     """
 
     name: Literal["threshold"] = "threshold"
     initial: PositiveFloat = 1e-3
-    density: Annotated[float, Field(gt=0, le=0.25)] = 0.002
+    density: Annotated[float, Field(gt=0, le=0.25)] = 0.005
     clip: PositiveFloat = 5.0
     clip_every: PositiveInt = 5
 

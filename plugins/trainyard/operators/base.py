@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.configuration import conf as airflow_conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 from airflow.triggers.base import BaseTrigger
 
 from trainyard import code, report, sizing
@@ -167,6 +167,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         assert isinstance(backend, DeferredBackend)
         return self._waited_for(context, planned.place, backend, partial(backend.collect, event, self.log.info))
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """As Airflow's own; the application of a task that waited longer than `execution_timeout` ends with it."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self._backend_for(self._planned(context)).kill()
+            raise
+
     def _waited_for(
         self, context: Context, place: Place, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]
     ) -> dict[str, Any]:
@@ -176,7 +184,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         finally:
             self._push_pages(context, backend)
         if isinstance(found, BaseTrigger):
-            self.defer(trigger=found, method_name="resume")
+            self.defer(trigger=found, method_name="resume", timeout=self.execution_timeout)
         return self._result(context, found)
 
     def on_kill(self) -> None:

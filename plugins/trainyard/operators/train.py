@@ -24,6 +24,9 @@ class TrainOperator(JobOperator):
         with this as its `name` also gives options (`trainyard.contract.strategies`)
     :param restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
         progress in between, before the task fails
+    :param hang_minutes: a gang in which nothing went on for so long is ended, and starts again
+    :param tensorboard: whether the run's directory gets event files, at `tensorboard/TASK`
+    :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
@@ -48,7 +51,8 @@ class TrainOperator(JobOperator):
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", *TrainOptions.model_fields,
+        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", "hang_minutes",
+        "tensorboard", "mlflow", *TrainOptions.model_fields,
         *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
@@ -63,6 +67,9 @@ class TrainOperator(JobOperator):
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
         restarts: Templated[int] = default(TrainSpec, "restarts"),
+        hang_minutes: Templated[float] = default(TrainSpec, "hang_minutes"),
+        tensorboard: Templated[bool] = default(TrainSpec, "tensorboard"),
+        mlflow: str | None = None,
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         accumulate: Templated[int] = default(TrainOptions, "accumulate"),
@@ -87,6 +94,9 @@ class TrainOperator(JobOperator):
         self.workers = workers
         self.strategy = strategy
         self.restarts = restarts
+        self.hang_minutes = hang_minutes
+        self.tensorboard = tensorboard
+        self.mlflow = mlflow
         self.epochs = epochs
         self.batch_size = batch_size
         self.accumulate = accumulate
@@ -117,5 +127,8 @@ class TrainOperator(JobOperator):
             "min_workers": least,
             "strategy": self.strategy,
             "restarts": self.restarts,
+            "hang_minutes": self.hang_minutes,
+            "tensorboard": self.tensorboard,
+            "mlflow": self.mlflow,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }

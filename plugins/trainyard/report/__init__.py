@@ -36,6 +36,8 @@ def page(records: list[RunRecord], found: list[dict[str, Any]]) -> str:
         timeline=timeline.whole(found),
         steps=timeline.steps(found),
         phases=timeline.phases(found),
+        clocks=timeline.clocks(found),
+        limits=[(r.place.task, r.output["limit"]) for r in records if r.output.get("limit")],
         curves=curves.of_epochs(found),
         evaluations=[r.output for r in records if r.job == "evaluate" and r.status == "succeeded"],
         datasets=[_card(r) for r in records if r.job == "export" and r.status == "succeeded"],

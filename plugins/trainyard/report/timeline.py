@@ -25,14 +25,17 @@ PALETTE = {
     "copy": "#c78ae0",
     "forward": "#5b9bd5",
     "backward": "#2f6fab",
-    "allreduce": "#d1495b",
+    "communicate": "#d1495b",
+    "exchange": "#e8959f",
     "optimizer": "#6a994e",
     "validate": "#8ab17d",
     "checkpoint": "#8d6e63",
+    "look for a checkpoint": "#a1887f",
+    "write the bundle": "#bcaaa4",
     "evaluate": "#4caf7d",
     "predict": "#3f9c8f",
 }
-_STEP_PHASES = ("data wait", "copy", "forward", "backward", "optimizer", "allreduce")
+_STEP_PHASES = ("data wait", "copy", "forward", "backward", "communicate", "optimizer", "exchange")
 
 
 @dataclass(frozen=True)
@@ -91,16 +94,12 @@ def steps(events: list[dict[str, Any]]) -> Timeline | None:
 
 
 def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[str, float, float]]]]:
-    """For each rank its name, its seconds in all, and (phase, seconds, share of the slowest rank's sum).
-
-    The allreduce overlaps the backward pass, so it is not among them.
-    """
+    """For each rank its name, its seconds in all, and (phase, seconds, share of the slowest rank's sum)."""
     totals: dict[tuple[int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
         if event["ph"] == "C" and event["name"] == "seconds":
             for name, seconds in event["args"].items():
-                if name != "allreduce":
-                    totals[event["pid"], event["tid"]][name] += seconds
+                totals[event["pid"], event["tid"]][name] += seconds
     longest = max((sum(t.values()) for t in totals.values()), default=0.0)
     labels = _labels(events)
     return [
@@ -111,6 +110,17 @@ def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[st
         )
         for key, t in sorted(totals.items())
     ]
+
+
+def clocks(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """The processes whose host's clock was notably off: name, milliseconds it was behind, and how far that is off.
+
+    Their events have been put right.
+    """
+    labels = _labels(events)
+    told = [(labels[e["pid"], e["tid"]][1], e["args"]) for e in events if e["ph"] == "i" and e["name"] == "clock"]
+    found = [(name, args["behind_ms"], args["error_ms"]) for name, args in told]
+    return [(name, behind, error) for name, behind, error in found if abs(behind) > max(1.0, 2 * error)]
 
 
 def _spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,7 +159,7 @@ def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ..
         if width < 1 and (event["name"], int(x)) in taken:
             continue
         taken.add((event["name"], int(x)))
-        lane = 1 if event["name"] == "allreduce" else 0
+        lane = 1 if event["name"] == "exchange" else 0
         title = f"{event['name']}: {_duration(event['dur'] / 1e6)}"
         bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
     return tuple(bars)

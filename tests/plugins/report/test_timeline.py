@@ -40,10 +40,10 @@ def test_spans_too_short_to_be_seen_share_a_bar() -> None:
     assert found is not None and len(found.rows[0].bars) == 2
 
 
-def test_allreduce_is_drawn_beneath_the_backward_pass_that_it_overlaps() -> None:
-    found = timeline.whole([*process(0, "train", "rank 0"), span("backward", 0, 1), span("allreduce", 0.5, 0.4)])
+def test_an_exchange_is_drawn_beneath_the_backward_pass_that_it_overlaps() -> None:
+    found = timeline.whole([*process(0, "train", "rank 0"), span("backward", 0, 1), span("exchange", 0.5, 0.4)])
     assert found is not None
-    assert {bar.name: bar.lane for bar in found.rows[0].bars} == {"backward": 0, "allreduce": 1}
+    assert {bar.name: bar.lane for bar in found.rows[0].bars} == {"backward": 0, "exchange": 1}
 
 
 def test_steps_are_those_after_the_last_validation() -> None:
@@ -58,8 +58,18 @@ def test_phases_are_shares_of_the_slowest_rank() -> None:
         return {"ph": "C", "name": "seconds", "pid": 1, "tid": tid, "args": seconds}
 
     events = process(0, "train", "rank 0") + process(1, "train", "rank 1")
-    events += [counted(0, forward=1.0, backward=2.0), counted(0, forward=1.0), counted(1, forward=8.0, allreduce=5.0)]
+    events += [counted(0, forward=1.0, backward=2.0), counted(0, forward=1.0), counted(1, forward=8.0)]
     assert timeline.phases(events) == [
         ("rank 0", 4.0, [("forward", 2.0, 0.25), ("backward", 2.0, 0.25)]),
         ("rank 1", 8.0, [("forward", 8.0, 1.0)]),
     ]
+
+
+def test_clocks_that_were_off_are_told_and_noise_is_not() -> None:
+    def clock(tid: int, behind: float, error: float) -> dict[str, Any]:
+        told = {"behind_ms": behind, "error_ms": error}
+        return {"ph": "i", "name": "clock", "pid": 1, "tid": tid, "args": told}
+
+    events = [label for tid in range(3) for label in process(tid, "train", f"rank {tid}")]
+    events += [clock(0, 0.02, 0.1), clock(1, -250.0, 0.2), clock(2, 3.0, 5.0)]
+    assert timeline.clocks(events) == [("rank 1", -250.0, 0.2)]

@@ -1,0 +1,69 @@
+"""Where a rank's time goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import datasets
+from tests.trainer.ranks import Gang
+from tests.trainer.runs import EVERY, RECIPES
+from trainer.fit import fit
+from trainer.phases import COMMUNICATE, Phases
+from trainer.world import World
+from trainyard.contract import events
+from trainyard.contract.events import EventLog
+
+
+def test_waiting_for_an_exchange_is_a_phase_of_its_own_and_not_part_of_the_one_it_lies_in() -> None:
+    phases = Phases(None)
+    with phases.phase("backward"):
+        began = time.perf_counter_ns()
+        while (passed := time.perf_counter_ns() - began) < 20_000_000:
+            pass
+        phases.communicated(time.time_ns(), passed, True)
+    assert phases.totals[COMMUNICATE] == passed / 1e9
+    assert 0 <= phases.totals["backward"] < passed / 1e9
+
+
+def test_an_exchange_beside_the_phase_takes_nothing_from_it() -> None:
+    phases = Phases(None)
+    with phases.phase("backward"):
+        phases.communicated(time.time_ns(), 10**12, False)
+    assert set(phases.totals) == {"backward"} and phases.totals["backward"] > 0
+
+
+def test_it_is_known_where_a_rank_is() -> None:
+    phases = Phases(None)
+    with phases.phase("forward"):
+        before = phases.here.entered
+        assert phases.here.phase == "forward"
+    with phases.phase("backward"):
+        assert (phases.here.phase, phases.here.entered) == ("backward", before + 1)
+
+
+def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:
+    phases = Phases(EventLog(folder, "train", f"rank {world.rank}", world.rank))
+    began = time.perf_counter()
+    fitted = fit(
+        f"{RECIPES}:linear", batches=batches, model=f"{folder}/model", world=world, epochs=3, batch_size=20,
+        strategy=strategy, phases=phases, checkpoints=f"{folder}/checkpoints",
+    )  # fmt: skip
+    return [dict(rank.seconds) for rank in fitted.spent], time.perf_counter() - began, fitted.limit
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("strategy", ["allreduce", "averaging", "threshold", "diloco", "horovod"])
+def test_every_rank_knows_what_all_ranks_spent(tmp_path: Path, strategy: str) -> None:
+    batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
+    with Gang(2) as gang:
+        one, two = gang(spent, batches, str(tmp_path), EVERY[strategy])
+    assert one[0] == two[0] and len(one[0]) == 2 and one[2] == two[2]
+    every = {"data wait", "forward", "backward", "communicate", "optimizer", "checkpoint", "validate"}
+    for seconds, whole in zip(one[0], (one[1], two[1]), strict=True):
+        assert every <= set(seconds)
+        assert 0 < sum(seconds.values()) <= whole, "phases do not overlap"
+    names = {e["name"] for e in events.read(str(tmp_path)) if e["ph"] == "X"}
+    assert {"exchange", "communicate"} <= names
