@@ -40,13 +40,14 @@ def tracked(batches: str, folder: Path, *trackers: object, recipe: str = "linear
     return fitted.history.epochs
 
 
-def server(folder: Path) -> str:
-    return f"sqlite:///{folder}/mlflow.db"
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
 
 
-def runs(folder: Path) -> list[tuple[str, dict[str, float], dict[str, str]]]:
-    client = MlflowClient(server(folder))
-    (experiment,) = [found for found in client.search_experiments() if found.name == "digits"]
+def runs(server: str, name: str) -> list[tuple[str, dict[str, float], dict[str, str]]]:
+    client = MlflowClient(server)
+    (experiment,) = [found for found in client.search_experiments() if found.name == name]
     return [
         (run.info.status, run.data.metrics, run.data.params) for run in client.search_runs([experiment.experiment_id])
     ]
@@ -69,26 +70,26 @@ def test_event_files_go_to_any_storage(batches: str, tmp_path: Path) -> None:
     assert name.startswith("events.out.tfevents.")
 
 
-def test_mlflow_has_one_run_with_figures_and_parameters(batches: str, tmp_path: Path) -> None:
-    epochs = tracked(batches, tmp_path, MLflow(server(tmp_path), "digits", "r1 train", "runs/r1/train", PARAMS))
-    ((status, metrics, params),) = runs(tmp_path)
+def test_mlflow_has_one_run_with_figures_and_parameters(batches: str, tmp_path: Path, server: str) -> None:
+    epochs = tracked(batches, tmp_path, MLflow(server, "digits", "r1 train", "runs/r1/train", PARAMS))
+    ((status, metrics, params),) = runs(server, "digits")
     assert status == "FINISHED"
     assert metrics["loss"] == pytest.approx(epochs[-1]["loss"])
     assert params == {"recipe": "a:b", "batch_size": "50"}
 
 
-def test_a_try_that_follows_a_failed_one_goes_on_with_its_run(batches: str, tmp_path: Path) -> None:
+def test_a_try_that_follows_a_failed_one_goes_on_with_its_run(batches: str, tmp_path: Path, server: str) -> None:
     def tracker(batch_size: int) -> MLflow:
         changed = PARAMS | {"batch_size": batch_size}
-        return MLflow(server(tmp_path), "digits", "r1 train", "runs/r1/train", changed)
+        return MLflow(server, "retried", "r1 train", "runs/r1/train", changed)
 
     with pytest.raises(TrainyardError, match="diverged"):
         tracked(batches, tmp_path, tracker(50), recipe="diverging")
-    assert [status for status, _, _ in runs(tmp_path)] == ["FAILED"]
+    assert [status for status, _, _ in runs(server, "retried")] == ["FAILED"]
     tracked(batches, tmp_path, tracker(60))
-    assert [status for status, _, _ in runs(tmp_path)] == ["FINISHED"]
+    assert [status for status, _, _ in runs(server, "retried")] == ["FINISHED"]
     tracked(batches, tmp_path, tracker(50))
-    assert [status for status, _, _ in runs(tmp_path)] == ["FINISHED"] * 2, "done anew, it is another run"
+    assert [status for status, _, _ in runs(server, "retried")] == ["FINISHED"] * 2, "done anew, it is another run"
 
 
 def test_a_tracker_that_fails_ends_no_training(
