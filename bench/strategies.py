@@ -1,10 +1,15 @@
 """What agreeing costs: two ranks of one thread each, by every strategy, against what the machine can do.
 
-    PYTHONPATH=plugins:. python bench/strategies.py [--rounds 5] [--epochs 40] [--only speed|checkpoints|bytes]
+    PYTHONPATH=plugins:. python bench/strategies.py [--rounds 5] [--epochs 40] [--only PART]
 
 Speed: rows/s of an epoch, the variants taking turns in the same two processes; ratios are medians over rounds.
 "Side by side" are the two ranks at half the batch each, at once, without a word to each other: the machine's own
 limit. "Bare DDP" is a loop of torch's calls on tensors in memory.
+
+Checkpoints: within one run that saves its state after every 100 steps, the 50 steps after a checkpoint was begun
+against the 50 that follow; a round is 4 such pairs of the MLP, 1 of the CNN.
+
+Events: rows/s with the events of a run and without, taking turns.
 
 Bytes: scikit-learn's digits (1797 images); what each rank sends, and the accuracy on rows kept apart,
 means over three seeds.
@@ -16,6 +21,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +38,15 @@ from tests.trainer.ranks import Gang
 from trainer.fit import fit
 from trainer.recipe import Recipe
 from trainer.world import World
+from trainyard.contract.events import EventLog
 
 SHAPES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "MLP": (100_000, 1024, (32,)),
     "CNN": (6_000, 256, (1, 16, 16)),
 }
+BETWEEN = 50
+"""Steps between checkpoints that the goal speaks of."""
+PAIRS = {"MLP": 4, "CNN": 1}
 Variant = dict[str, Any]
 SPEED: dict[str, Variant] = {
     "side by side": {"alone": True},
@@ -76,14 +86,46 @@ def speed(world: World, data: str, name: str, variant: Variant, folder: str) -> 
     if variant.get("bare"):
         return bare(world, name, rows, batch, shape)
     alone = variant.get("alone")
-    options = {"checkpoints": f"{folder}/c"} if variant.get("checkpoint_steps") else {}
+    log = EventLog(folder, "train", f"rank {world.rank}", world.rank) if variant.get("events") else None
     fitted = fit(
         "bench.strategies:recipe", recipe_params={"name": name}, batches=f"{data}/{'half' if alone else 'whole'}",
         model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
         strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
-        checkpoint_steps=variant.get("checkpoint_steps"), **options,
+        events=log,
     )  # fmt: skip
     return max(epoch["rows_per_second"] for epoch in fitted.history.epochs) * (2 if alone else 1)
+
+
+class Stamped(torch.optim.SGD):
+    """Notes when each step has ended."""
+
+    ends: list[float] = []
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        self.ends.append(time.perf_counter())
+
+
+def stamped(name: str) -> Recipe:
+    return replace(recipe(name), optimizer=lambda parameters: Stamped(parameters, 0.01, momentum=0.9))
+
+
+def saving(world: World, data: str, name: str, folder: str) -> list[float]:
+    """The speed of 50 steps while a checkpoint is taken and written, as a fraction of that of the next 50."""
+    Stamped.ends.clear()
+    fit(
+        f"{__name__}:stamped", recipe_params={"name": name}, batches=f"{data}/whole", model=f"{folder}/m",
+        world=world, epochs=1, batch_size=SHAPES[name][1], checkpoint_steps=2 * BETWEEN, checkpoints=f"{folder}/c",
+    )  # fmt: skip
+    halves = np.diff(Stamped.ends[2 * BETWEEN - 1 :: BETWEEN])
+    return [after / during for during, after in zip(halves[::2], halves[1::2], strict=False)]
+
+
+def checkpoints(name: str, pairs: int) -> list[float]:
+    _, batch, shape = SHAPES[name]
+    with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
+        data = written(Path(folder), batch * 2 * BETWEEN * (pairs + 1), shape)
+        return gang(saving, data, name, folder)[0]
 
 
 def bare(world: World, name: str, rows: int, batch: int, shape: tuple[int, ...]) -> float:
@@ -104,8 +146,7 @@ def bare(world: World, name: str, rows: int, batch: int, shape: tuple[int, ...])
     return best
 
 
-def written(folder: Path, name: str) -> str:
-    rows, _, shape = SHAPES[name]
+def written(folder: Path, rows: int, shape: tuple[int, ...]) -> str:
     rng = np.random.default_rng(0)
     columns = {"x": rng.random((rows, *shape), dtype=np.float32), "label": rng.integers(0, 10, rows)}
     datasets.write(folder / "whole", {"train": columns}, 4096)
@@ -116,7 +157,7 @@ def written(folder: Path, name: str) -> str:
 def measured(variants: dict[str, Variant], name: str, rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
-        data = written(Path(folder), name)
+        data = written(Path(folder), SHAPES[name][0], SHAPES[name][2])
         for number in range(rounds):
             for variant, options in variants.items():
                 run = f"{folder}/{variant}-{number}"
@@ -163,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--only", choices=["speed", "checkpoints", "bytes"])
+    parser.add_argument("--only", choices=["speed", "checkpoints", "events", "bytes"])
     asked = parser.parse_args()
     if asked.only in (None, "speed"):
         for name in SHAPES:
@@ -173,10 +214,15 @@ def main() -> None:
                 print(f"{name} {variant}: {statistics.median(found[variant]):,.0f} rows/s; {beside}", flush=True)
             print(f"{name} allreduce / horovod: {ratio(found, 'allreduce', 'horovod'):.2f}", flush=True)
     if asked.only in (None, "checkpoints"):
-        variants: dict[str, Variant] = {"without": {}, "every 50 steps": {"checkpoint_steps": 50}}
+        for name in SHAPES:
+            speeds = checkpoints(name, PAIRS[name] * asked.rounds)
+            shown = f"{statistics.median(speeds):.3f} of the speed, {min(speeds):.2f} to {max(speeds):.2f}"
+            print(f"{name}, a checkpoint every {BETWEEN} steps: {shown} in {len(speeds)} pairs", flush=True)
+    if asked.only in (None, "events"):
+        variants: dict[str, Variant] = {"on": {"events": True}, "off": {}}
         for name in SHAPES:
             found = measured(variants, name, 2 * asked.rounds)
-            print(f"{name}, a checkpoint every 50 steps: {ratio(found, 'every 50 steps', 'without'):.3f} of the speed")
+            print(f"{name}, with events: {ratio(found, 'on', 'off'):.3f} of the speed without", flush=True)
     if asked.only in (None, "bytes"):
         print("\n".join(bytes_and_accuracy(asked.epochs)))
 

@@ -33,6 +33,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "trainer.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -174,7 +174,7 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         driver_memory=job.driver_memory,
         grow_memory_to=job.grow_memory_to,
         placement=job.placement,
-        conf=_conf(job, spark, slots, tag),
+        conf=_conf(job, spark, slots, tag, runtime),
         program=runtime.program,
         py_files=runtime.py_files,
         files=placement.files(job.placement) if spark.master == "yarn" else (),
@@ -185,7 +185,7 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     )
 
 
-def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str) -> dict[str, str]:
+def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, runtime: Runtime) -> dict[str, str]:
     """Spark's configuration, the user's own last."""
     conf = dict(CONF)
     if slots:
@@ -197,6 +197,11 @@ def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str) -> dict
         conf |= placement.settings(job.placement)
     if job.workers:
         conf |= GANG_CONF
+    if job.workers and slots:
+        conf |= {
+            "spark.python.daemon.module": "trainer.daemon",
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(runtime.py_files),
+        }
     if job.workers and not slots:
         together = job.placement.ranks_per_container
         conf |= {"spark.executor.instances": str(job.workers // together), "spark.executor.cores": str(together)}

@@ -47,6 +47,13 @@ def test_a_gang_gets_its_slots_at_once_or_soon_an_error() -> None:
     assert "spark.dynamicAllocation.enabled" not in planned().conf
 
 
+def test_local_ranks_are_forked_from_a_process_that_has_imported_what_they_need() -> None:
+    conf = planned(workers=2).conf
+    assert conf["spark.python.daemon.module"] == "trainer.daemon"
+    assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip", "the daemon starts before Spark puts it on the path"
+    assert "spark.python.daemon.module" not in planned().conf
+
+
 def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
     with pytest.raises(TrainyardError) as refused:
         planned("local[2]", workers=4)
