@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import Metric
 
 from trainyard.contract.errors import TrainyardError
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 Batch = Mapping[str, Tensor]
 """The columns of some rows, by name; the first dimension of each tensor is the rows."""
