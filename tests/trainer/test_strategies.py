@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,17 @@ def test_ranks_learn_and_end_with_one_model(pair: Gang, batches: str, tmp_path: 
     assert losses(first) == losses(second)
     assert sent > 0 and first[0]["bytes_per_step"] > 0
     assert bundle.load(str(tmp_path)).output(datasets.blobs(5)).shape == (5, 3)
+
+
+def environment_after(world: World, batches: str, model: str) -> tuple[str | None, list[str]]:
+    os.environ["HOROVOD_RANK"] = "the launcher's"
+    trained(world, batches, model, EVERY["horovod"], epochs=1)
+    own = os.environ.pop("HOROVOD_RANK", None)
+    return own, [name for name in os.environ if name.startswith("HOROVOD_")]
+
+
+def test_horovod_leaves_the_environment_as_it_was(pair: Gang, batches: str, tmp_path: Path) -> None:
+    assert pair(environment_after, batches, str(tmp_path)) == [("the launcher's", [])] * 2
 
 
 @pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod"])

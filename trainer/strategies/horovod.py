@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -22,7 +22,8 @@ class Horovod(Strategy[Options]):
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
         self._hvd = imported()
-        self._server = join(world)
+        self._meeting = ExitStack()
+        self._meeting.enter_context(met(world))
         self._hvd.init()
 
     def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
@@ -50,8 +51,7 @@ class Horovod(Strategy[Options]):
 
     def close(self) -> None:
         self._hvd.shutdown()
-        if self._server:
-            self._server.stop()
+        self._meeting.close()
 
 
 def imported() -> Any:
@@ -66,8 +66,9 @@ def imported() -> Any:
     return horovod.torch
 
 
-def join(world: World) -> Any:
-    """Tell Horovod of the ranks, in the environment that its `init` reads. Returns rank 0's rendezvous server."""
+@contextmanager
+def met(world: World) -> Iterator[None]:
+    """Tells Horovod of the ranks, in the environment that its `init` reads; rank 0 serves the rendezvous meanwhile."""
     hosts = world.gathered(world.host)
     server, address = None, [""]
     if world.leads:
@@ -75,8 +76,17 @@ def join(world: World) -> Any:
         address = [f"{world.host}:{port}"]
     if world.size > 1:
         dist.broadcast_object_list(address, 0)
-    os.environ |= environment(hosts, world.rank, address[0])
-    return server
+    variables = environment(hosts, world.rank, address[0])
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ |= before
+        if server:
+            server.stop()
 
 
 def environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]:
