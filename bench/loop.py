@@ -28,6 +28,7 @@ from trainer.loop import Training, train
 from trainer.network import Network
 from trainer.order import Order, window_rows
 from trainer.phases import Phases
+from trainer.progress import Progress
 from trainer.recipe import Recipe
 from trainer.strategies import choose
 from trainer.world import World
@@ -106,12 +107,13 @@ def main() -> None:
                 model=network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
                 optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01),
             )  # fmt: skip
+            phases = Phases(EventLog(f"file://{folder}/events", "train", "rank 0"))
             train(
                 Training(
                     recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
                     options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
                     strategy=choose(Allreduce(), World()), train=loader, validation=None,
-                    phases=Phases(EventLog(f"file://{folder}/events", "train", "rank 0")),
+                    phases=phases, progress=Progress(epochs, order, True, phases, ()),
                 )
             )  # fmt: skip
             turns = loader.turns[1:]

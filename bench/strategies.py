@@ -36,6 +36,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from tests.trainer import datasets
 from tests.trainer.ranks import Gang
 from trainer.fit import fit
+from trainer.phases import Phases
 from trainer.recipe import Recipe
 from trainer.world import World
 from trainyard.contract.events import EventLog
@@ -91,7 +92,7 @@ def speed(world: World, data: str, name: str, variant: Variant, folder: str) -> 
         "bench.strategies:recipe", recipe_params={"name": name}, batches=f"{data}/{'half' if alone else 'whole'}",
         model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
         strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
-        events=log,
+        phases=Phases(log),
     )  # fmt: skip
     return max(epoch["rows_per_second"] for epoch in fitted.history.epochs) * (2 if alone else 1)
 
