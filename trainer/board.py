@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from trainer.clock import Offset, offset
@@ -114,8 +113,9 @@ class Board:
 
     def _see(self, rank: int, host: str, here: Whereabouts) -> None:
         before = self._sightings.get(rank)
-        moved = before is None or before.here.entered != here.entered
-        self._sightings[rank] = Sighting(host, here, time.monotonic() if moved or before is None else before.since)
+        stands = before and before.here.entered == here.entered
+        since = before.since if before and stands else time.monotonic()
+        self._sightings[rank] = Sighting(host, here, since)
 
 
 class Reporter:
@@ -146,9 +146,7 @@ class Reporter:
         threading.Thread(target=self._tell, name="reporter", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._socket:
             self._socket.close()

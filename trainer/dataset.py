@@ -50,7 +50,6 @@ class Dataset:
         self.uri = uri
         self.name = split
         self.columns = tuple(_tensor_column(manifest, split, name) for name in columns)
-        self.statistics = manifest.split(split).statistics
         self.remote = storage.local_path(uri) is None
         self._shards = manifest.split(split).shards
         self._cache = cache or ShardCache(directory(), CACHE_BYTES)

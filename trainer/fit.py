@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,35 +101,27 @@ def fit(
             fits = _fingerprint(recipe, params, manifest, chosen, how)
             with phases.phase("look for a checkpoint"):
                 kept = Checkpoints(checkpoints, fits, application, here, chosen.keep_checkpoints)
-        agreement = choose(how, here)
         gauge = Gauge(read, phases) if (read := reader(here.device)) else None
-        try:
+        with closing(choose(how, here)) as agreement:
             with phases.phase("set up"):
                 torch.manual_seed(chosen.seed)
                 made = recipes.load(recipe, params)
                 _check_labels(recipe, made, manifest)
-                cache = ShardCache(directory(), int(chosen.cache_gb * 2**30))
-                data = Dataset(batches, manifest, "train", made.columns, cache=cache)
+                train_on, validate_on = _loaders(batches, manifest, made, chosen, here)
                 inputs = tuple(manifest.column(name) for name in made.inputs)
-                scaling = normalisation(data.statistics, inputs, made.normalise) if made.normalise else {}
+                figures = manifest.split("train").statistics
+                scaling = normalisation(figures, inputs, made.normalise) if made.normalise else {}
                 network = Network(made.model, inputs, scaling)
-                validation = None
-                if "validation" in manifest.splits:
-                    held_out = Dataset(batches, manifest, "validation", made.columns, cache=cache)
-                    validation = _loader(held_out, made, chosen, here, training=False)
-                loader = _loader(data, made, chosen, here)
                 run = Training(
-                    recipe=made, network=network, options=chosen, world=here, strategy=agreement, train=loader,
-                    validation=validation, phases=phases,
-                    progress=Progress(chosen.epochs, loader.order, here.leads, phases, trackers),
+                    recipe=made, network=network, options=chosen, world=here, strategy=agreement, train=train_on,
+                    validation=validate_on, phases=phases,
+                    progress=Progress(chosen.epochs, train_on.order, here.leads, phases, trackers),
                     parts=chosen.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
                 )  # fmt: skip
             with gauge or nullcontext():
                 history = train(run)
             weights = _whole(network)
             spent = here.gathered(Spent(here.rank, here.host, dict(phases.totals)))
-        finally:
-            agreement.close()
         saved = None
         if here.leads:
             with phases.phase("write the bundle"):
@@ -189,6 +181,20 @@ def _whole(network: Network) -> dict[str, Tensor]:
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     found = get_model_state_dict(network.model, options=options)
     return {name: tensor.detach().cpu() for name, tensor in found.items() if isinstance(tensor, Tensor)}
+
+
+def _loaders(
+    batches: str, manifest: BatchManifest, recipe: Recipe, options: TrainOptions, world: World
+) -> tuple[Loader, Loader | None]:
+    """Of the splits "train" and, if there is one, "validation"."""
+    cache = ShardCache(directory(), int(options.cache_gb * 2**30))
+
+    def split(name: str) -> Dataset:
+        return Dataset(batches, manifest, name, recipe.columns, cache=cache)
+
+    validation = split("validation") if "validation" in manifest.splits else None
+    held_out = _loader(validation, recipe, options, world, training=False) if validation else None
+    return _loader(split("train"), recipe, options, world), held_out
 
 
 def _loader(data: Dataset, recipe: Recipe, options: TrainOptions, world: World, training: bool = True) -> Loader:

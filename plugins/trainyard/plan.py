@@ -42,6 +42,7 @@ YARN_CONF = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.executorEnv.PYTHONUNBUFFERED": "1",
 }
+PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 OPTION_OF = {
     "spark.driver.memory": "driver_memory=Memory(heap=...)",
     "spark.driver.memoryOverhead": "driver_memory=Memory(native=...)",
@@ -198,14 +199,14 @@ def _conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, runtime
     if job.workers:
         conf |= GANG_CONF
     if job.workers and slots:
-        conf |= {
-            "spark.python.daemon.module": "trainer.daemon",
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join(runtime.py_files),
-        }
+        conf["spark.python.daemon.module"] = "trainer.daemon"
     if job.workers and not slots:
         together = job.placement.ranks_per_container
         conf |= {"spark.executor.instances": str(job.workers // together), "spark.executor.cores": str(together)}
-    return conf | dict(job.conf or {})
+    conf |= dict(job.conf or {})
+    if job.workers and slots:  # the daemon starts before Spark puts files on the path
+        conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
+    return conf
 
 
 def local_slots(master: str) -> int | None:

@@ -54,6 +54,11 @@ def test_local_ranks_are_forked_from_a_process_that_has_imported_what_they_need(
     assert "spark.python.daemon.module" not in planned().conf
 
 
+def test_a_path_of_the_users_own_is_kept_beside_the_daemons() -> None:
+    conf = planned(workers=2, **{"spark.executorEnv.PYTHONPATH": "/mine"}).conf
+    assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip:/mine"
+
+
 def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
     with pytest.raises(TrainyardError) as refused:
         planned("local[2]", workers=4)

@@ -11,7 +11,7 @@ from tests.trainer import datasets
 from tests.trainer.ranks import Gang
 from tests.trainer.runs import EVERY, RECIPES
 from trainer.fit import fit
-from trainer.phases import COMMUNICATE, Phases
+from trainer.phases import COMMUNICATE, SPANS, Phases
 from trainer.world import World
 from trainyard.contract import events
 from trainyard.contract.events import EventLog
@@ -42,6 +42,17 @@ def test_it_is_known_where_a_rank_is() -> None:
         assert phases.here.phase == "forward"
     with phases.phase("backward"):
         assert (phases.here.phase, phases.here.entered) == ("backward", before + 1)
+
+
+def test_the_spans_of_a_run_stay_few_however_many_epochs_it_has(tmp_path: Path) -> None:
+    phases = Phases(EventLog(str(tmp_path), "train", "rank 0"))
+    for _ in range(200):
+        for _ in range(500):
+            phases.add("forward", 0, 1)
+        phases.end_epoch()
+    told = events.read(str(tmp_path))
+    assert sum(event["name"] == "forward" for event in told) <= SPANS
+    assert sum(event["name"] == "seconds" for event in told) == 200
 
 
 def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:

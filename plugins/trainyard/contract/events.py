@@ -19,7 +19,7 @@ from trainyard.contract import storage
 
 
 class EventLog:
-    """Collects the events of one process and writes them on `flush`.
+    """Collects the events of one process; `flush` puts them into words, and into the file.
 
     `behind_ns` is how far the clock of this host is behind the one that the run goes by.
     """
@@ -27,6 +27,7 @@ class EventLog:
     def __init__(self, directory: str, task: str, process: str, thread: int = 0, behind_ns: int = 0) -> None:
         self._uri = storage.join(directory, "events", task, f"{process}.jsonl")
         self._thread, self._behind = thread, behind_ns
+        self._new: list[tuple[str, str, int, dict[str, Any]]] = []
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self._emit("M", "process_name", 0, args={"name": task})
@@ -55,15 +56,18 @@ class EventLog:
     def flush(self) -> None:
         """Bring the file up to date with what was collected so far."""
         with self._lock:
-            lines = list(self._lines)
-        storage.replace(self._uri, "".join(lines).encode())
+            new = self._new[:]  # meanwhile other threads may add to it
+            del self._new[: len(new)]
+            self._lines += [self._line(*event) for event in new]
+            storage.replace(self._uri, "".join(self._lines).encode())
 
     def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
+        self._new.append((phase, name, wall_ns, fields))
+
+    def _line(self, phase: str, name: str, wall_ns: int, fields: dict[str, Any]) -> str:
         begun = (wall_ns + self._behind) // 1000
         event = {"ph": phase, "name": name, "ts": begun, "pid": os.getpid(), "tid": self._thread}
-        line = json.dumps(event | fields, separators=(",", ":")) + "\n"
-        with self._lock:
-            self._lines.append(line)
+        return json.dumps(event | fields, separators=(",", ":")) + "\n"
 
 
 def read(directory: str) -> list[dict[str, Any]]:
