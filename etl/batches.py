@@ -2,6 +2,7 @@
 
 register(spark)
 df.write.format("batches").mode("overwrite").option("splitColumn", "split").save(uri)
+day.write.format("batches").mode("append").option("partition", "2026-01-02").save(uri)
 spark.read.format("batches").option("split", "test").load(uri)
 """
 
@@ -25,7 +26,7 @@ FORMAT = "batches"
 
 
 class BatchesDataSource(DataSource):  # type: ignore[misc]
-    """A batch dataset. A DataFrame reads the version that was current when it was loaded."""
+    """A batch dataset. A DataFrame reads one version: the one asked for, or current when it was loaded."""
 
     options: MutableMapping[str, str]
 
@@ -45,7 +46,8 @@ class BatchesDataSource(DataSource):  # type: ignore[misc]
 
     @cached_property
     def _manifest(self) -> BatchManifest:
-        return manifest.current(ReadOptions.parse(self.options).path)
+        asked = ReadOptions.parse(self.options)
+        return manifest.at(asked.path, asked.version, asked.since)
 
 
 def register(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from etl.prepare import Prepare
 from trainyard.contract import manifest
 from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
-from trainyard.contract.manifest import BatchManifest, Provenance
+from trainyard.contract.manifest import Provenance
 from trainyard.contract.spec import ExportSpec
 
 
@@ -44,7 +44,7 @@ def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, An
     shuffled = splits.shuffle(parted, shards, spec.seed)
     with events.span("write batches", shards=shards), arrow.batches_of(spec.rows_per_batch, spark):
         _write(shuffled, spec, _provenance(spark, spec, prepare.module))
-    return summary(spec.batches, manifest.current(spec.batches))
+    return manifest.current(spec.batches).summary(spec.batches)
 
 
 def check(frame: DataFrame, spec: ExportSpec) -> None:
@@ -56,21 +56,6 @@ def check(frame: DataFrame, spec: ExportSpec) -> None:
     columns.fields(frame.schema, options)
 
 
-def summary(uri: str, dataset: BatchManifest) -> dict[str, Any]:
-    """A dataset in figures, as an XCom carries them."""
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    return {
-        "uri": uri,
-        "content_hash": dataset.content_hash,
-        "version": dataset.number,
-        "rows": dataset.rows,
-        "splits": {name: split.rows for name, split in dataset.splits.items()},
-        "shards": len(shards),
-        "record_batches": sum(len(shard.batches) for shard in shards),
-        "bytes": sum(shard.bytes for shard in shards),
-    }
-
-
 def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
     options = {
         "splitColumn": splits.SPLIT,
@@ -79,7 +64,7 @@ def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
         "lists": ",".join(spec.lists),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
-    }
+    } | ({"partition": spec.partition} if spec.partition is not None else {})
     try:
         frame.write.format(batches.FORMAT).mode("overwrite").options(**options).save(spec.batches)
     except Exception as error:
@@ -96,6 +81,7 @@ def _provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType) -> Pr
         source=sources.describe(spec.source),
         prepare=spec.prepare,
         code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
+        fingerprint=spec.fingerprint,
         versions={
             "trainyard": trainyard.__version__,
             "python": platform.python_version(),

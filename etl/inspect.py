@@ -1,4 +1,4 @@
-"""Look at a batch dataset: `python -m etl.inspect DATASET [--verify] [--clean] [--json]`."""
+"""Look at a batch dataset and its versions: `python -m etl.inspect --help`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from etl import shards
-from trainyard.contract import manifest, storage
+from trainyard.contract import manifest, storage, versions
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Column, Statistics
+from trainyard.contract.versions import Difference
 
 _SHOWN_VALUES = 10
 
@@ -20,22 +21,44 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m etl.inspect", description="Look at a batch dataset.")
     parser.add_argument("dataset", help="URI or path of the dataset")
     parser.add_argument("--verify", action="store_true", help="read every shard and check its sha256")
-    parser.add_argument("--clean", action="store_true", help="remove shards that the current version does not name")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    parser.add_argument("--at", type=int, metavar="VERSION", help="the version to look at; by default the current one")
+    parser.add_argument("--versions", action="store_true", help="list the versions that are kept")
+    parser.add_argument("--compare", type=int, metavar="VERSION", help="what came and went since that version")
+    parser.add_argument("--expire", type=int, metavar="KEEP", help="remove all versions but the newest KEEP")
+    parser.add_argument("--days", type=float, default=7, help="with --expire: keep what was replaced since (default 7)")
+    parser.add_argument("--clean", action="store_true", help="remove what no version names; not beside a writer")
     given = parser.parse_args(arguments)
     try:
-        current = manifest.current(given.dataset)
-        sys.stdout.write(current.to_json() + "\n" if given.json else "".join(f"{line}\n" for line in card(current)))
-        bad = verify(given.dataset, current) if given.verify else []
-        removed = clean(given.dataset) if given.clean else []
+        shown = manifest.at(given.dataset, given.at)
+        bad = verify(given.dataset, shown) if given.verify else []
+        notes = list(_notes(given, shown, bad))
     except TrainyardError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    count = sum(len(split.shards) for split in current.splits.values())
-    notes = [f"verified {count} shards: {len(bad)} bad", *bad] if given.verify else []
-    notes += [f"removed {len(removed)} unreferenced:", *removed] if given.clean else []
+    sys.stdout.write(shown.to_json() + "\n" if given.json else "".join(f"{line}\n" for line in card(shown)))
     (sys.stderr if given.json else sys.stdout).write("".join(f"{note}\n" for note in notes))
     return 1 if bad else 0
+
+
+def _notes(given: argparse.Namespace, shown: BatchManifest, bad: list[str]) -> Iterator[str]:
+    """What was asked for beside the card, done and told."""
+    if given.verify:
+        yield f"verified {sum(len(split.shards) for split in shown.splits.values())} shards: {len(bad)} bad"
+        yield from bad
+    if given.versions:
+        yield "versions"
+        yield from history(versions.all_of(given.dataset))
+    if given.compare is not None:
+        yield f"version {given.compare} -> {shown.number}"
+        yield from told(versions.difference(manifest.at(given.dataset, given.compare), shown))
+    if given.expire is not None:
+        gone = versions.expire(given.dataset, given.expire, given.days)
+        yield f"expired {len(gone)} versions: {', '.join(map(str, gone))}"
+    if given.clean:
+        removed = clean(given.dataset)
+        yield f"removed {len(removed)} unreferenced:"
+        yield from removed
 
 
 def card(dataset: BatchManifest) -> Iterator[str]:
@@ -49,10 +72,37 @@ def card(dataset: BatchManifest) -> Iterator[str]:
         yield f"split {name}: {split.rows:,} rows, {len(split.shards)} shards, {batches} record batches, {size:,} bytes"
         header = ["name", "count", "nulls", "mean", "std", "min", "max", "values"]
         yield from _table(header, ([c, *_figures(found)] for c, found in split.statistics.items()))
+    if list(dataset.partitions) != [""]:
+        yield "partitions"
+        header = ["name", "since version", "rows", "application"]
+        rows = ([n, str(p.version), f"{p.rows:,}", p.provenance.application] for n, p in dataset.partitions.items())
+        yield from _table(header, rows)
     yield "provenance"
     told = dataset.provenance.model_dump()
     told["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(told["versions"].items()))
     yield from _table([], ([key, str(value)] for key, value in told.items() if value))
+
+
+def history(kept: Iterable[BatchManifest]) -> Iterator[str]:
+    """A line for each version."""
+    header = ["version", "written", "rows", "partitions", "content", "application"]
+    rows = (
+        [str(v.number), v.provenance.written_at, f"{v.rows:,}", str(len(v.partitions)), v.content_hash[:12],
+         v.provenance.application] for v in kept
+    )  # fmt: skip
+    yield from _table(header, rows)
+
+
+def told(difference: Difference) -> Iterator[str]:
+    """What sets two versions apart, line by line."""
+    for verb in ("added", "replaced", "removed"):
+        if names := getattr(difference, verb):
+            yield f"  {verb} partitions: {', '.join(name or '(unnamed)' for name in names)}"
+    for split, (before, after) in difference.rows.items():
+        yield f"  split {split}: {before:,} -> {after:,} rows"
+    for verb, columns in (("gone", difference.old_columns), ("new", difference.new_columns)):
+        for column in columns:
+            yield f"  {verb} column {column.name}: {column.kind} of {column.type} {_shape(column)}".rstrip()
 
 
 def verify(dataset: str, current: BatchManifest) -> list[str]:
@@ -68,8 +118,8 @@ def verify(dataset: str, current: BatchManifest) -> list[str]:
 
 
 def clean(dataset: str) -> list[str]:
-    """Remove what the current version does not name; the paths removed. Not while a writer is at work."""
-    paths = manifest.unreferenced(dataset)
+    """Remove what no version names; the paths removed. Not while a writer is at work."""
+    paths = versions.unreferenced(dataset)
     for path in paths:
         storage.remove(storage.join(dataset, path))
     return paths

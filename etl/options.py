@@ -17,8 +17,8 @@ from trainyard.contract.manifest import Provenance
 
 DEFAULT_SPLIT = "train"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_WRITE = ("path", "splitColumn", "splits", "shapes", "lists", "rowsPerBatch", "provenance")
-_READ = ("path", "split", "verify")
+_WRITE = ("path", "splitColumn", "splits", "shapes", "lists", "rowsPerBatch", "partition", "provenance")
+_READ = ("path", "split", "version", "since", "verify")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class WriteOptions:
 
     `split_column` says each row's split and is not stored; without it all rows are in `train`.
     `splits` declares the splits and their order: each must get rows, and no row may name another.
-    `shapes` gives flat array columns a tensor shape; columns in `lists` may vary in length.
+    `shapes` gives flat array columns a tensor shape; columns in `lists` may vary in length. With a `partition`
+    the rows become this part of the dataset, and the rest of it stays.
     """
 
     path: str
@@ -36,6 +37,7 @@ class WriteOptions:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     lists: tuple[str, ...] = ()
     rows_per_batch: int = 4096
+    partition: str | None = None
     provenance: Provenance | None = None
 
     @classmethod
@@ -52,16 +54,22 @@ class WriteOptions:
             shapes=_shapes(options.get("shapes", "{}")),
             lists=_names(options.get("lists", "")),
             rows_per_batch=_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
+            partition=options.get("partition"),
             provenance=_provenance(options["provenance"]) if "provenance" in options else None,
         )
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read of a dataset: one split or, by default, all; checksums are verified on request."""
+    """What to read of a dataset: one split or, by default, all; checksums are verified on request.
+
+    `version` is the newest by default; with `since` only what came after that version is read.
+    """
 
     path: str
     split: str | None = None
+    version: int | None = None
+    since: int | None = None
     verify: bool = False
 
     @classmethod
@@ -71,7 +79,8 @@ class ReadOptions:
         verify = options.get("verify", "false").lower()
         if verify not in ("true", "false"):
             raise TrainyardError(f"option verify={options['verify']!r} is neither true nor false.")
-        return cls(path=_path(options), split=options.get("split"), verify=verify == "true")
+        numbers = {name: _positive(name, options[name]) for name in ("version", "since") if name in options}
+        return cls(path=_path(options), split=options.get("split"), verify=verify == "true", **numbers)
 
 
 def check_split_name(name: str) -> None:

@@ -132,15 +132,9 @@ class ColumnStatistics:
         values = None
         if column.kind == "scalar" and self.values is not None and not pa.types.is_binary(column.element):
             values = {_text(value): self.values[value] for value in sorted(self.values)}
-        total = self.moments
-        count = total.count if column.kind == "list" and total else self.rows - self.nulls
-        if total is None or not total.count:
-            return Statistics(count=count, nulls=self.nulls, values=values)
-        return Statistics(
-            count=count, nulls=self.nulls, values=values,
-            mean=tuple(total.mean.tolist()), std=tuple(np.sqrt(total.m2 / total.count).tolist()),
-            min=tuple(total.min.tolist()), max=tuple(total.max.tolist()),
-        )  # fmt: skip
+        total = self.moments or nothing(0)
+        count = total.count if column.kind == "list" and self.moments else self.rows - self.nulls
+        return _statistics(total, count, self.nulls, values)
 
     def _count_values(self, column: Field, array: pa.Array) -> None:
         if self.values is None or column.kind != "scalar" or pa.types.is_binary(column.element):
@@ -152,6 +146,38 @@ class ColumnStatistics:
             return
         found = dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
         self.values = _few(_sum(self.values, found))
+
+
+def merged(one: Statistics, other: Statistics) -> Statistics:
+    """The statistics of one column over the rows of both, up to rounding."""
+    both = _moments(one).merge(_moments(other))
+    values = None
+    if one.values is not None and other.values is not None:
+        values = _few(dict(sorted(_sum(one.values, other.values).items(), key=_by_number)))
+    return _statistics(both, one.count + other.count, one.nulls + other.nulls, values)
+
+
+def _statistics(total: Moments, count: int, nulls: int, values: dict[str, int] | None) -> Statistics:
+    if not total.count:
+        return Statistics(count=count, nulls=nulls, values=values)
+    return Statistics(
+        count=count, nulls=nulls, values=values,
+        mean=tuple(total.mean.tolist()), std=tuple(np.sqrt(total.m2 / total.count).tolist()),
+        min=tuple(total.min.tolist()), max=tuple(total.max.tolist()),
+    )  # fmt: skip
+
+
+def _moments(figures: Statistics) -> Moments:
+    mean, std, low, high = (np.array(f) for f in (figures.mean, figures.std, figures.min, figures.max))
+    return Moments(figures.count if figures.mean else 0, mean, std * std * figures.count, low, high)
+
+
+def _by_number(item: tuple[str, int]) -> tuple[float, str]:
+    """Numbers in their order, words in theirs."""
+    try:
+        return float(item[0]), ""
+    except ValueError:
+        return 0.0, item[0]
 
 
 def _positions(column: Field, array: pa.Array) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from pyspark.sql.types import StructType
 from etl.columns import Field, fields
 from etl.encode import Encoder, Rows, refuse_not_finite, same_shapes
 from etl.options import DEFAULT_SPLIT, WriteOptions, check_split_name, provenance_of
+from etl.partitions import Written, joined, whole
 from etl.shards import SplitWriter
 from etl.statistics import ColumnStatistics
 from trainyard.contract import manifest, storage
@@ -43,12 +45,11 @@ class BatchesWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._spark_schema = StructType(columns).json()
         self._keys = tuple(f.name for f in self._fields if f.kind == "scalar" and pa.types.is_string(f.element))
         self._write_id = uuid.uuid4().hex[:16]
-        self._number = manifest.current_number(options.path) + 1
-        if self._number > 1 and not overwrite:
-            raise TrainyardError(
-                f"{options.path} holds a batch dataset (version {self._number - 1}), and batches cannot be appended "
-                "to one. Replace it with mode('overwrite'), or write to another place."
-            )
+        base = manifest.newest(options.path)
+        self._number = base.number if base else 0
+        self._replaced = base.partitions.get(options.partition or "") if base else None
+        if base and not overwrite:
+            self._refuse_to_append(base)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutput:
         """Write the rows of one task. Removes its files again when it fails."""
@@ -65,56 +66,98 @@ class BatchesWriter(DataSourceArrowWriter):  # type: ignore[misc]
             raise
 
     def commit(self, messages: list[TaskOutput | None]) -> None:
-        """Make what the tasks wrote the dataset's current version.
+        """Make what the tasks wrote part of the dataset's next version, or all of it.
 
         Raises TrainyardError, and keeps nothing, when another writer was first or a split has no rows.
         """
         dataset = self._options.path
         outputs = sorted((m for m in messages if m and m.shards), key=lambda output: output.partition)
-        document = self._manifest(outputs)
-        self._remove_strays({shard.path for split in document.splits.values() for shard in split.shards})
-        manifest.commit(dataset, document)
+        written = self._written(outputs)
+        self._remove_strays({shard.path for split in written.splits.values() for shard in split.shards})
+        storage.replace(storage.join(dataset, self._figures), written.statistics.to_json().encode())
+        while True:
+            base = manifest.newest(dataset)
+            if base:
+                self._refuse_to_overtake(base, written)
+            document = self._next_version(base, written)
+            self._refuse_empty_splits(document)
+            with suppress(FileExistsError):  # another writer was first
+                return manifest.commit(dataset, document)
 
     def abort(self, messages: list[TaskOutput | None]) -> None:
         """Remove what was written, unless the failure came after the version was committed."""
         dataset = self._options.path
-        if manifest.current_number(dataset) >= self._number:
-            shards = [shard for split in manifest.current(dataset).splits.values() for shard in split.shards]
-            if any(shard.path.startswith(f"{self._directory}/") for shard in shards):
-                return
-        storage.remove(storage.join(dataset, self._directory))
+        newest = manifest.newest(dataset)
+        if newest and self._directory in [partition.directory for partition in newest.partitions.values()]:
+            return
+        for place in (self._directory, self._figures):
+            storage.remove(storage.join(dataset, place))
 
     @property
     def _directory(self) -> str:
         return f"shards/{self._write_id}"
 
-    def _manifest(self, outputs: list[TaskOutput]) -> BatchManifest:
+    @property
+    def _figures(self) -> str:
+        return f"statistics/{self._write_id}.json"
+
+    def _refuse_to_append(self, base: BatchManifest) -> None:
+        name, holds = self._options.partition, f"{self._options.path} holds a batch dataset (version {base.number})"
+        if name is None:
+            raise TrainyardError(
+                f"{holds}, to which rows are added as a partition. Name it, with option('partition', '2026-01-02'), "
+                "or replace the dataset with mode('overwrite')."
+            )
+        if self._replaced:
+            raise TrainyardError(
+                f"{holds}, which has a partition {name!r}, of version {self._replaced.version}. Replace it with "
+                "mode('overwrite'), or give these rows another name."
+            )
+
+    def _written(self, outputs: list[TaskOutput]) -> Written:
         if not outputs:
             raise TrainyardError(
                 f"there are no rows to write to {self._options.path}. Look at what prepare returns, and at its source."
             )
         columns = same_shapes([(output.partition, output.fields, output.first_row) for output in outputs])
-        splits = {name: _split(name, outputs, columns) for name in self._split_names(outputs)}
-        described = tuple(column.column for column in columns)
-        return BatchManifest(
-            number=self._number,
-            columns=described,
-            splits=splits,
+        found = {name for output in outputs for name in output.shards}
+        return Written(
+            directory=self._directory,
+            columns=tuple(column.column for column in columns),
             spark_schema=self._spark_schema,
+            splits={n: _split(n, outputs, columns) for n in self._options.splits or sorted(found) if n in found},
             provenance=provenance_of(self._options, self._write_id),
-            content_hash=manifest.content_hash(described, splits),
         )
 
-    def _split_names(self, outputs: list[TaskOutput]) -> list[str]:
-        found = {name for output in outputs for name in output.shards}
-        empty = [name for name in self._options.splits if name not in found]
+    def _next_version(self, base: BatchManifest | None, written: Written) -> BatchManifest:
+        partition = self._options.partition
+        if partition is None or base is None:
+            return whole(written, partition or "", base.number + 1 if base else 1)
+        return joined(self._options.path, base, partition, written)
+
+    def _refuse_empty_splits(self, document: BatchManifest) -> None:
+        empty = [name for name in self._options.splits if name not in document.splits]
         if empty:
-            rows = sum(shard.rows for output in outputs for shards in output.shards.values() for shard in shards)
             raise TrainyardError(
-                f"split {empty[0]!r} has no rows: {rows:,} rows went to {', '.join(sorted(found))}. "
+                f"split {empty[0]!r} has no rows: {document.rows:,} rows went to {', '.join(sorted(document.splits))}. "
                 "Give it a larger fraction, export more rows, or leave the split out."
             )
-        return list(self._options.splits) or sorted(found)
+
+    def _refuse_to_overtake(self, base: BatchManifest, written: Written) -> None:
+        """What this write replaces must be what it was when the write began."""
+        name, what, winner = self._options.partition, self._options.path, base.provenance
+        if name is None and base.number == self._number:
+            return
+        if name is not None:
+            there = base.partitions.get(name)
+            if there == self._replaced:
+                return
+            what, winner = f"partition {name!r} of {what}", there.provenance if there else winner
+        raise TrainyardError(
+            f"{what} was written by application {winner.application} at {winner.written_at} while "
+            f"{written.provenance.application} was exporting to it; nothing of the latter is kept. "
+            "Run it again to replace that version, or give each export a place of its own."
+        )
 
     def _remove_strays(self, kept: set[str]) -> None:
         """Remove the files of attempts that failed or came second."""

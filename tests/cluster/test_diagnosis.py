@@ -62,7 +62,10 @@ def container(configured: Cluster) -> Container:
 @pytest.mark.parametrize(
     ("trial", "sentence"),
     [
-        ({"command": HOG}, "YARN killed the driver: it used [2-4].. MB of the 256 MB of its container, in which the heap"),
+        (
+            {"command": HOG},
+            "YARN killed the driver: it used [2-4].. MB of the 256 MB of its container",
+        ),
         ({"command": f"{PYTHON} -c 'import nothere'"}, "The Python on the node lacks the module 'nothere'."),
         ({"command": "/opt/none/bin/python -V"}, "The Python that the job runs with is not on the node."),
         ({"command": "kill -9 $$"}, "A process was killed with SIGKILL, not by YARN"),

@@ -1,7 +1,7 @@
 """Spark applications of their own, which the tests of failing and competing writers start.
 
-programs.py retry DATASET      a task is killed at its first attempt, another fails once
-programs.py compete DATASET    plan a write, say so, wait for a line, then carry it out
+programs.py retry DATASET                  a task is killed at its first attempt, another fails once
+programs.py compete DATASET [PARTITION]    plan a write, say so, wait for a line, then carry it out
 """
 
 from __future__ import annotations
@@ -66,12 +66,14 @@ class WaitingSource(batches.BatchesDataSource):
 
 
 def main() -> None:
-    role, dataset = sys.argv[1:]
+    role, dataset, *partition = sys.argv[1:]
     spark = session("local[2,3]")
     spark.dataSource.register({"retry": FailingSource, "compete": WaitingSource}[role])
     rows = spark.range(1000, numPartitions=4).selectExpr("id", "double(id) as x")
     provenance = json.dumps({"application": role, "written_at": "2024-01-01T00:00:00+00:00"})
     write = rows.write.format("batches").mode("overwrite").option("provenance", provenance)
+    for name in partition:
+        write.option("partition", name)
     write.save(dataset)
 
 

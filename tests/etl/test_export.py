@@ -59,6 +59,7 @@ def test_all_rows_of_the_source_are_in_one_split_each(spark, tmp_path, source):
         "version": 1,
         "rows": 1000,
         "splits": {name: split.rows for name, split in dataset.splits.items()},
+        "partitions": 1,
         "shards": 9,
         "record_batches": sum(len(s.batches) for split in dataset.splits.values() for s in split.shards),
         "bytes": sum(s.bytes for split in dataset.splits.values() for s in split.shards),

@@ -9,10 +9,11 @@ import pytest
 
 from etl import inspect
 from etl.columns import Field
+from etl.partitions import Written, whole
 from etl.shards import SplitWriter
 from etl.statistics import ColumnStatistics
 from trainyard.contract import manifest
-from trainyard.contract.manifest import BatchManifest, Provenance, Split
+from trainyard.contract.manifest import Provenance, Split
 
 FIELDS = (
     Field("image", "tensor", pa.float32(), (2, 2)),
@@ -44,14 +45,8 @@ def make(place, number):
             statistics[field.name] = found.result(field)
         splits[split] = Split(rows=rows, shards=tuple(writer.close()), statistics=statistics)
     columns = tuple(field.column for field in FIELDS)
-    manifest.commit(
-        str(place),
-        BatchManifest(
-            number=number, columns=columns, splits=splits, spark_schema="{}",
-            provenance=Provenance(application="app-1", written_at="2024-01-01", source="parquet at s"),
-            content_hash=manifest.content_hash(columns, splits),
-        ),
-    )  # fmt: skip
+    told = Provenance(application=f"app-{number}", written_at="2024-01-01T00:00:00+00:00", source="parquet at s")
+    manifest.commit(str(place), whole(Written(f"shards/w{number}", columns, "{}", splits, told), "", number))
     return place
 
 
@@ -84,13 +79,26 @@ def test_verify_names_the_bad_shard_and_fails(dataset, capsys, harm, told):
     assert "shard shards/w1/test.arrow" in shown and told in shown
 
 
-def test_clean_removes_what_the_current_version_does_not_name(dataset, capsys):
+def test_clean_removes_what_no_version_names(dataset, capsys):
     make(dataset, 2)
     (dataset / "shards/w2/stray.arrow").write_bytes(b"")
+    (dataset / "shards/dead").mkdir()
     assert inspect.main([str(dataset), "--clean", "--verify"]) == 0
     assert "removed 2 unreferenced" in capsys.readouterr().out
-    assert sorted(path.name for path in dataset.rglob("*.arrow")) == ["test.arrow", "train.arrow"]
+    names = [path.relative_to(dataset / "shards").as_posix() for path in dataset.rglob("*.arrow")]
+    assert sorted(names) == ["w1/test.arrow", "w1/train.arrow", "w2/test.arrow", "w2/train.arrow"]
+
+
+def test_versions_are_listed_compared_and_expired(dataset, capsys):
+    make(dataset, 2)
+    assert inspect.main([str(dataset), "--versions", "--compare", "1", "--expire", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "app-1" in shown and "app-2" in shown
+    assert "replaced partitions: (unnamed)" in shown and "split train: 6 -> 6 rows" in shown
+    assert "expired 1 versions: 1" in shown
     assert not (dataset / "shards/w1").exists()
+    assert inspect.main([str(dataset), "--at", "1"]) == 1
+    assert "has no version 1; kept are versions 2 to 2" in capsys.readouterr().err
 
 
 def test_a_place_without_a_dataset_fails_with_a_sentence(tmp_path, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from etl.columns import Field
-from etl.statistics import MOST_VALUES, ColumnStatistics, moments
+from etl.statistics import MOST_VALUES, ColumnStatistics, merged, moments
 
 LABEL = Field("label", "scalar", pa.int64(), ())
 
@@ -33,6 +35,33 @@ def test_moments_of_parts_merge_to_the_moments_of_the_whole(values, cuts):
     np.testing.assert_allclose(total.m2 / total.count, wide.var(0), rtol=1e-7, atol=1e-4)
     np.testing.assert_array_equal(total.min, wide.min(0))
     np.testing.assert_array_equal(total.max, wide.max(0))
+
+
+@given(numbers(), st.integers(0, 60))
+def test_statistics_of_two_partitions_merge_to_those_of_both(values, cut):
+    column = Field("x", "tensor", pa.float32(), (3,))
+
+    def figures(rows):
+        found = ColumnStatistics()
+        found.add(column, pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 3))
+        return found.result(column)
+
+    parts = [part for part in np.split(values, [min(cut, len(values))]) if len(part)]
+    found, whole = reduce(merged, map(figures, parts)), figures(values)
+    assert (found.count, found.min, found.max) == (whole.count, whole.min, whole.max)
+    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(found.std, whole.std, rtol=1e-6, atol=1e-2)
+
+
+def test_counts_of_values_merge_while_they_are_few():
+    def figures(values):
+        found = ColumnStatistics()
+        found.add(LABEL, pa.array(values))
+        return found.result(LABEL)
+
+    assert merged(figures([10, 9, None]), figures([9, 2])).values == {"2": 1, "9": 2, "10": 1}
+    assert merged(figures([10, 9, None]), figures([9, 2])).nulls == 1
+    assert merged(figures(range(MOST_VALUES)), figures([-1])).values is None
 
 
 def test_a_large_mean_does_not_swallow_a_small_deviation():

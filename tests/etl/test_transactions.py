@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etl import inspect
-from trainyard.contract import manifest
+from trainyard.contract import manifest, versions
 from trainyard.contract.errors import reason
 
 pytestmark = pytest.mark.spark
@@ -18,11 +18,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
 
-def start(role: str, dataset: Path) -> subprocess.Popen[str]:
+def start(role: str, dataset: Path, *more: str) -> subprocess.Popen[str]:
     path = os.pathsep.join(str(place) for place in (ROOT / "plugins", ROOT, HERE))
     environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     code = "import programs; programs.main()"
-    command = [sys.executable, "-c", code, role, str(dataset)]
+    command = [sys.executable, "-c", code, role, str(dataset), *more]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -52,7 +52,7 @@ def test_of_two_concurrent_exports_one_wins_and_the_other_names_it(spark, tmp_pa
     assert "was written by application the winner at 2024-01-02T00:00:00+00:00 while compete was exporting" in output
     assert spark.read.format("batches").load(str(tmp_path / "d")).count() == 10
     assert inspect.main([str(tmp_path / "d"), "--verify"]) == 0
-    assert manifest.unreferenced(str(tmp_path / "d")) == []
+    assert versions.unreferenced(str(tmp_path / "d")) == []
 
 
 @pytest.fixture

@@ -10,9 +10,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trainyard.contract import manifest as manifests
-from trainyard.contract.manifest import BatchManifest, Column, Provenance, RecordBatch, Shard, Split, Statistics
+from trainyard.contract.manifest import (
+    BatchManifest,
+    Column,
+    Partition,
+    Provenance,
+    RecordBatch,
+    Shard,
+    Split,
+    Statistics,
+)
 
 Columns = dict[str, NDArray[np.generic]]
+WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
 
 def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64, shards: int = 2) -> str:
@@ -21,8 +31,8 @@ def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64,
     first = next(iter(splits.values()))
     columns = tuple(_column(name, values) for name, values in first.items())
     document = BatchManifest(
-        number=1, columns=columns, splits=found, spark_schema="{}",
-        provenance=Provenance(application="test", written_at="2026-01-01T00:00:00+00:00"),
+        number=1, columns=columns, splits=found, spark_schema="{}", provenance=WRITER,
+        partitions={"": Partition(directory="shards/test", version=1, rows=_rows(first), provenance=WRITER)},
         content_hash=manifests.content_hash(columns, found),
     )  # fmt: skip
     manifests.commit(str(directory), document)
@@ -43,7 +53,7 @@ def _column(name: str, values: NDArray[np.generic]) -> Column:
 
 
 def _split(directory: Path, name: str, columns: Columns, rows_per_batch: int, count: int) -> Split:
-    rows = len(next(iter(columns.values())))
+    rows = _rows(columns)
     bounds = np.linspace(0, rows, count + 1).astype(int)
     shards = []
     for number in range(count):
@@ -65,6 +75,10 @@ def _shard(directory: Path, path: str, columns: Columns, rows_per_batch: int) ->
     data = file.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     return Shard(path=path, rows=table.num_rows, bytes=len(data), sha256=digest, batches=tuple(batches))
+
+
+def _rows(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
 
 
 def _arrow(values: NDArray[np.generic]) -> pa.Array:

@@ -3,9 +3,13 @@
     DATASET/manifest.json          the current version, replaced atomically
     DATASET/versions/00000001.json every version that was committed, created exactly once
     DATASET/shards/WRITE/*.arrow   Arrow IPC files, named by no one but a manifest
+    DATASET/statistics/WRITE.json  what one write alone adds to the statistics
 
 A version is committed by creating its file under `versions/`: of two writers one succeeds. The
 manifest is then rolled forward to the newest version, by the winner or by whoever comes next.
+
+A dataset has partitions: a write adds one, or replaces the one of its name, and leaves the others as they lie. What is
+written without a name is the dataset's only partition, "".
 """
 
 from __future__ import annotations
@@ -74,24 +78,54 @@ class Split(Part):
 
 
 class Provenance(Part):
-    """Who wrote a dataset, from what: free text and figures that a dataset card shows."""
+    """Who wrote a dataset, from what: free text and figures that a dataset card shows.
+
+    `fingerprint` names source files, code and options: where it is the same, so is what is written.
+    """
 
     application: str
     written_at: str
     source: str = ""
     prepare: str = ""
     code_hash: str = ""
+    fingerprint: str = ""
     versions: dict[str, str] = {}
 
 
+class Partition(Part):
+    """What one write made: the shards below `directory`, in the dataset since its version `version`."""
+
+    directory: str
+    version: int
+    rows: int
+    provenance: Provenance
+
+    @property
+    def statistics(self) -> str:
+        """Where the PartitionStatistics lie, relative to the dataset."""
+        return f"statistics/{self.directory.rsplit('/', 1)[-1]}.json"
+
+
+class PartitionStatistics(Document):
+    """The statistics of one partition: of each split that it has rows of, column by column."""
+
+    KIND: ClassVar[str] = "partition statistics"
+
+    splits: dict[str, dict[str, Statistics]]
+
+
 class BatchManifest(Document):
-    """What a dataset holds. `content_hash` names its content: schema, splits and every row."""
+    """What a dataset holds. `content_hash` names its content: schema, splits and every row.
+
+    `provenance` is of the newest write. Shards lie in the order of their partitions' names.
+    """
 
     KIND: ClassVar[str] = "batch manifest"
 
     number: int
     columns: tuple[Column, ...]
     splits: dict[str, Split]
+    partitions: dict[str, Partition]
     spark_schema: str
     provenance: Provenance
     content_hash: str
@@ -110,6 +144,39 @@ class BatchManifest(Document):
     @property
     def rows(self) -> int:
         return sum(split.rows for split in self.splits.values())
+
+    def since(self, number: int) -> BatchManifest:
+        """The part of the dataset that came after version `number`. Statistics stay those of the whole.
+
+        Raises TrainyardError when there is none.
+        """
+        newer = {name: partition for name, partition in self.partitions.items() if partition.version > number}
+        if not newer:
+            raise TrainyardError(f"version {self.number} of the dataset has nothing that came after version {number}.")
+        directories = {partition.directory for partition in newer.values()}
+        splits = {}
+        for name, split in self.splits.items():
+            shards = tuple(shard for shard in split.shards if shard.path.rsplit("/", 1)[0] in directories)
+            if shards:
+                rows = sum(shard.rows for shard in shards)
+                splits[name] = split.model_copy(update={"shards": shards, "rows": rows})
+        hashed = content_hash(self.columns, splits)
+        return self.model_copy(update={"splits": splits, "partitions": newer, "content_hash": hashed})
+
+    def summary(self, uri: str) -> dict[str, Any]:
+        """The dataset at `uri` in figures, as an XCom carries them."""
+        shards = [shard for split in self.splits.values() for shard in split.shards]
+        return {
+            "uri": uri,
+            "content_hash": self.content_hash,
+            "version": self.number,
+            "rows": self.rows,
+            "splits": {name: split.rows for name, split in self.splits.items()},
+            "partitions": len(self.partitions),
+            "shards": len(shards),
+            "record_batches": sum(len(shard.batches) for shard in shards),
+            "bytes": sum(shard.bytes for shard in shards),
+        }
 
 
 def content_hash(columns: tuple[Column, ...], splits: dict[str, Split]) -> str:
@@ -134,56 +201,61 @@ def current(dataset: str) -> BatchManifest:
         ) from None
 
 
-def current_number(dataset: str) -> int:
-    """The number of the newest committed version, 0 when there is none; finishes a cut-off commit."""
+def at(dataset: str, version: int | None = None, since: int | None = None) -> BatchManifest:
+    """The manifest of a version, by default of the one in force; with `since` of what came after that version.
+
+    Raises TrainyardError that names the versions there are.
+    """
+    if version is None:
+        found = current(dataset)
+    else:
+        try:
+            found = BatchManifest.load(_version(dataset, version))
+        except FileNotFoundError:
+            there = numbers(dataset)
+            kept = f"versions {there[0]} to {there[-1]}" if there else "none"
+            raise TrainyardError(f"{dataset} has no version {version}; kept are {kept}.") from None
+    return found if since is None else found.since(since)
+
+
+def numbers(dataset: str) -> list[int]:
+    """The versions that are kept, oldest first."""
+    found = storage.names(storage.join(dataset, "versions"))
+    return sorted(int(name.removesuffix(".json")) for name in found if not name.startswith("."))
+
+
+def newest(dataset: str) -> BatchManifest | None:
+    """The newest committed version, None when there is none; finishes a cut-off commit."""
     _roll_forward(dataset)
-    return _newest(dataset)
+    found = numbers(dataset)
+    return BatchManifest.load(_version(dataset, found[-1])) if found else None
 
 
 def commit(dataset: str, manifest: BatchManifest) -> None:
-    """Make `manifest` the dataset's current version, unless another writer was first.
+    """Make `manifest` the dataset's current version.
 
-    Raises TrainyardError, naming the winner, when `manifest.number` was committed already.
+    Raises FileExistsError when another writer was first: `manifest.number` was committed already.
     """
-    try:
-        storage.create(_version(dataset, manifest.number), manifest.to_json().encode())
-    except FileExistsError:
-        winner = BatchManifest.load(_version(dataset, manifest.number)).provenance
-        raise TrainyardError(
-            f"{dataset} was written by application {winner.application} at {winner.written_at} while "
-            f"{manifest.provenance.application} was exporting to it; nothing of the latter is kept. "
-            "Run it again to replace that version, or give each export a place of its own."
-        ) from None
+    if numbers(dataset)[-1:] >= [manifest.number]:  # perhaps expired since
+        raise FileExistsError(_version(dataset, manifest.number))
+    storage.create(_version(dataset, manifest.number), manifest.to_json().encode())
     _roll_forward(dataset)
 
 
-def unreferenced(dataset: str) -> list[str]:
-    """Directories and shards under `shards/` that the current manifest does not name.
-
-    They belong to replaced versions and to writers that died, but also to writers at work.
-    """
-    kept = {shard.path for split in current(dataset).splits.values() for shard in split.shards}
-    found = []
-    for write in storage.names(storage.join(dataset, "shards")):
-        paths = [f"shards/{write}/{name}" for name in storage.names(storage.join(dataset, "shards", write))]
-        found += [f"shards/{write}"] if not kept.intersection(paths) else [p for p in paths if p not in kept]
-    return found
+def forget(dataset: str, number: int) -> None:
+    """Remove a version from the list; its shards stay."""
+    storage.remove(_version(dataset, number))
 
 
 def _version(dataset: str, number: int) -> str:
     return storage.join(dataset, "versions", f"{number:08d}.json")
 
 
-def _newest(dataset: str) -> int:
-    found = [name for name in storage.names(storage.join(dataset, "versions")) if not name.startswith(".")]
-    return max((int(name.removesuffix(".json")) for name in found), default=0)
-
-
 def _roll_forward(dataset: str) -> None:
     """Bring manifest.json to the newest version, also when a slower writer set it back meanwhile."""
     uri = storage.join(dataset, "manifest.json")
-    while newest := _newest(dataset):
+    while found := numbers(dataset):
         shown: Any = BatchManifest.load(uri).number if storage.exists(uri) else 0
-        if shown == newest:
+        if shown == found[-1]:
             return
-        storage.replace(uri, storage.read(_version(dataset, newest)))
+        storage.replace(uri, storage.read(_version(dataset, found[-1])))

@@ -83,7 +83,8 @@ class ExportSpec(JobSpec):
     `splits` are fractions that sum to 1; a row's split depends on its content alone (or on the
     column `split_by`, so that one key never crosses splits), evenly within each value of `stratify`.
     `shapes` gives flat array columns the shape that they have in a batch; array columns named in
-    `lists` may differ in length from row to row.
+    `lists` may differ in length from row to row. With a `partition` the rows become this part of the dataset, and
+    the rest stays as it is. `fingerprint` names source files, code and options, as the operator found them.
     """
 
     KIND: ClassVar[str] = "export spec"
@@ -93,6 +94,8 @@ class ExportSpec(JobSpec):
     prepare_params: dict[str, Any] = {}
     source: Source
     batches: str
+    partition: str | None = None
+    fingerprint: str = ""
     splits: dict[str, PositiveFloat] = {"train": 0.8, "validation": 0.1, "test": 0.1}
     split_by: str | None = None
     stratify: str | None = None
