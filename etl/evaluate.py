@@ -14,6 +14,7 @@ from trainer import metrics as scores
 from trainer import recipe as recipes
 from trainyard.contract import bundle as bundles
 from trainyard.contract import manifest as manifests
+from trainyard.contract import versions
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import EvaluateSpec
@@ -21,12 +22,16 @@ from trainyard.contract.spec import EvaluateSpec
 
 def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, Any]:
     """Score the model on one split of its batches, or of others with the same columns."""
-    manifest = manifests.current(spec.batches)
+    manifest = manifests.at(spec.batches, spec.batches_version)
     manifest.split(spec.split)
     batches.register(spark)
-    frame = spark.read.format(batches.FORMAT).option("split", spec.split).load(spec.batches)
-    with events.span("evaluate", split=spec.split), arrow.batches_of(spec.rows_per_batch, spark):
-        found = evaluate(frame, spec.model, spec.metrics)
+    reader = spark.read.format(batches.FORMAT).options(split=spec.split, version=str(manifest.number))
+    with (
+        versions.pinned(spec.batches, manifest.number, spark.sparkContext.applicationId),
+        events.span("evaluate", split=spec.split),
+        arrow.batches_of(spec.rows_per_batch, spark),
+    ):
+        found = evaluate(reader.load(spec.batches), spec.model, spec.metrics)
     return {
         "metrics": found,
         "rows": manifest.split(spec.split).rows,
@@ -34,6 +39,7 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
         "uri": spec.model,
         "weights_sha256": bundles.current(spec.model).weights_sha256,
         "dataset_hash": manifest.content_hash,
+        "dataset_version": manifest.number,
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from trainer import rank as ranks
 from trainer.board import Address, Board
 from trainer.rank import Outcome
-from trainyard.contract import checkpoint, record, storage
+from trainyard.contract import checkpoint, record, storage, versions
 from trainyard.contract import manifest as manifests
 from trainyard.contract.checkpoint import Checkpoint
 from trainyard.contract.errors import TrainyardError, reason
@@ -42,17 +42,18 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     context = spark.sparkContext
     root = ranks.checkpoints(spec.place)
     _forget_finished(spec, root)
-    manifest = manifests.current(spec.batches).to_json()
-    application, text = context.applicationId, spec.to_json()
+    found = manifests.at(spec.batches, spec.batches_version, spec.batches_since)
+    manifest, application, text = found.to_json(), context.applicationId, spec.to_json()
 
     least = spec.min_workers or spec.workers
 
     def rank(task: Any, start: int, board: Address) -> Outcome:
         return ranks.run(task, text, manifest, application, start, board)
 
-    return supervise(
-        context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
-    )
+    with versions.pinned(spec.batches, found.number, application):
+        return supervise(
+            context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
+        )
 
 
 def supervise(

@@ -127,6 +127,7 @@ def _train(
         "uri": spec.model,
         "weights_sha256": fitted.bundle.weights_sha256 if fitted.bundle else None,
         "dataset_hash": manifest.content_hash,
+        "dataset_version": manifest.number,
         "metrics": fitted.metrics,
         "epochs": len(history.epochs),
         "best_epoch": history.best + 1,

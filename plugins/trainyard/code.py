@@ -13,6 +13,7 @@ import sys
 import uuid
 import zipfile
 from collections.abc import Iterable, Mapping
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 from trainyard.contract.errors import TrainyardError
@@ -80,6 +81,22 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
         f"{import_path!r}: there is no {module.replace('.', '/')}.py beside {dag_file} or in any folder above "
         f"it, and no installed package {top!r}.{near}"
     )
+
+
+def reached(import_path: str, dag_file: Path) -> dict[str, Path]:
+    """Of the files that `user_package` ships, those that the module of `import_path` depends on.
+
+    These are the module, what it imports of the package, however far, and all files that are no Python. Nothing is
+    executed: imports are found in the compiled text, so those made by name at run time are not. Raises SyntaxError.
+    """
+    files = user_package(import_path, dag_file)
+    if not files:
+        return {}
+    name, path = next(iter(files.items()))
+    finder = ModuleFinder(path=[str(path.parents[name.count("/")])])
+    finder.import_hook(import_path.partition(":")[0])
+    loaded = {Path(file) for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
+    return {name: path for name, path in files.items() if path in loaded or path.suffix != ".py"}
 
 
 def _holds(folder: Path, module: str) -> bool:

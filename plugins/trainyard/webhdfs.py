@@ -26,7 +26,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         self._client = client
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name, size and type. Raises FileNotFoundError."""
+        """Name, size, type and time of change (ms). Raises FileNotFoundError."""
         found = self._client.status(path, strict=False)
         if found is None:
             raise FileNotFoundError(path)
@@ -114,4 +114,4 @@ def connect(conn_id: str) -> WebHdfs:
 
 def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:
     kind = "directory" if status["type"] == "DIRECTORY" else "file"
-    return {"name": path, "size": status["length"], "type": kind}
+    return {"name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"]}

@@ -65,6 +65,16 @@ def test_a_range_and_the_size_of_a_file(uri: str) -> None:
         storage.read_range(uri, 8, 4)
 
 
+def test_files_are_listed_with_what_tells_that_they_changed(uri: str) -> None:
+    storage.create(f"{uri}/a", b"1")
+    storage.create(f"{uri}/below/b", b"22")
+    before = storage.listing(uri)
+    assert [(name.rsplit("/", 1)[1], size) for name, size, _ in before] == [("a", 1), ("b", 2)]
+    storage.replace(f"{uri}/a", b"3")
+    assert storage.listing(uri)[1:] == before[1:] and storage.listing(uri)[0] != before[0]
+    assert storage.listing(f"{uri}/bel*") == before[1:]
+
+
 def test_what_is_not_there_is_told_as_such(uri: str) -> None:
     assert not storage.exists(uri)
     with pytest.raises(FileNotFoundError):

@@ -82,6 +82,28 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     assert other == (0,)
 
 
+def test_an_export_of_what_has_not_changed_runs_nothing(
+    dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
+) -> None:
+    dag("again", DAG[: DAG.index('    ExportOperator(task_id="bad"')])
+    first, second = (python("-m", "airflow", "dags", "test", "again") for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert "Exporting to" in first.stdout and "there is no dataset yet" in first.stdout
+    assert "source files, code and options are those of version 1" in second.stdout
+    with (tmp_path / "source.json").open("a") as source:
+        source.write('{"x": 0.5, "y": 1}\n')
+    third = python("-m", "airflow", "dags", "test", "again")
+    assert "the source files changed since version 1" in third.stdout
+    with sqlite3.connect(airflow_database) as database:
+        (values,) = zip(*database.execute(
+            "select value from xcom where dag_id = 'again' and key = 'return_value' order by timestamp"
+        ), strict=True)  # fmt: skip
+    results = [json.loads(value) for value in values]
+    assert [(r["version"], r["rows"], r.get("reused", False)) for r in results] == [
+        (1, 40, False), (1, 40, True), (2, 41, False),
+    ]  # fmt: skip
+
+
 SCRIPT_DAG = """
 from airflow.sdk import DAG
 from trainyard.operators import ScriptOperator

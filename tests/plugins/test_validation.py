@@ -195,6 +195,20 @@ def test_a_script_is_told_the_uri_of_what_another_task_returned(dag: DAG) -> Non
     assert program.located("file:///s")["arguments"] == ["--data", "file:///s/toy/batches", "--name", "toy/batches"]
 
 
+@pytest.mark.parametrize("operator", [train, evaluate])
+def test_the_version_that_an_export_returned_is_the_one_that_is_read(operator: Any, dag: DAG) -> None:
+    stage = operator(dag, batches="{{ what Airflow renders }}")
+    stage.batches = {"uri": "file:///s/toy/batches", "version": 3}
+    located = stage.located("file:///s")
+    assert (located["batches"], located["batches_version"]) == ("file:///s/toy/batches", 3)
+
+
+def test_a_version_that_is_asked_for_goes_before_the_one_that_was_returned(dag: DAG) -> None:
+    stage = train(dag, batches="{{ what Airflow renders }}", batches_version=2)
+    stage.batches = {"uri": "file:///s/toy/batches", "version": 3}
+    assert stage.located("file:///s")["batches_version"] == 2
+
+
 def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
     assert train(dag)._fields()["options"] == TrainOptions().model_dump()
     for operator, spec in [(export(dag), ExportSpec), (train(dag, task_id="t"), TrainSpec), (script(dag), ScriptSpec)]:

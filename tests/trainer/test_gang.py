@@ -14,6 +14,7 @@ from tests.trainer import datasets
 from trainer import board, bundle, gang
 from trainer.rank import Outcome
 from trainyard.contract import events as event_log
+from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.record import RunRecord
@@ -46,6 +47,26 @@ def run(spark: Any, job: TrainSpec) -> dict[str, Any]:
 def losses(directory: Path) -> list[float]:
     counters = [e for e in event_log.read(str(directory / "run")) if e["ph"] == "C" and e["name"] == "epoch"]
     return [e["args"][name] for e in counters for name in ("loss", "validation_loss", "accuracy")]
+
+
+def test_a_version_or_what_came_since_is_trained_on_and_pinned_meanwhile(spark: Any, tmp_path: Path) -> None:
+    batches = str(tmp_path / "grown")
+    for number, day in enumerate((300, 100), start=1):
+        rows = spark.range(day).selectExpr("array(float(id % 3), 1f) as x", "id % 3 as label", "'train' as split")
+        write = rows.write.format("batches").mode("append").option("splitColumn", "split")
+        write.option("partition", f"day {number}").save(batches)
+    for asked, version, trained in (({}, 2, 400), ({"batches_version": 1}, 1, 300), ({"batches_since": 1}, 2, 100)):
+        notes = tmp_path / f"notes {trained}"
+        job = spec(
+            tmp_path / str(trained), "noting", workers=1, recipe_params={"file": str(notes), "dataset": batches},
+            options=TrainOptions(epochs=1, batch_size=40),
+        )  # fmt: skip
+        result = run(spark, job.model_copy(update={"batches": batches} | asked))
+        steps = [line.split(" ", 1) for line in notes.read_text().splitlines()]
+        assert sum(int(rows) for rows, _ in steps) == trained
+        assert {pins for _, pins in steps} == {f"['{version:08d}']"}
+        assert result["dataset_version"] == version
+    assert storage.names(f"{batches}/pins") == []
 
 
 def test_two_ranks_learn_as_one_does_with_the_same_global_batches(spark: Any, tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
 class TrainSpec(JobSpec):
     """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks.
 
+    `batches_version` is the newest by default; with `batches_since` only what came after that version is trained on.
     With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
     nothing went on for `hang_minutes`, starts again from its last checkpoint, `restarts` times at most without
     progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
@@ -164,6 +165,8 @@ class TrainSpec(JobSpec):
     recipe: ImportPath
     recipe_params: dict[str, Any] = {}
     batches: str
+    batches_version: PositiveInt | None = None
+    batches_since: NonNegativeInt | None = None
     model: str
     workers: PositiveInt = 1
     min_workers: PositiveInt | None = None
@@ -198,13 +201,14 @@ class ScriptSpec(JobSpec):
 
 
 class EvaluateSpec(JobSpec):
-    """Score `model` on one split of `batches`."""
+    """Score `model` on one split of `batches`, in their newest version or another."""
 
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "etl.evaluate:run"
 
     model: str
     batches: str
+    batches_version: PositiveInt | None = None
     split: str = "test"
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
     rows_per_batch: PositiveInt = 4096

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Mapping
+from glob import has_magic
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +20,8 @@ from fsspec.implementations.local import LocalFileSystem
 _HELD: dict[int, Any] = {}
 _ROUTES: dict[str, Any] = {}
 _PIECE = 8 << 20
+_CHANGED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
+"""What file systems call the time at which a file changed, or the name of its content."""
 
 
 def resolve(root: str, name: str) -> str:
@@ -52,6 +56,18 @@ def names(uri: str) -> list[str]:
     if not fs.isdir(path):
         return []
     return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
+
+
+def listing(uri: str) -> list[tuple[str, int, str]]:
+    """Path, bytes and time of change of each file at or below `uri`, which may have wildcards; sorted.
+
+    Raises ValueError where the file system does not tell when a file changed.
+    """
+    fs, path = _at(uri)
+    found: dict[str, Any] = {}
+    for top in fs.glob(path) if has_magic(path) else [path]:
+        found |= fs.find(top, detail=True)
+    return sorted((name, int(info["size"]), _changed(name, info)) for name, info in found.items())
 
 
 def read(uri: str) -> bytes:
@@ -169,6 +185,13 @@ def _at(uri: str) -> tuple[Any, str]:
     fs, path = fsspec.core.url_to_fs(uri)
     _HELD[id(fs)] = fs
     return fs, path
+
+
+def _changed(name: str, info: Mapping[str, Any]) -> str:
+    for key in _CHANGED:
+        if key in info:
+            return str(info[key])
+    raise ValueError(f"{name} has no time of change: {', '.join(info)}")
 
 
 def _parent(path: str) -> str:

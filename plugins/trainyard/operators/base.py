@@ -143,6 +143,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def located(self, root: str) -> dict[str, Any]:
         """The spec's fields, with names of things in storage resolved below `root`."""
         fields = self._fields()
+        exported = fields.get("batches")
+        if isinstance(exported, Mapping) and fields.get("batches_version") is None:
+            fields["batches_version"] = exported.get("version")
         for name in self.PLACES:
             fields[name] = uri_of(root, fields[name])
         source = fields.get("source")

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard.contract.spec import ExportSpec
+from trainyard import reuse
+from trainyard.connections import Settings
+from trainyard.contract import record
+from trainyard.contract.manifest import BatchManifest
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import ExportSpec, Place
 from trainyard.operators.base import COMMON_FIELDS, JobOperator
 from trainyard.operators.options import Templated, default, source_fields
+from trainyard.plan import Plan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 
 class ExportOperator(JobOperator):
     """Writes a batch dataset. Returns its `uri`, `content_hash`, rows and the like.
+
+    Nothing runs when the dataset is there already, written from the same source files by the same code and options; the
+    log says so. What `prepare` reads beside its source is not seen: name it in `prepare_params`, or write `force=True`.
 
     :param prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`
     :param source: path (a name below the storage root, or an absolute URI), or the whole source as
@@ -19,6 +33,9 @@ class ExportOperator(JobOperator):
     :param format: of a `source` that is a path: any that `spark.read` knows
     :param options: of `spark.read`, for a `source` that is a path
     :param batches: where the dataset goes: a name below the storage root, or an absolute URI
+    :param partition: which part of the dataset this export writes, such as "{{ ds }}"; the others stay. None writes
+        the whole dataset
+    :param force: whether to export although nothing has changed
     :param splits: name -> fraction; they sum to 1
     :param split_by: column whose value decides the split, so that one key never crosses splits
     :param stratify: column within each value of which the splits are even
@@ -34,8 +51,8 @@ class ExportOperator(JobOperator):
     PLACES = ("batches",)
 
     template_fields: ClassVar[Sequence[str]] = (
-        "prepare", "prepare_params", "source", "format", "options", "batches", "splits", "split_by", "stratify",
-        "shapes", "lists", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
+        "prepare", "prepare_params", "source", "format", "options", "batches", "partition", "force", "splits",
+        "split_by", "stratify", "shapes", "lists", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("prepare_params", "source", "options", "splits", "shapes", "conf"), "json"
@@ -50,6 +67,8 @@ class ExportOperator(JobOperator):
         prepare_params: dict[str, Any] | None = None,
         format: str = "parquet",
         options: dict[str, str] | None = None,
+        partition: str | None = None,
+        force: Templated[bool] = False,
         splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
         split_by: str | None = None,
         stratify: str | None = None,
@@ -67,6 +86,8 @@ class ExportOperator(JobOperator):
         self.format = format
         self.options = options
         self.batches = batches
+        self.partition = partition
+        self.force = force
         self.splits = splits
         self.split_by = split_by
         self.stratify = stratify
@@ -77,12 +98,43 @@ class ExportOperator(JobOperator):
         self.shards = shards
         self.refuse_bad_input()
 
+    def plan(self, place: Place, settings: Settings) -> Plan:
+        """As of every job; the spec also says what the product depends on."""
+        planned = super().plan(place, settings)
+        found = reuse.fingerprint(planned.spec, self._dag_file())
+        return replace(planned, spec={**planned.spec, "fingerprint": found})
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """As of every job, unless the dataset is there already and this run has not begun to write it."""
+        planned = self._planned(context)
+        last = record.newest(planned.place)
+        begun = last is not None and record.taken(planned.place) != last.application
+        if not begun and str(self.force).lower() != "true":
+            found, why = reuse.unchanged(planned.spec)
+            self.log.info(
+                "%s %s: %s", "Nothing to export to" if found else "Exporting to", planned.spec["batches"], why
+            )
+            if found:
+                return self._reused(context, planned, found)
+        return super().execute(context)
+
+    def _reused(self, context: Context, planned: Plan, found: BatchManifest) -> dict[str, Any]:
+        uri = planned.spec["batches"]
+        told = RunRecord(
+            place=planned.place, job="export", application=f"reused {planned.place.try_number}", started_at=time.time(),
+            seconds=0.0, status="succeeded", output=found.summary(uri) | {"reused": True},
+        )  # fmt: skip
+        told.save()
+        self._report(planned.place.directory)
+        return self._result(context, told)
+
     def _fields(self) -> dict[str, Any]:
         return {
             "prepare": self.prepare,
             "prepare_params": self.prepare_params or {},
             "source": source_fields(self.source, self.format, self.options),
             "batches": self.batches,
+            "partition": self.partition,
             "splits": self.splits,
             "split_by": self.split_by,
             "stratify": self.stratify,

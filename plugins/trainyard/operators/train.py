@@ -16,7 +16,10 @@ class TrainOperator(JobOperator):
 
     :param recipe: `module:name` of what is trained
     :param recipe_params: its keyword arguments
-    :param batches: the dataset: a name below the storage root, an absolute URI, or `export.output`
+    :param batches: the dataset: a name below the storage root, an absolute URI, or `export.output`, which also says
+        which version of it
+    :param batches_version: the version to train on; by default the newest
+    :param batches_since: train only on what came after this version
     :param model: where the bundle goes: a name below the storage root, or an absolute URI
     :param workers: ranks; each needs a slot (a core, or a GPU), all at once. A pair (least, most) lets the gang
         have as many as there is room for: the global batch, the order of rows and so the result stay the same
@@ -51,9 +54,8 @@ class TrainOperator(JobOperator):
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "model", "workers", "strategy", "restarts", "hang_minutes",
-        "tensorboard", "mlflow", *TrainOptions.model_fields,
-        *COMMON_FIELDS,
+        "recipe", "recipe_params", "batches", "batches_version", "batches_since", "model", "workers", "strategy",
+        "restarts", "hang_minutes", "tensorboard", "mlflow", *TrainOptions.model_fields, *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
 
@@ -64,6 +66,8 @@ class TrainOperator(JobOperator):
         batches: Any,
         model: str,
         recipe_params: dict[str, Any] | None = None,
+        batches_version: Templated[int] | None = None,
+        batches_since: Templated[int] | None = None,
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
         restarts: Templated[int] = default(TrainSpec, "restarts"),
@@ -90,6 +94,8 @@ class TrainOperator(JobOperator):
         self.recipe = recipe
         self.recipe_params = recipe_params
         self.batches = batches
+        self.batches_version = batches_version
+        self.batches_since = batches_since
         self.model = model
         self.workers = workers
         self.strategy = strategy
@@ -122,6 +128,8 @@ class TrainOperator(JobOperator):
             "recipe": self.recipe,
             "recipe_params": self.recipe_params or {},
             "batches": self.batches,
+            "batches_version": self.batches_version,
+            "batches_since": self.batches_since,
             "model": self.model,
             "workers": most,
             "min_workers": least,
