@@ -68,7 +68,7 @@ def card(dataset: BatchManifest) -> Iterator[str]:
     yield from _table(["name", "kind", "type", "shape"], ([c.name, c.kind, c.type, _shape(c)] for c in dataset.columns))
     for name, split in dataset.splits.items():
         size = sum(shard.bytes for shard in split.shards)
-        batches = sum(len(shard.batches) for shard in split.shards)
+        batches = sum(len(shard.lengths) for shard in split.shards)
         yield f"split {name}: {split.rows:,} rows, {len(split.shards)} shards, {batches} record batches, {size:,} bytes"
         header = ["name", "count", "nulls", "mean", "std", "min", "max", "values"]
         yield from _table(header, ([c, *_figures(found)] for c, found in split.statistics.items()))

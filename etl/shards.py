@@ -14,7 +14,7 @@ from etl import tensors
 from etl.columns import Field
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
-from trainyard.contract.manifest import RecordBatch, Shard
+from trainyard.contract.manifest import Shard
 
 ROLL_OVER = 512 << 20
 _MAGIC = b"ARROW1\0\0"
@@ -64,7 +64,8 @@ class ShardWriter:
         self._uri = storage.join(dataset, path)
         self._schema = pa.schema([field.arrow for field in fields])
         self._head = len(_MAGIC) + self._schema.serialize().size
-        self._batches: list[RecordBatch] = []
+        self._rows, self._batch_rows = 0, 0
+        self._lengths: list[int] = []
         with self._room():
             self._file = HashingFile(storage.open_output(self._uri))
             self._ipc = pa.ipc.new_file(pa.PythonFile(self._file, "w"), self._schema)
@@ -74,7 +75,7 @@ class ShardWriter:
         return self._file.length
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append one record batch of plain storage columns."""
+        """Append one record batch of plain storage columns; none but the last is smaller than the first."""
         columns = [
             tensors.to_tensor(array, field.type) if isinstance(field.type, pa.BaseExtensionType) else array
             for array, field in zip(batch.columns, self._schema, strict=True)
@@ -82,7 +83,9 @@ class ShardWriter:
         offset = self.bytes or self._head
         with self._room():
             self._ipc.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._batches.append(RecordBatch(offset=offset, length=self.bytes - offset, rows=batch.num_rows))
+        self._lengths.append(self.bytes - offset)
+        self._rows += batch.num_rows
+        self._batch_rows = max(self._batch_rows, batch.num_rows)
 
     def close(self) -> Shard:
         """Complete the file; what the manifest says of it."""
@@ -90,8 +93,8 @@ class ShardWriter:
             self._ipc.close()
             self._file.close()
         return Shard(
-            path=self.path, rows=sum(batch.rows for batch in self._batches), bytes=self.bytes,
-            sha256=self._file.sha256, batches=tuple(self._batches),
+            path=self.path, rows=self._rows, bytes=self.bytes, sha256=self._file.sha256,
+            begin=self._head, batch_rows=self._batch_rows, lengths=self._lengths,
         )  # fmt: skip
 
     def discard(self) -> None:
@@ -115,11 +118,6 @@ class ShardWriter:
                 f"no space left on the device while writing {self._uri}, after {written:,} bytes of it. "
                 "Free some space, or export to a place that has more; nothing of this export is kept."
             ) from error
-
-
-def _preamble(schema: pa.Schema) -> int:
-    """Bytes before the first record batch, which Arrow writes together with it: magic and schema."""
-    return len("ARROW1\0\0") + int(schema.serialize().size)
 
 
 class SplitWriter:

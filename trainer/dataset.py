@@ -150,7 +150,7 @@ class Dataset:
     def _schema(self) -> pa.Schema:
         """Of all shards, from the head of the first: an Arrow file is a stream behind eight bytes of magic."""
         first = self._shards[0]
-        head = storage.read_range(storage.join(self.uri, first.path), 0, first.batches[0].offset)
+        head = storage.read_range(storage.join(self.uri, first.path), 0, first.begin)
         return pa.ipc.read_schema(pa.py_buffer(head)[8:])
 
     def _check(self, shard: Shard, buffer: pa.Buffer) -> None:

