@@ -44,12 +44,16 @@ def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, An
     shuffled = splits.shuffle(parted, shards, spec.seed)
     with events.span("write batches", shards=shards), arrow.batches_of(spec.rows_per_batch, spark):
         _write(shuffled, spec, _provenance(spark, spec, prepare.module))
-    return manifest.current(spec.batches).summary(spec.batches)
+    found = manifest.current(spec.batches)
+    for warning in found.provenance.warnings:
+        print(f"WARNING: {warning}", flush=True)
+    return found.summary(spec.batches)
 
 
 def check(frame: DataFrame, spec: ExportSpec) -> None:
     """Refuse, before any row is read, columns that are missing or have no place in a batch."""
-    for option, name in (("split_by", spec.split_by), ("stratify", spec.stratify)):
+    named = [("expect", column) for column in spec.expect]
+    for option, name in [("split_by", spec.split_by), ("stratify", spec.stratify), *named]:
         if name is not None and name not in frame.columns:
             raise columns.missing(name, option, frame.columns)
     options = WriteOptions(path=spec.batches, shapes=tuple(spec.shapes.items()), lists=spec.lists)
@@ -64,7 +68,12 @@ def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
         "lists": ",".join(spec.lists),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
-    } | ({"partition": spec.partition} if spec.partition is not None else {})
+        "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),
+    }
+    if spec.partition is not None:
+        options["partition"] = spec.partition
+    if spec.drift:
+        options["drift"] = spec.drift.model_dump_json()
     try:
         frame.write.format(batches.FORMAT).mode("overwrite").options(**options).save(spec.batches)
     except Exception as error:

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from textwrap import indent
 
 from etl import shards
 from trainyard.contract import manifest, storage, versions
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Column, Statistics
+from trainyard.contract.table import table
 from trainyard.contract.versions import Difference
 
 _SHOWN_VALUES = 10
@@ -80,7 +82,8 @@ def card(dataset: BatchManifest) -> Iterator[str]:
     yield "provenance"
     told = dataset.provenance.model_dump()
     told["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(told["versions"].items()))
-    yield from _table([], ([key, str(value)] for key, value in told.items() if value))
+    first, *more = ([key, str(value)] for key, value in told.items() if value)
+    yield from _table(first, more)
 
 
 def history(kept: Iterable[BatchManifest]) -> Iterator[str]:
@@ -147,10 +150,7 @@ def _values(values: dict[str, int] | None) -> str:
 
 
 def _table(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    lines = [header, *rows] if header else list(rows)
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    for line in lines:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from indent(table(header, list(rows)), "  ").splitlines()
 
 
 if __name__ == "__main__":

@@ -7,17 +7,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from trainyard.contract.document import complaints
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import Provenance
+from trainyard.contract.spec import Drift, Expectation
 
+T = TypeVar("T")
 DEFAULT_SPLIT = "train"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_WRITE = ("path", "splitColumn", "splits", "shapes", "lists", "rowsPerBatch", "partition", "provenance")
+_WRITE = (
+    "path", "splitColumn", "splits", "shapes", "lists", "rowsPerBatch", "partition", "expect", "drift", "provenance",
+)  # fmt: skip
 _READ = ("path", "split", "version", "since", "verify")
 
 
@@ -28,7 +32,8 @@ class WriteOptions:
     `split_column` says each row's split and is not stored; without it all rows are in `train`.
     `splits` declares the splits and their order: each must get rows, and no row may name another.
     `shapes` gives flat array columns a tensor shape; columns in `lists` may vary in length. With a `partition`
-    the rows become this part of the dataset, and the rest of it stays.
+    the rows become this part of the dataset, and the rest of it stays. What is not as `expect` says, or has drifted
+    too far, is not kept.
     """
 
     path: str
@@ -38,6 +43,8 @@ class WriteOptions:
     lists: tuple[str, ...] = ()
     rows_per_batch: int = 4096
     partition: str | None = None
+    expect: tuple[tuple[str, Expectation], ...] = ()
+    drift: Drift | None = None
     provenance: Provenance | None = None
 
     @classmethod
@@ -55,7 +62,9 @@ class WriteOptions:
             lists=_names(options.get("lists", "")),
             rows_per_batch=_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
             partition=options.get("partition"),
-            provenance=_provenance(options["provenance"]) if "provenance" in options else None,
+            expect=tuple(_parsed("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
+            drift=_parsed("drift", options["drift"], Drift) if "drift" in options else None,
+            provenance=_parsed("provenance", options["provenance"], Provenance) if "provenance" in options else None,
         )
 
 
@@ -135,8 +144,9 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(size) is int and size > 0 for size in value)
 
 
-def _provenance(text: str) -> Provenance:
+def _parsed(name: str, text: str, kind: type[T]) -> T:
+    """The value of an option that is JSON."""
     try:
-        return Provenance.model_validate_json(text)
+        return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
-        raise TrainyardError(f"option provenance is not valid: {complaints(error)}") from error
+        raise TrainyardError(f"option {name} is not valid: {complaints(error)}") from error

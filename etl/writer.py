@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from etl import expectations
 from etl.columns import Field, fields
 from etl.encode import Encoder, Rows, refuse_not_finite, same_shapes
 from etl.options import DEFAULT_SPLIT, WriteOptions, check_split_name, provenance_of
@@ -73,12 +74,14 @@ class BatchesWriter(DataSourceArrowWriter):  # type: ignore[misc]
         dataset = self._options.path
         outputs = sorted((m for m in messages if m and m.shards), key=lambda output: output.partition)
         written = self._written(outputs)
+        expectations.refuse(dataset, written.splits, dict(self._options.expect))
         self._remove_strays({shard.path for split in written.splits.values() for shard in split.shards})
         storage.replace(storage.join(dataset, self._figures), written.statistics.to_json().encode())
         while True:
             base = manifest.newest(dataset)
             if base:
                 self._refuse_to_overtake(base, written)
+                written = self._compared(base, written)
             document = self._next_version(base, written)
             self._refuse_empty_splits(document)
             with suppress(FileExistsError):  # another writer was first
@@ -134,6 +137,13 @@ class BatchesWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if partition is None or base is None:
             return whole(written, partition or "", base.number + 1 if base else 1)
         return joined(self._options.path, base, partition, written)
+
+    def _compared(self, base: BatchManifest, written: Written) -> Written:
+        """With warnings of what has drifted."""
+        if self._options.drift is None:
+            return written
+        told = expectations.compare(self._options.path, written.splits, base.splits, self._options.drift)
+        return replace(written, provenance=written.provenance.model_copy(update={"warnings": told}))
 
     def _refuse_empty_splits(self, document: BatchManifest) -> None:
         empty = [name for name in self._options.splits if name not in document.splits]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from trainyard import capacity, sizing
 from trainyard.capacity import Demand
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.table import table
 from trainyard.plan import Plan
-from trainyard.table import table
 from trainyard.yarn.survey import Queue, Resources, Survey
 
 

@@ -15,10 +15,10 @@ from airflow.sdk.execution_time.context import VariableAccessor
 from trainyard.connections import TrainyardHook
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import Place
+from trainyard.contract.table import table
 from trainyard.operators.base import JobOperator
 from trainyard.operators.validation import is_pending, validated
 from trainyard.plan import Plan, run_directory
-from trainyard.table import table
 
 _RUN = "RUN_ID"
 

@@ -7,9 +7,9 @@ from typing import Any
 from trainyard.contract import record, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
+from trainyard.contract.table import table
 from trainyard.links import report_uri
 from trainyard.plan import path_safe
-from trainyard.table import table
 
 
 def show(directory: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from stack.hadoop.cluster import Cluster
-from trainyard.table import table
+from trainyard.contract.table import table
 
 SECONDS = 0.5
 

@@ -19,10 +19,10 @@ from tests.cluster.conftest import ROOT, Shell
 from tests.cluster.faults import FAULTS, RANK, leftovers, survived
 from tests.cluster.jobs import planned
 from trainyard.contract import storage
+from trainyard.contract.table import table
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
 from trainyard.operators.base import JobOperator
 from trainyard.placement import Placement
-from trainyard.table import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 

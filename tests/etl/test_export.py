@@ -63,6 +63,7 @@ def test_all_rows_of_the_source_are_in_one_split_each(spark, tmp_path, source):
         "shards": 9,
         "record_batches": sum(len(s.batches) for split in dataset.splits.values() for s in split.shards),
         "bytes": sum(s.bytes for split in dataset.splits.values() for s in split.shards),
+        "warnings": [],
     }
     spans = {event["name"] for event in events.read(spec.place.directory) if event["ph"] == "X"}
     assert spans == {"import prepare", "read source", "prepare", "write batches"}

@@ -55,6 +55,17 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             "TrainOperator 'train': recipe='toy.recipe': write it as 'module:name', for example "
             "'digits.recipe:convnet'.",
         ),
+        (
+            export,
+            {"expect": {"price": {"minimum": 0}}},
+            "ExportOperator 'export': expect.price.minimum is not a known option.",
+        ),
+        (
+            export,
+            {"expect": {"price": {"min": 2, "max": 1}}},
+            "ExportOperator 'export': expect.price={'min': 2, 'max': 1}: min=2 is above max=1.",
+        ),
+        (export, {"drift": {"fail": 0}}, "ExportOperator 'export': drift.fail=0: Input should be greater than 0."),
         (train, {"workers": 0}, "TrainOperator 'train': workers=0: Input should be greater than 0."),
         (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: Input should be greater than 0."),
         (

@@ -120,7 +120,8 @@ class Split(Part):
 class Provenance(Part):
     """Who wrote a dataset, from what: free text and figures that a dataset card shows.
 
-    `fingerprint` names source files, code and options: where it is the same, so is what is written.
+    `fingerprint` names source files, code and options: where it is the same, so is what is written. `warnings` tell of
+    columns that have drifted.
     """
 
     application: str
@@ -130,6 +131,7 @@ class Provenance(Part):
     code_hash: str = ""
     fingerprint: str = ""
     versions: dict[str, str] = {}
+    warnings: tuple[str, ...] = ()
 
 
 class Partition(Part):
@@ -217,6 +219,7 @@ class BatchManifest(Document):
             "shards": len(shards),
             "record_batches": sum(len(shard.lengths) for shard in shards),
             "bytes": sum(shard.bytes for shard in shards),
+            "warnings": list(self.provenance.warnings),
         }
 
 

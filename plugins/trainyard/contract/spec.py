@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -31,6 +32,13 @@ def _listed(value: Any) -> Any:
     return value
 
 
+def _texts(value: Any) -> Any:
+    """Values as the manifest counts them."""
+    if isinstance(value, str | Mapping):
+        raise ValueError("write a list of values, for example ['cat', 'dog']")
+    return [str(item).lower() if isinstance(item, bool) else str(item) for item in value]
+
+
 ImportPath = Annotated[str, AfterValidator(_import_path)]
 """Where user code lies: `package.module:function`."""
 
@@ -52,6 +60,36 @@ class Source(Part):
     format: str
     path: str | None = None
     options: dict[str, str] = {}
+
+
+class Expectation(Part):
+    """What is expected of a column, in each split.
+
+    Bounds of its numbers, the largest fraction of nulls, the only values, and the least rows of each value (of
+    those in `values`, or of those that occur).
+    """
+
+    min: float | None = None
+    max: float | None = None
+    nulls: Annotated[float, Field(ge=0, le=1)] | None = None
+    values: Annotated[tuple[str, ...], BeforeValidator(_texts)] | None = None
+    rows_per_value: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Expectation:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min={self.min:g} is above max={self.max:g}")
+        return self
+
+
+class Drift(Part):
+    """How far a column may drift from the version before, as a population stability index.
+
+    From `warn` on there is a warning, from `fail` on the export fails.
+    """
+
+    warn: PositiveFloat = 0.1
+    fail: PositiveFloat | None = None
 
 
 class Place(Part):
@@ -84,7 +122,8 @@ class ExportSpec(JobSpec):
     column `split_by`, so that one key never crosses splits), evenly within each value of `stratify`.
     `shapes` gives flat array columns the shape that they have in a batch; array columns named in
     `lists` may differ in length from row to row. With a `partition` the rows become this part of the dataset, and
-    the rest stays as it is. `fingerprint` names source files, code and options, as the operator found them.
+    the rest stays as it is. What is not as `expect` says of a column, or has drifted too far from the version
+    before, is not kept. `fingerprint` names source files, code and options, as the operator found them.
     """
 
     KIND: ClassVar[str] = "export spec"
@@ -96,6 +135,8 @@ class ExportSpec(JobSpec):
     batches: str
     partition: str | None = None
     fingerprint: str = ""
+    expect: dict[str, Expectation] = {}
+    drift: Drift | None = None
     splits: dict[str, PositiveFloat] = {"train": 0.8, "validation": 0.1, "test": 0.1}
     split_by: str | None = None
     stratify: str | None = None

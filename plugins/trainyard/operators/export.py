@@ -36,6 +36,10 @@ class ExportOperator(JobOperator):
     :param partition: which part of the dataset this export writes, such as "{{ ds }}"; the others stay. None writes
         the whole dataset
     :param force: whether to export although nothing has changed
+    :param expect: column -> what is expected of it in each split: `min`, `max`, `nulls` (largest fraction), `values`
+        (the only ones), `rows_per_value` (least). What is not so fails the task, and is not kept
+    :param drift: `{"warn": 0.1, "fail": 0.25}`: how far columns may drift from the version before, as a population
+        stability index; None does not look
     :param splits: name -> fraction; they sum to 1
     :param split_by: column whose value decides the split, so that one key never crosses splits
     :param stratify: column within each value of which the splits are even
@@ -51,11 +55,11 @@ class ExportOperator(JobOperator):
     PLACES = ("batches",)
 
     template_fields: ClassVar[Sequence[str]] = (
-        "prepare", "prepare_params", "source", "format", "options", "batches", "partition", "force", "splits",
-        "split_by", "stratify", "shapes", "lists", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
+        "prepare", "prepare_params", "source", "format", "options", "batches", "partition", "force", "expect", "drift",
+        "splits", "split_by", "stratify", "shapes", "lists", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("prepare_params", "source", "options", "splits", "shapes", "conf"), "json"
+        ("prepare_params", "source", "options", "expect", "drift", "splits", "shapes", "conf"), "json"
     )
 
     def __init__(
@@ -69,6 +73,8 @@ class ExportOperator(JobOperator):
         options: dict[str, str] | None = None,
         partition: str | None = None,
         force: Templated[bool] = False,
+        expect: dict[str, dict[str, Any]] | None = None,
+        drift: dict[str, Templated[float]] | None = None,
         splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
         split_by: str | None = None,
         stratify: str | None = None,
@@ -88,6 +94,8 @@ class ExportOperator(JobOperator):
         self.batches = batches
         self.partition = partition
         self.force = force
+        self.expect = expect
+        self.drift = drift
         self.splits = splits
         self.split_by = split_by
         self.stratify = stratify
@@ -135,6 +143,8 @@ class ExportOperator(JobOperator):
             "source": source_fields(self.source, self.format, self.options),
             "batches": self.batches,
             "partition": self.partition,
+            "expect": self.expect or {},
+            "drift": self.drift,
             "splits": self.splits,
             "split_by": self.split_by,
             "stratify": self.stratify,
