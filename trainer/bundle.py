@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer import card
 from trainer import recipe as recipes
 from trainer.network import Network
 from trainer.recipe import Recipe
@@ -22,7 +23,7 @@ from trainyard.contract import bundle as bundles
 from trainyard.contract import storage
 from trainyard.contract.bundle import ModelBundle, Normalisation
 from trainyard.contract.errors import TrainyardError
-from trainyard.contract.manifest import Column
+from trainyard.contract.manifest import BatchManifest, Column
 
 
 class Model:
@@ -73,9 +74,12 @@ def save(
     label: Column | None,
     normalisation: Mapping[str, Normalisation],
     dataset: str,
-    dataset_hash: str,
+    manifest: BatchManifest,
     metrics: Mapping[str, float],
     epochs: int,
+    ranks: int,
+    seconds: float,
+    device: str,
     application: str,
 ) -> ModelBundle:
     """Write a bundle to `model`; it becomes the current one in one step, with its weights in place.
@@ -93,15 +97,20 @@ def save(
         weights=f"{digest[:16]}/weights.safetensors",
         weights_sha256=digest,
         dataset=dataset,
-        dataset_hash=dataset_hash,
+        dataset_hash=manifest.content_hash,
+        dataset_version=manifest.number,
         metrics=dict(metrics),
         epochs=epochs,
+        ranks=ranks,
+        seconds=seconds,
+        device=device,
         application=application,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
     storage.replace(storage.join(model, bundle.weights), data)
     storage.replace(storage.join(model, digest[:16], "bundle.json"), bundle.to_json().encode())
+    storage.replace(storage.join(model, digest[:16], "card.md"), card.markdown(bundle).encode())
     storage.replace(storage.join(model, "bundle.json"), bundle.to_json().encode())
     return bundle
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import torch
@@ -128,8 +129,9 @@ def fit(
                 saved = bundle.save(
                     model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
                     label=manifest.column(made.label) if made.label else None, normalisation=scaling,
-                    dataset=batches, dataset_hash=manifest.content_hash, metrics=history.epochs[history.best],
-                    epochs=len(history.epochs), application=application,
+                    dataset=batches, manifest=manifest, metrics=history.epochs[history.best],
+                    epochs=len(history.epochs), ranks=here.size, seconds=mean(sum(s.seconds.values()) for s in spent),
+                    device=here.device.type, application=application,
                 )  # fmt: skip
         return Fitted(history, saved, agreement.bytes_sent, spent, sentence(spent, how), gauge.figures if gauge else {})
 

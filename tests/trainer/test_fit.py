@@ -41,6 +41,25 @@ def test_a_reloaded_bundle_gives_the_same_outputs(batches: str, tmp_path: Path) 
     assert (scores.argmax(1) == rows["label"]).mean() > 0.9
 
 
+def test_a_bundle_has_a_card_for_people(batches: str, tmp_path: Path) -> None:
+    made = fit(
+        f"{RECIPES}:linear", batches=batches, model=str(tmp_path), epochs=2, recipe_params={"learning_rate": 0.1}
+    ).bundle
+    assert made
+    card = (tmp_path / made.weights).with_name("card.md").read_text()
+    for line in (
+        r"# tests.trainer.recipes:linear",
+        f"| accuracy | {made.metrics['accuracy']:.6g} |",
+        r"| x | float \[8\], normalised by element |",
+        "| label | int64, the label |",
+        r"| learning\_rate | 0.1 |",
+        f"| dataset | version 1, content {made.dataset_hash} |",
+        f"| training | 1 ranks on {made.device}, ",
+    ):
+        assert line in card
+    assert made.seconds > 0
+
+
 def test_the_same_seed_gives_the_same_weights(batches: str, tmp_path: Path) -> None:
     def weights(name: str, seed: int) -> str:
         made = fit(f"{RECIPES}:linear", batches=batches, model=str(tmp_path / name), epochs=1, batch_size=32, seed=seed)

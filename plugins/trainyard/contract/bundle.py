@@ -2,6 +2,7 @@
 
 MODEL/CONTENT_HASH/weights.safetensors   the tensors
 MODEL/CONTENT_HASH/bundle.json           everything else, in this document
+MODEL/CONTENT_HASH/card.md               the same for people
 MODEL/bundle.json                        the current one, replaced atomically
 """
 
@@ -25,7 +26,10 @@ class Normalisation(Part):
 
 
 class ModelBundle(Document):
-    """What a model is made of and what it was trained on. `weights` is relative to the model."""
+    """What a model is made of and what it was trained on. `weights` is relative to the model.
+
+    `ranks` trained it for `seconds` on `device`, "cpu" or "cuda".
+    """
 
     KIND: ClassVar[str] = "model bundle"
 
@@ -38,8 +42,12 @@ class ModelBundle(Document):
     weights_sha256: str
     dataset: str
     dataset_hash: str
+    dataset_version: int
     metrics: dict[str, float]
     epochs: int
+    ranks: int
+    seconds: float
+    device: str
     application: str
     written_at: str
     versions: dict[str, str]
