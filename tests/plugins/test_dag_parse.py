@@ -81,9 +81,8 @@ def test_evaluation_ships_the_recipe_that_its_model_was_trained_with(
     (model / "bundle.json").write_text(
         ModelBundle(
             recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalisation={}, weights="w",
-            weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, ranks=1, seconds=1.0,
-            device="cpu", application="", written_at="",
-            versions={},
+            weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, ranks=1,
+            seconds=1.0, device="cpu", application="", written_at="", versions={},
         ).to_json()
     )  # fmt: skip
     done = python("-m", "trainyard", "plan", "toy", "--json")
