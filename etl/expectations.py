@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from statistics import fmean
+from statistics import median
 
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import Split, Statistics
@@ -23,7 +23,11 @@ HEAD = ["split", "column", "expected", "found"]
 
 
 def refuse(dataset: str, splits: Mapping[str, Split], expected: Mapping[str, Expectation]) -> None:
-    """Raises TrainyardError with a table of all that is not as expected."""
+    """Raises TrainyardError with a table of all that is not as expected, and for a column that is not there."""
+    for column in expected:
+        if not any(column in split.statistics for split in splits.values()):
+            there = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
+            raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {there}.")
     rows = [row for name, split in splits.items() for row in _violations(name, split, expected)]
     if rows:
         raise TrainyardError(
@@ -56,12 +60,12 @@ def compare(dataset: str, splits: Mapping[str, Split], before: Mapping[str, Spli
 
 
 def drift(new: Statistics, old: Statistics) -> float:
-    """The population stability index of one column; for tensors the mean over their entries."""
+    """The population stability index of one column; for tensors the median over their entries."""
     if new.values and old.values:
         return _of_values(new.values, old.values)
     if not (new.mean and old.mean):
         return 0.0
-    return fmean(map(_of_normals, new.mean, new.std, old.mean, old.std))
+    return median(map(_of_normals, new.mean, new.std, old.mean, old.std))
 
 
 def _of_values(new: Mapping[str, int], old: Mapping[str, int]) -> float:
@@ -83,9 +87,8 @@ def _of_normals(mean: float, std: float, old_mean: float, old_std: float) -> flo
 
 def _violations(name: str, split: Split, expected: Mapping[str, Expectation]) -> Iterator[list[str]]:
     for column, expectation in expected.items():
-        if column in split.statistics:
-            for told in _of_column(expectation, split.statistics[column]):
-                yield [name, column, *told]
+        for told in _of_column(expectation, split.statistics[column]):
+            yield [name, column, *told]
 
 
 def _of_column(expectation: Expectation, found: Statistics) -> Iterator[tuple[str, str]]:

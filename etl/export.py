@@ -44,7 +44,8 @@ def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, An
     shuffled = splits.shuffle(parted, shards, spec.seed)
     with events.span("write batches", shards=shards), arrow.batches_of(spec.rows_per_batch, spark):
         _write(shuffled, spec, _provenance(spark, spec, prepare.module))
-    found = manifest.current(spec.batches)
+    made = manifest.current(spec.batches).partitions[spec.partition or ""]
+    found = manifest.at(spec.batches, made.version)
     for warning in found.provenance.warnings:
         print(f"WARNING: {warning}", flush=True)
     return found.summary(spec.batches)

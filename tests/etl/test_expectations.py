@@ -60,6 +60,12 @@ def test_what_is_not_is_told_in_a_table(column, figures, expected, row):
     assert row in told
 
 
+def test_a_column_that_is_not_there_is_named():
+    split = Split(rows=1, shards=(), statistics={"price": PRICE})
+    with pytest.raises(TrainyardError, match="expect names the column 'cost', which d does not have; it has price"):
+        refuse("d", {"train": split}, {"cost": Expectation(min=0)})
+
+
 def test_all_of_it_is_told_at_once():
     told = complaints("price", PRICE, min=0, max=9, nulls=0)
     assert len(told.splitlines()) == 6

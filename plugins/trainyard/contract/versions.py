@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -55,13 +55,20 @@ def difference(old: BatchManifest, new: BatchManifest) -> Difference:
 
 @contextmanager
 def pinned(dataset: str, number: int, reader: str) -> Iterator[None]:
-    """While the body runs, version `number` does not expire. `reader` tells this reader from others."""
+    """While the body runs, version `number` does not expire. `reader` tells this reader from others.
+
+    A dataset that this user may not write to is read without a pin.
+    """
     uri = storage.join(dataset, "pins", f"{number:08d}-{int(time.time())}-{reader}")
-    storage.replace(uri, b"")
+    try:
+        storage.replace(uri, b"")
+    except (OSError, RuntimeError) as error:
+        print(f"version {number} of {dataset} is read without a pin, so it may expire meanwhile: {error}", flush=True)
     try:
         yield
     finally:
-        storage.remove(uri)
+        with suppress(OSError, RuntimeError):
+            storage.remove(uri)
 
 
 def expire(dataset: str, keep: int, days: float, now: float | None = None) -> list[int]:
