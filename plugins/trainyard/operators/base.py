@@ -155,10 +155,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended; what its job returned is the result."""
-        planned = self._planned(context)
+        return self._submitted(context, self._planned(context))
+
+    def _submitted(self, context: Context, planned: Plan) -> dict[str, Any]:
         place, backend = planned.place, self._backend_for(planned)
-        page = report_page(airflow_conf.get("api", "base_url", fallback=""), self.conn_id, place.dag_id, place.run_id)
-        context["ti"].xcom_push(key=ReportLink.KEY, value=page)
+        self._push_report_page(context, place)
         spec = self.SPEC.model_validate(planned.spec)
         storage.replace(planned.spec_uri, spec.to_json().encode())
         return self._waited_for(context, place, backend, partial(backend.run, self.log.info))
@@ -216,6 +217,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             raise AirflowException(str(error)) from None
         finally:
             self._report(place.directory)
+
+    def _push_report_page(self, context: Context, place: Place) -> None:
+        page = report_page(airflow_conf.get("api", "base_url", fallback=""), self.conn_id, place.dag_id, place.run_id)
+        context["ti"].xcom_push(key=ReportLink.KEY, value=page)
 
     def _push_pages(self, context: Context, backend: Backend) -> None:
         for key, address in (backend.pages if isinstance(backend, DeferredBackend) else {}).items():

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard import reuse
-from trainyard.connections import Settings
 from trainyard.contract import record
 from trainyard.contract.manifest import BatchManifest
 from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import ExportSpec, Place
+from trainyard.contract.spec import ExportSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator
 from trainyard.operators.options import Templated, default, source_fields
 from trainyard.plan import Plan
@@ -106,15 +105,12 @@ class ExportOperator(JobOperator):
         self.shards = shards
         self.refuse_bad_input()
 
-    def plan(self, place: Place, settings: Settings) -> Plan:
-        """As of every job; the spec also says what the product depends on."""
-        planned = super().plan(place, settings)
-        found = reuse.fingerprint(planned.spec, self._dag_file())
-        return replace(planned, spec={**planned.spec, "fingerprint": found})
-
     def execute(self, context: Context) -> dict[str, Any]:
         """As of every job, unless the dataset is there already and this run has not begun to write it."""
         planned = self._planned(context)
+        planned = replace(
+            planned, spec={**planned.spec, "fingerprint": reuse.fingerprint(planned.spec, self._dag_file())}
+        )
         last = record.newest(planned.place)
         begun = last is not None and record.taken(planned.place) != last.application
         if not begun and str(self.force).lower() != "true":
@@ -124,7 +120,7 @@ class ExportOperator(JobOperator):
             )
             if found:
                 return self._reused(context, planned, found)
-        return super().execute(context)
+        return self._submitted(context, planned)
 
     def _reused(self, context: Context, planned: Plan, found: BatchManifest) -> dict[str, Any]:
         uri = planned.spec["batches"]
@@ -133,6 +129,7 @@ class ExportOperator(JobOperator):
             seconds=0.0, status="succeeded", output=found.summary(uri) | {"reused": True},
         )  # fmt: skip
         told.save()
+        self._push_report_page(context, planned.place)
         self._report(planned.place.directory)
         return self._result(context, told)
 
