@@ -203,6 +203,6 @@ def verify(dataset: str, shard: Shard) -> None:
 def lost(dataset: str, shard: Shard) -> TrainyardError:
     """The error for a shard that is not there."""
     return TrainyardError(
-        f"shard {shard.path} of {dataset} is missing: it was removed, or cleaned up after the dataset was replaced. "
+        f"shard {shard.path} of {dataset} is missing: it was removed, or its version has expired. "
         "Load the dataset anew to read its current version, or export again."
     )

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from trainyard.contract import manifest
+from trainyard.contract import manifest, versions
 from trainyard.contract.errors import reason
 
 pytestmark = pytest.mark.spark
@@ -169,10 +169,10 @@ def test_a_shard_rolls_over_when_it_is_large(tmp_path, monkeypatch):
     assert pa.concat_tables(read_back)["x"].to_pylist() == list(range(1000))
 
 
-def test_append_to_a_dataset_is_refused_and_says_overwrite(spark, tmp_path):
+def test_append_to_a_dataset_without_a_partition_is_refused_and_says_overwrite(spark, tmp_path):
     write(frame(spark), tmp_path / "d")
     message = refusal(write, frame(spark), tmp_path / "d")
-    assert "cannot be appended" in message and "mode('overwrite')" in message
+    assert "rows are added as a partition" in message and "mode('overwrite')" in message
 
 
 def test_a_reader_of_the_old_version_works_on_after_an_overwrite(spark, tmp_path):
@@ -184,13 +184,11 @@ def test_a_reader_of_the_old_version_works_on_after_an_overwrite(spark, tmp_path
     assert manifest.current(str(tmp_path / "d")).number == 2
 
 
-def test_shards_cleaned_up_under_a_reader_are_named_as_missing(spark, tmp_path):
-    from etl import inspect
-
+def test_shards_that_expired_under_a_reader_are_named_as_missing(spark, tmp_path):
     write(frame(spark), tmp_path / "d")
     old = read(spark, tmp_path / "d")
     write(frame(spark), tmp_path / "d", mode="overwrite")
-    inspect.clean(str(tmp_path / "d"))
+    versions.expire(str(tmp_path / "d"), keep=1, days=0)
     assert "Load the dataset anew" in refusal(old.collect)
 
 
