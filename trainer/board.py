@@ -113,8 +113,7 @@ class Board:
 
     def _see(self, rank: int, host: str, here: Whereabouts) -> None:
         before = self._sightings.get(rank)
-        stands = before and before.here.entered == here.entered
-        since = before.since if before and stands else time.monotonic()
+        since = before.since if before and before.here.entered == here.entered else time.monotonic()
         self._sightings[rank] = Sighting(host, here, since)
 
 

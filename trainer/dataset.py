@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from trainer.cache import ShardCache, altered, directory
 from trainer.order import LANES
+from trainer.ragged import Array, Ragged
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Column, Shard
@@ -26,7 +27,8 @@ FETCHERS = 4
 CACHE_BYTES = 32 << 30
 """What a cache holds that nobody chose another limit for."""
 
-Block = dict[str, NDArray[np.generic]]
+Rows = Array | Ragged
+Block = dict[str, Rows]
 
 
 class Dataset:
@@ -69,8 +71,16 @@ class Dataset:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row in memory, over the columns asked for."""
+        """Bytes of one row in memory, over the columns asked for; where rows differ, of the mean row in a shard."""
+        if any(column.kind == "list" or column.type == "binary" for column in self.columns):
+            return max(1, sum(shard.bytes for shard in self._shards) // self.rows)
         return max(1, sum(dtype(column).itemsize * int(np.prod(column.shape)) for column in self.columns))
+
+    def place(self, block: int, row: int) -> str:
+        """Where a row of a block lies, in words."""
+        shard = self._where[block][0]
+        before = next(number for number, (found, _) in enumerate(self._where) if found is shard)
+        return f"row {(block - before) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
 
     def announce(self, blocks: Iterable[int]) -> None:
         """Remote `blocks` will be asked for soon: have what they lie in fetched meanwhile."""
@@ -86,7 +96,7 @@ class Dataset:
         return ThreadPoolExecutor(FETCHERS, thread_name_prefix="fetch")
 
     def _mapped_block(self, number: int) -> Block:
-        """The columns of record batch `number`: read-only arrays (rows, *shape) over the memory map."""
+        """The columns of record batch `number`: read-only arrays (rows, *shape), or Ragged, over the memory map."""
         shard, where = self._where[number]
         buffer, schema = self._shard(shard)
         return self._arrays(pa.py_buffer(buffer)[where.offset : where.offset + where.length], schema)
@@ -175,13 +185,9 @@ def _mapped(path: Path) -> pa.Buffer:
 
 def _tensor_column(manifest: BatchManifest, split: str, name: str) -> Column:
     column = manifest.column(name)
-    if column.kind == "list":
-        raise TrainyardError(
-            f"column {name!r} has lists of varying length; a batch needs one shape. Pad it in prepare.py, "
-            "and leave it out of lists=."
-        )
     try:
-        dtype(column)
+        if column.type != "binary":
+            dtype(column)
     except TypeError:
         raise TrainyardError(
             f"column {name!r} is of type {column.type}, which is no tensor; encode it as numbers in prepare.py."
@@ -191,7 +197,24 @@ def _tensor_column(manifest: BatchManifest, split: str, name: str) -> Column:
     return column
 
 
-def _array(values: pa.Array, column: Column) -> NDArray[np.generic]:
+def _array(values: pa.Array, column: Column) -> Rows:
     if column.kind == "tensor":
         return values.to_numpy_ndarray()  # type: ignore[no-any-return]
+    if column.kind == "list":
+        offsets = values.offsets.to_numpy().astype(np.int64) // math.prod(column.shape)
+        return Ragged(_flat(values.values, column).reshape(-1, *column.shape), offsets[:-1], np.diff(offsets))
+    if column.type == "binary":
+        return _bytes(values)
+    return _flat(values, column)
+
+
+def _bytes(values: pa.BinaryArray) -> Ragged:
+    """As uint8; a null row is empty."""
+    _, ends, data = values.buffers()
+    offsets = np.frombuffer(ends, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
+    flat = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    return Ragged(flat, offsets[:-1], np.diff(offsets))
+
+
+def _flat(values: pa.Array, column: Column) -> Array:
     return values.to_numpy(zero_copy_only=column.type != "bool")  # type: ignore[no-any-return]

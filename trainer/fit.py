@@ -20,7 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from trainer import bundle
+from trainer import bundle, transfer
+from trainer import formats as others
 from trainer import recipe as recipes
 from trainer.cache import ShardCache, directory
 from trainer.checkpoint import Checkpoints
@@ -30,12 +31,14 @@ from trainer.limits import Spent, sentence
 from trainer.loader import Loader
 from trainer.loop import History, Training, train
 from trainer.network import Network, normalisation
-from trainer.order import Order, window_rows
+from trainer.order import BUCKET_POOL_BYTES, POOL_BYTES, Order, window_rows
 from trainer.phases import Phases
 from trainer.progress import Progress
+from trainer.ragged import mask
 from trainer.recipe import Recipe
 from trainer.strategies import choose
 from trainer.tracking import Tracker
+from trainer.weights import Weights, balanced, weighted
 from trainer.world import World, joined
 from trainyard.contract import manifest as manifests
 from trainyard.contract.bundle import ModelBundle
@@ -52,7 +55,7 @@ class Fitted:
 
     `bytes_sent` is what this rank has sent to others for the sake of the weights; `spent` are the seconds of all
     ranks, and `limit` says what limits the run, and what would help. `gpu` are the mean utilisation and the
-    most memory of this rank's GPU, if it has one.
+    most memory of this rank's GPU, if it has one. `formats` are the URIs of what was written beside the weights.
     """
 
     history: History
@@ -61,6 +64,7 @@ class Fitted:
     spent: list[Spent]
     limit: str
     gpu: dict[str, float]
+    formats: dict[str, str]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -81,6 +85,7 @@ def fit(
     checkpoints: str | None = None,
     phases: Phases | None = None,
     trackers: Sequence[Tracker] = (),
+    formats: Sequence[str] = (),
     application: str = "",
     **options: Any,
 ) -> Fitted:
@@ -89,7 +94,8 @@ def fit(
     `strategy` is a name, a dict of a name and options, or an object of `trainyard.contract.strategies`;
     `options` are the fields of TrainOptions. With a directory for `checkpoints` a run that was cut off goes on
     from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
-    whole. `trackers` are told of each epoch by rank 0. Raises TrainyardError.
+    whole. `trackers` are told of each epoch by rank 0. The model is written in `formats` (`trainer.formats`) too,
+    beside its weights. Raises TrainyardError.
     """
     with _followed(trackers), joined(world) as here:
         chosen, how = _options(options), _strategy(strategy)
@@ -107,11 +113,14 @@ def fit(
             with phases.phase("set up"):
                 torch.manual_seed(chosen.seed)
                 made = recipes.load(recipe, params)
+                transfer.begin(made)
                 _check_labels(recipe, made, manifest)
                 train_on, validate_on = _loaders(batches, manifest, made, chosen, here)
-                inputs = tuple(manifest.column(name) for name in made.inputs)
+                inputs = tuple(train_on.column(name) for name in made.inputs)
+                others.check(formats, inputs)
                 figures = manifest.split("train").statistics
-                scaling = normalisation(figures, inputs, made.normalise) if made.normalise else {}
+                measured = tuple(column for column in inputs if column.name not in made.decode)
+                scaling = normalisation(figures, measured, made.normalise) if made.normalise else {}
                 network = Network(made.model, inputs, scaling)
                 run = Training(
                     recipe=made, network=network, options=chosen, world=here, strategy=agreement, train=train_on,
@@ -123,17 +132,20 @@ def fit(
                 history = train(run)
             weights = _whole(network)
             spent = here.gathered(Spent(here.rank, here.host, dict(phases.totals)))
-        saved = None
+        saved, written = None, {}
         if here.leads:
             with phases.phase("write the bundle"):
                 saved = bundle.save(
                     model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
-                    label=manifest.column(made.label) if made.label else None, normalisation=scaling,
+                    label=train_on.column(made.label) if made.label else None, normalisation=scaling,
                     dataset=batches, manifest=manifest, metrics=history.epochs[history.best],
                     epochs=len(history.epochs), ranks=here.size, seconds=mean(sum(s.seconds.values()) for s in spent),
                     device=here.device.type, application=application,
                 )  # fmt: skip
-        return Fitted(history, saved, agreement.bytes_sent, spent, sentence(spent, how), gauge.figures if gauge else {})
+                written = others.beside(model, saved, formats)
+                bundle.publish(model, saved)
+        used = gauge.figures if gauge else {}
+        return Fitted(history, saved, agreement.bytes_sent, spent, sentence(spent, how), used, written)
 
 
 @contextmanager
@@ -175,6 +187,7 @@ def _fingerprint(
 ) -> str:
     """What two runs must have in common for one to go on from the other's checkpoint."""
     same = [recipe, params, manifest.content_hash, options.batch_size, options.seed, strategy.model_dump()]
+    same += [options.bucket_by, options.balance, options.weight_by]
     return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -192,7 +205,8 @@ def _loaders(
     cache = ShardCache(directory(), int(options.cache_gb * 2**30))
 
     def split(name: str) -> Dataset:
-        return Dataset(batches, manifest, name, recipe.columns, cache=cache)
+        also = (options.weight_by,) if options.weight_by and name == "train" else ()
+        return Dataset(batches, manifest, name, tuple(dict.fromkeys((*recipe.columns, *also))), cache=cache)
 
     validation = split("validation") if "validation" in manifest.splits else None
     held_out = _loader(validation, recipe, options, world, training=False) if validation else None
@@ -211,17 +225,38 @@ def _loader(data: Dataset, recipe: Recipe, options: TrainOptions, world: World, 
             f"batch_size={batch} is the global batch, and smaller than the {world.size} ranks that share it. "
             f"Write batch_size={world.size} or more."
         )
-    order = Order(data.blocks, min(batch, data.rows), options.seed, window_rows(batch, data.row_bytes), training)
-    transform = recipe.transform if training else None
-    return Loader(data, order, world.rank, world.size, transform, pin=world.device.type == "cuda")
+    bucket_by = options.bucket_by if training else None
+    weights = _weights(data, recipe, options, world) if training else None
+    window = window_rows(batch, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
+    blocks = weights.blocks if weights else ()
+    order = Order(data.blocks, min(batch, data.rows), options.seed, window, training, bucket_by, blocks)
+    return Loader(
+        data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
+        recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,
+    )  # fmt: skip
+
+
+def _weights(data: Dataset, recipe: Recipe, options: TrainOptions, world: World) -> Weights | None:
+    if options.weight_by:
+        return weighted(data, options.weight_by, world)
+    if not options.balance:
+        return None
+    if recipe.label is None:
+        raise TrainyardError("balance=True needs a label in the recipe: its values are drawn equally often.")
+    return balanced(data, recipe.label, world)
 
 
 def _check_labels(path: str, recipe: Recipe, manifest: BatchManifest) -> None:
+    if recipe.label and not recipe.step and manifest.column(recipe.label).kind == "list":
+        raise TrainyardError(
+            f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= does not see which of "
+            f"its elements are padding. Write a step= that uses batch[{mask(recipe.label)!r}]."
+        )
     if recipe.classes is None or recipe.label is None:
         return
     for name, split in manifest.splits.items():
         figures = split.statistics[recipe.label]
-        if min(figures.min) < 0 or max(figures.max) >= recipe.classes:
+        if figures.min and (min(figures.min) < 0 or max(figures.max) >= recipe.classes):
             raise TrainyardError(
                 f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
                 f"column {recipe.label!r} of split {name!r} holds {min(figures.min):g} to {max(figures.max):g}. "

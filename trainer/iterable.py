@@ -6,14 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from trainer.dataset import Dataset
+from trainer.decoding import Augment, Decode
 from trainer.loader import Columns, Loader
-from trainer.order import Order, window_rows
+from trainer.order import BUCKET_POOL_BYTES, POOL_BYTES, Order, window_rows
+from trainer.ragged import Sequences
+from trainer.weights import balanced, weighted
+from trainer.world import World
 from trainyard.contract import manifest as manifests
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest
@@ -22,11 +27,14 @@ from trainyard.contract.manifest import BatchManifest
 class Batches(IterableDataset[Columns]):
     """One rank's share of each global batch of `split`, as a dict of tensors by column.
 
-    `batch_size` is the global batch, whose rows do not depend on `world`, the number of ranks. Every rank has the same
-    number of shares: a last batch with fewer rows than ranks is left out. Each iteration is the next epoch, in an
-    order of its own; `set_epoch` says which one comes. `state_dict` is where the iteration stands, for
-    torchdata's StatefulDataLoader or a loop that keeps it itself. It reads ahead in a thread, so a DataLoader
-    needs no worker, or one. Raises TrainyardError.
+    `batch_size` is the global batch, whose rows do not depend on `world`, the number of ranks. Every rank has the
+    same number of shares: a last batch with fewer rows than ranks is left out. Each iteration is the next epoch, in
+    an order of its own; `set_epoch` says which one comes. `state_dict` is where the iteration stands, for
+    torchdata's StatefulDataLoader or a loop that keeps it itself. It reads ahead in a thread, so a DataLoader needs
+    no worker, or one. Columns whose rows differ in length are padded, with their masks, or nested (`sequences`,
+    `decode` and `augment` as in a Recipe); with `bucket_by`, one of them, batches hold rows of about one length.
+    `balance` names a column whose values are drawn equally often, `weight_by` one of weights. Raises
+    TrainyardError.
     """
 
     def __init__(
@@ -41,13 +49,29 @@ class Batches(IterableDataset[Columns]):
         rank: int = 0,
         world: int = 1,
         transform: Callable[[Columns], Columns] | None = None,
+        sequences: Sequences = "padded",
+        bucket_by: str | None = None,
+        balance: str | None = None,
+        weight_by: str | None = None,
+        decode: Mapping[str, Decode] = MappingProxyType({}),
+        augment: Mapping[str, Augment] = MappingProxyType({}),
         manifest: BatchManifest | None = None,
     ) -> None:
         manifest = manifest or manifests.current(uri)
-        names = tuple(columns) if columns is not None else tuple(c.name for c in manifest.columns if c.kind != "list")
-        data = Dataset(uri, manifest, split, names)
-        order = Order(data.blocks, min(batch_size, data.rows), seed, window_rows(batch_size, data.row_bytes), shuffle)
-        self._loader = Loader(data, order, rank, world, transform)
+        for option, column in {"bucket_by": bucket_by, "balance": balance, "weight_by": weight_by}.items():
+            if column and not shuffle:
+                raise TrainyardError(f"{option}={column!r} orders rows, and shuffle=False leaves them as they lie.")
+        if balance and weight_by:
+            raise TrainyardError(f"balance={balance!r} and weight_by={weight_by!r} exclude each other.")
+        names = tuple(columns) if columns is not None else tuple(c.name for c in manifest.columns)
+        also = (name for name in (bucket_by, balance, weight_by) if name)
+        data = Dataset(uri, manifest, split, tuple(dict.fromkeys((*names, *also))))
+        window = window_rows(batch_size, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
+        weights = balanced(data, balance, World()) if balance else None
+        weights = weighted(data, weight_by, World()) if weight_by else weights
+        blocks = weights.blocks if weights else ()
+        order = Order(data.blocks, min(batch_size, data.rows), seed, window, shuffle, bucket_by, blocks)
+        self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
         self._epoch, self._step = 0, 0
 
@@ -61,12 +85,13 @@ class Batches(IterableDataset[Columns]):
                 f"num_workers={worker.num_workers}: each worker of the DataLoader would read every batch. Batches are "
                 "read ahead in a thread; write num_workers=0, or 1."
             )
-        for share in self._loader.epoch(self._epoch, self._step):
+        epoch = self._epoch
+        for share in self._loader.epoch(epoch, self._step):
             if share.step == self._steps:
                 break
-            self._step = share.step + 1
+            # Whoever knows how many batches there are asks for no more after the last, and never comes back here.
+            self._epoch, self._step = divmod(epoch * self._steps + share.step + 1, self._steps)
             yield share.columns
-        self.set_epoch(self._epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, counted from 0, from its beginning."""

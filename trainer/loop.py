@@ -24,6 +24,7 @@ from trainer.network import Network
 from trainer.phases import Phases
 from trainer.progress import Progress
 from trainer.pulse import Pulse, Termination
+from trainer.ragged import part
 from trainer.recipe import Batch, Recipe
 from trainer.strategies.base import Strategy
 from trainer.world import World
@@ -95,9 +96,10 @@ class _Engine:
         self.network = run.network.to(self._device)
         parallel = run.strategy.attach(self.network, run.phases.communicated)
         self._called: nn.Module = torch.compile(parallel) if run.options.compile else parallel  # type: ignore[assignment]
-        self._optimizer = run.strategy.adopt(run.recipe.optimizer(self.network.parameters()), run.parts)
-        updates = run.train.order.steps * run.options.epochs
-        self._schedule = run.recipe.schedule(self._optimizer, updates) if run.recipe.schedule else None
+        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        self._optimizer = run.strategy.adopt(run.recipe.optimizer(trainable), run.parts)
+        times = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
+        self._schedule = run.recipe.schedule(self._optimizer, times) if run.recipe.schedule else None
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._pulse, self._termination = Pulse(run.world), termination
         self._at = Position()
@@ -131,6 +133,7 @@ class _Engine:
         if _is_best(self.history, run.options):
             self.history.best = epoch
             self._best_weights = copied(get_model_state_dict(self.network))
+        self._reschedule("epoch")
         self._at = Position(self._at.updates, epoch + 1, 0)
         self._after_epoch()
         run.progress.end_epoch(figures)
@@ -284,12 +287,12 @@ class _Engine:
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
             columns = self._on_device(share.columns)
         parts = list(_parts(columns, share.rows, run.parts))
-        for number, (rows, part) in enumerate(parts, start=1):
+        for number, (rows, held) in enumerate(parts, start=1):
             last = number == len(parts)
             weight = rows * run.world.size / share.total
             with run.strategy.communicating(self._called, last):
                 with phases.phase("forward"), self._autocast():
-                    loss = self._step(part)
+                    loss = self._step(held)
                 with phases.phase("backward"):
                     weighted = loss if weight == 1 else loss * weight
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
@@ -300,9 +303,12 @@ class _Engine:
                 nn.utils.clip_grad_norm_(self.network.parameters(), run.options.clip_norm)
             self._scaler.step(self._optimizer)
             self._scaler.update()
-            if self._schedule:
-                self._schedule.step()
+            self._reschedule("update")
         self._optimizer.zero_grad()
+
+    def _reschedule(self, after: str) -> None:
+        if self._schedule and self.run.recipe.schedule_by == after:
+            self._schedule.step()
 
     def _step(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
@@ -339,8 +345,8 @@ def _parts(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Colum
         return
     size = math.ceil(rows / count)
     for start in range(0, rows, size):
-        part = {name: column[start : start + size] for name, column in columns.items()}
-        yield min(size, rows - start), part
+        end = min(start + size, rows)
+        yield end - start, {name: part(column, start, end) for name, column in columns.items()}
 
 
 def _is_best(history: History, options: TrainOptions) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from trainer.ragged import mask
 from trainer.recipe import Batch, Per
 from trainyard.contract.bundle import Normalisation
 from trainyard.contract.errors import TrainyardError
@@ -15,7 +17,10 @@ from trainyard.contract.manifest import Column, Statistics
 
 
 class Network(nn.Module):
-    """Takes columns by name, scales them, and calls the model with them in the order of `inputs`."""
+    """Takes columns by name, scales them, and calls the model with them in the order of `inputs`.
+
+    A padded column is two arguments: its values, zero where they are padding, and its mask.
+    """
 
     def __init__(
         self, model: nn.Module, inputs: tuple[Column, ...], normalisation: Mapping[str, Normalisation]
@@ -30,8 +35,27 @@ class Network(nn.Module):
                 self.register_buffer(f"mean_{number}", mean, persistent=False)
                 self.register_buffer(f"scale_{number}", scale, persistent=False)
 
+    def train(self, mode: bool = True) -> Network:
+        """As of any module, but that what is frozen is not trained."""
+        super().train(mode)
+        for module in self.model.modules() if mode else ():
+            parameters = list(module.parameters())
+            if parameters and not any(parameter.requires_grad for parameter in parameters):
+                module.eval()
+        return self
+
     def forward(self, batch: Batch) -> Tensor:
-        return self.model(*(self._prepared(number, batch[c.name]) for number, c in enumerate(self._inputs)))  # type: ignore[no-any-return]
+        return self.model(*chain.from_iterable(self._arguments(number, batch) for number in range(len(self._inputs))))  # type: ignore[no-any-return]
+
+    def _arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:
+        column = self._inputs[number]
+        values = self._prepared(number, batch[column.name])
+        if column.kind != "list" or values.is_nested:
+            return (values,)
+        own = batch[mask(column.name)]
+        if self._scaled[number]:
+            values = values.masked_fill(~own.reshape(*own.shape, *(1 for _ in column.shape)), 0)
+        return values, own
 
     def _prepared(self, number: int, values: Tensor) -> Tensor:
         if values.dtype in (torch.uint8, torch.bool, torch.float64):

@@ -117,7 +117,8 @@ def _train(
             spec.recipe, recipe_params=spec.recipe_params, batches=spec.batches, model=spec.model,
             strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, phases=Phases(events, here),
             application=application, checkpoints=checkpoints(spec.place),
-            trackers=_trackers(spec, manifest) if world.leads else (), **spec.options.model_dump(),
+            trackers=_trackers(spec, manifest) if world.leads else (), formats=spec.formats,
+            **spec.options.model_dump(),
         )  # fmt: skip
     finally:
         if dist.is_initialized():
@@ -135,6 +136,7 @@ def _train(
         "workers": world.size,
         "bytes_sent": fitted.bytes_sent,
         "limit": fitted.limit,
+        "formats": fitted.formats,
         "seconds": {name: mean(rank.seconds[name] for rank in fitted.spent) for name in fitted.spent[0].seconds},
     } | fitted.gpu
 

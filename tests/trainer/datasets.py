@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,9 @@ from trainyard.contract.manifest import (
     Statistics,
 )
 
-Columns = dict[str, NDArray[np.generic]]
+Rows = NDArray[np.generic] | list[Any]
+"""One array (rows, *shape), or for each row an array (length, *shape), or bytes."""
+Columns = dict[str, Rows]
 WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
 
@@ -46,7 +49,22 @@ def blobs(rows: int, seed: int = 0, classes: int = 3, size: int = 8) -> Columns:
     return {"x": (centres[label] + rng.normal(size=(rows, size))).astype(np.float32), "label": label}
 
 
-def _column(name: str, values: NDArray[np.generic]) -> Column:
+def sequences(rows: int, seed: int = 0, classes: int = 3) -> Columns:
+    """Rows of tokens, most of which are the number of the row's class, and of as many frames around a centre."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, classes, rows)
+    lengths = np.minimum(1 + rng.geometric(0.1, rows), 60)
+    tokens = [np.where(rng.random(n) < 0.8, c, rng.integers(0, 10, n)) for n, c in zip(lengths, label, strict=True)]
+    frames = [(5 + c + rng.normal(size=(n, 4))).astype(np.float32) for n, c in zip(lengths, label, strict=True)]
+    return {"tokens": list(tokens), "frames": list(frames), "label": label, "row": np.arange(rows)}
+
+
+def _column(name: str, values: Rows) -> Column:
+    if isinstance(values, list) and isinstance(values[0], bytes):
+        return Column(name=name, kind="scalar", type="binary")
+    if isinstance(values, list):
+        kind = str(pa.from_numpy_dtype(values[0].dtype))
+        return Column(name=name, kind="list", type=kind, shape=values[0].shape[1:])
     kind = str(pa.from_numpy_dtype(values.dtype))
     return Column(name=name, kind="tensor" if values.ndim > 1 else "scalar", type=kind, shape=values.shape[1:])
 
@@ -81,13 +99,22 @@ def _rows(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-def _arrow(values: NDArray[np.generic]) -> pa.Array:
+def _arrow(values: Rows) -> pa.Array:
+    if isinstance(values, list) and isinstance(values[0], bytes):
+        return pa.array(values, pa.binary())
+    if isinstance(values, list):
+        kind = pa.list_(pa.from_numpy_dtype(values[0].dtype))
+        return pa.array([row.ravel() for row in values], kind)
     if values.ndim == 1:
         return pa.array(values)
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(values))
 
 
-def _statistics(values: NDArray[np.generic]) -> Statistics:
+def _statistics(values: Rows) -> Statistics:
+    if isinstance(values, list) and isinstance(values[0], bytes):
+        return Statistics(count=len(values))
+    if isinstance(values, list):
+        return _statistics(np.concatenate(values))
     flat = values.reshape(len(values), -1).astype(np.float64)
     return Statistics(
         count=len(values), mean=tuple(flat.mean(0)), std=tuple(flat.std(0)), min=tuple(flat.min(0)),

@@ -8,18 +8,23 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
+from trainer.images import grey
+from trainer.ragged import Sequences
 from trainer.recipe import Recipe
 
 
-def linear(classes: int = 3, learning_rate: float = 0.1, limit: int | None = None, size: int = 8) -> Recipe:
+def linear(
+    classes: int = 3, learning_rate: float = 0.1, limit: int | None = None, size: int = 8, label: str = "label"
+) -> Recipe:
     return Recipe(
         model=nn.Linear(size, classes),
         features="x",
-        label="label",
+        label=label,
         classes=limit,
         normalise="element",
         loss=nn.CrossEntropyLoss(),
@@ -181,4 +186,91 @@ def unsafe_schedule() -> Recipe:
         label="label",
         loss=nn.CrossEntropyLoss(),
         schedule=lambda optimizer, updates: Stateful(optimizer),
+    )
+
+
+class Mixed(nn.Module):
+    """Columns of three types: bytes, an integer that is embedded, and a flag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.city = nn.Embedding(5, 3)
+        self.head = nn.Linear(2 * 4 + 3 + 1, 2)
+
+    def forward(self, image: Tensor, city: Tensor, flag: Tensor) -> Tensor:
+        return self.head(torch.cat([image.flatten(1), self.city(city), flag[:, None]], dim=1))
+
+
+def mixed() -> Recipe:
+    return Recipe(
+        model=Mixed(),
+        features=["image", "city", "flag"],
+        label="label",
+        normalise="channel",
+        loss=nn.CrossEntropyLoss(),
+        predict=lambda output: {"chances": output.softmax(1), "best": output.argmax(1)},
+    )
+
+
+def unforeseeable() -> Recipe:
+    """What it predicts with depends on the values that it finds."""
+
+    def predict(output: Tensor) -> dict[str, Tensor]:
+        return {"sign": output if output.sum() > 0 else -output}
+
+    return Recipe(model=nn.Linear(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss(), predict=predict)
+
+
+class Pooled(nn.Module):
+    """The mean over a row's tokens and frames: what padding would change if it were not masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 4), nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor, own: Tensor, frames: Tensor, same: Tensor) -> Tensor:
+        assert (own == same).all() and (frames[~own] == 0).all()
+        together = torch.cat([self.embed(tokens), frames], 2) * own[:, :, None]
+        return self.head(together.sum(1) / own.sum(1, keepdim=True))  # type: ignore[no-any-return]
+
+
+class PooledNested(Pooled):
+    def forward(self, tokens: Tensor, frames: Tensor) -> Tensor:  # type: ignore[override]
+        starts = tokens.offsets()[:-1]
+        words = nn.functional.embedding_bag(tokens.values(), self.embed.weight, starts, mode="mean")
+        return self.head(torch.cat([words, torch.segment_reduce(frames.values(), "mean", offsets=frames.offsets())], 1))  # type: ignore[no-any-return]
+
+
+def shifted(image: Any, random: np.random.Generator) -> Any:
+    return np.roll(image, random.integers(0, 2), axis=2)
+
+
+def files(classes: int = 10, augment: bool = False) -> Recipe:
+    """A network for images of 8 x 8 that are files."""
+    return Recipe(
+        model=nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, classes)),
+        features="image",
+        label="label",
+        classes=classes,
+        decode={"image": grey},
+        augment={"image": shifted} if augment else {},
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.Adam(parameters, 0.01),
+        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        predict=lambda output: {"class_": output.argmax(1)},
+    )
+
+
+def pooled(sequences: Sequences = "padded", label: str = "label") -> Recipe:
+    return Recipe(
+        model=Pooled() if sequences == "padded" else PooledNested(),
+        features=("tokens", "frames"),
+        label=label,
+        classes=3,
+        sequences=sequences,
+        normalise="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.Adam(parameters, 0.05),
+        metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
+        predict=lambda output: {"class_": output.argmax(1)},
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -25,7 +26,12 @@ ROWS = 400
 
 @pytest.fixture
 def local(tmp_path: Path) -> str:
-    columns = {"x": np.random.default_rng(0).random((ROWS, 8), np.float32), "number": np.arange(ROWS)}
+    columns = {
+        "x": np.random.default_rng(0).random((ROWS, 8), np.float32),
+        "number": np.arange(ROWS),
+        "list": [np.full(number % 5, number) for number in range(ROWS)],
+        "file": [number.to_bytes(2) for number in range(ROWS)],
+    }
     return datasets.write(tmp_path / "local", {"train": columns}, rows_per_batch=16, shards=4)
 
 
@@ -40,11 +46,20 @@ def remote(local: str, tmp_path: Path) -> Iterator[str]:
 
 def epoch(dataset: Dataset, shuffle: bool = True) -> list[list[int]]:
     order = Order(dataset.blocks, batch=32, seed=0, window=2, shuffle=shuffle)
-    return [share.columns["number"].tolist() for share in Loader(dataset, order).epoch(0)]
+    numbers = []
+    for share in Loader(dataset, order, decode={"file": number}).epoch(0):
+        numbers.append(share.columns["number"].tolist())
+        assert share.columns["list"].sum(1).tolist() == [number * (number % 5) for number in numbers[-1]]
+        assert share.columns["file"].tolist() == numbers[-1]
+    return numbers
+
+
+def number(data: bytes) -> np.ndarray[Any, Any]:
+    return np.array(int.from_bytes(data))
 
 
 def dataset(uri: str, cache: ShardCache | None = None) -> Dataset:
-    return Dataset(uri, manifests.current(uri), "train", ("x", "number"), cache=cache)
+    return Dataset(uri, manifests.current(uri), "train", ("x", "number", "list", "file"), cache=cache)
 
 
 @pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["kept", "by ranges"])

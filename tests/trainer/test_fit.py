@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from tests.trainer import datasets
+from tests.trainer.recipes import linear
 from trainer import bundle
 from trainer.checkpoint import Saved
 from trainer.fit import fit
@@ -144,6 +146,11 @@ def test_a_function_that_returns_no_recipe_is_named(batches: str, tmp_path: Path
     assert "returned a int" in refusal(batches, tmp_path, recipe="no_recipe")
 
 
+def test_a_schedule_by_anything_else_is_refused() -> None:
+    with pytest.raises(TrainyardError, match="schedule_by='step'; write 'update' or 'epoch'"):
+        replace(linear(), schedule_by="step")  # type: ignore[arg-type]
+
+
 def test_an_unknown_metric_to_monitor_is_refused(batches: str, tmp_path: Path) -> None:
     message = refusal(batches, tmp_path, monitor="acuracy")
     assert "monitor='acuracy'" in message and "accuracy" in message
@@ -160,8 +167,6 @@ def test_an_altered_weights_file_is_refused(batches: str, tmp_path: Path) -> Non
 
 def test_another_network_than_the_bundles_is_refused(batches: str, tmp_path: Path) -> None:
     fit(f"{RECIPES}:linear", batches=batches, model=str(tmp_path), epochs=1, batch_size=32)
-    from tests.trainer.recipes import linear
-
     with pytest.raises(TrainyardError, match="builds another network"):
         bundle.load(str(tmp_path), linear(classes=4))
 

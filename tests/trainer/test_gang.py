@@ -92,6 +92,12 @@ def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(spark: Any, tmp_pa
     assert (tmp_path / "run/checkpoints/train/step-00000026-gang-1/checkpoint.json").exists()
 
 
+def test_a_gang_says_where_the_other_formats_of_its_model_lie(spark: Any, tmp_path: Path) -> None:
+    result = run(spark, spec(tmp_path, formats=("pt2",)))
+    assert result["formats"] == {"pt2": f"{tmp_path}/model2/{result['weights_sha256'][:16]}/model.pt2"}
+    assert Path(result["formats"]["pt2"]).is_file()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_rank_that_failed_is_named_not_its_peer(spark: Any, tmp_path: Path, rank: int) -> None:
     job = spec(tmp_path, "crashing", recipe_params={"rank": rank, "how": "raise"})

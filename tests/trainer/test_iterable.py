@@ -68,6 +68,15 @@ def test_an_iteration_goes_on_where_its_state_was_taken(uri: str) -> None:
     assert ids(list(again)) == ids(list(data)), "and so does the epoch after"
 
 
+def test_a_loop_that_counts_batches_gets_the_next_epoch_whole(uri: str) -> None:
+    data = Batches(uri, batch_size=20)
+    counted = iter(data)
+    first = [next(counted) for _ in range(len(data))]
+    assert ids(first) == ids(list(Batches(uri, batch_size=20)))
+    assert data.state_dict() == {"epoch": 1, "step": 0}
+    assert sorted(ids(list(data))) == list(range(ROWS))
+
+
 def test_a_transform_sees_whole_batches(uri: str) -> None:
     doubled = Batches(uri, columns=["x"], batch_size=20, transform=lambda batch: {"x": batch["x"] * 2})
     assert sum(float(batch["x"].sum()) for batch in doubled) == 2 * sum(range(2 * ROWS))

@@ -53,6 +53,11 @@ class ModelBundle(Document):
     versions: dict[str, str]
 
 
+def exists(model: str) -> bool:
+    """Whether there is a bundle at `model`."""
+    return storage.exists(storage.join(model, "bundle.json"))
+
+
 def current(model: str) -> ModelBundle:
     """The bundle in force at `model`."""
     try:

@@ -30,7 +30,7 @@ from trainyard.contract.errors import TrainyardError
 class Column(Part):
     """One column. `type` is the Arrow name of its elements; `shape` that of one row's tensor.
 
-    A scalar has shape (), a list column (variable length) has kind "list".
+    A scalar has shape (); a list column (variable length) has kind "list", and the shape of one element.
     """
 
     name: str
@@ -42,8 +42,8 @@ class Column(Part):
 class Statistics(Part):
     """Figures of one column over one split.
 
-    `mean`, `std` (population), `min` and `max` have one entry for a scalar or a list column's
-    elements; for a tensor one an element, row-major, or one for each index of the first axis when
+    `mean`, `std` (population), `min` and `max` have one entry for a scalar; for a tensor (or one element of a list
+    column) one an element, row-major, or one for each index of the first axis when
     the tensor has more than 4096 elements. `values` counts each distinct value of a scalar that
     has at most 1000 of them.
     """
@@ -89,7 +89,7 @@ class Shard(NamedTuple):
 
 
 class _Columns(Part):
-    """Shards as a document has them: a list for each field, which is a tenth of the time and a third of the size."""
+    """Shards as a document has them: a list for each field, which is a tenth of the time and a quarter of the size."""
 
     path: list[str]
     rows: list[int]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from trainyard.contract import metrics
 from trainyard.contract.document import Document, Part
 from trainyard.contract.strategies import Strategy, StrategyOptions
 
@@ -26,10 +27,15 @@ def _module(value: str) -> str:
     return value
 
 
-def _listed(value: Any) -> Any:
-    if isinstance(value, str):
-        raise ValueError("write a list of strings, for example ['--epochs', '3']")
-    return value
+def _listed(*example: str) -> BeforeValidator:
+    """Strings, and not one alone, which would be taken letter by letter."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"write a list of strings, for example {list(example)}")
+        return value
+
+    return BeforeValidator(check)
 
 
 def _texts(value: Any) -> Any:
@@ -39,19 +45,29 @@ def _texts(value: Any) -> Any:
     return [str(item).lower() if isinstance(item, bool) else str(item) for item in value]
 
 
+def _metric(value: str) -> str:
+    if not metrics.known(value):
+        every = ", ".join((*metrics.CLASSIFICATION, *metrics.REGRESSION, *metrics.RANKING))
+        raise ValueError(f"there are {every}, ndcg@10, and 'module:function' for one of your own")
+    return _import_path(value) if metrics.is_custom(value) else value
+
+
 ImportPath = Annotated[str, AfterValidator(_import_path)]
 """Where user code lies: `package.module:function`."""
 
 Module = Annotated[str, AfterValidator(_module)]
 """A user's program: `package.module`."""
 
-Arguments = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Arguments = Annotated[tuple[str, ...], _listed("--epochs", "3")]
 """A program's command line, word by word."""
 
-Metric = Literal["accuracy", "precision", "recall", "f1", "auroc", "confusion_matrix", "mae", "mse", "rmse", "r2"]
-METRICS: tuple[str, ...] = get_args(Metric)
+Metric = Annotated[str, AfterValidator(_metric)]
+"""A metric's name, or the user's function that makes one of torchmetrics: `module:function`."""
 
 Precision = Literal["float32", "bfloat16", "float16"]
+
+Format = Literal["mlflow", "onnx", "pt2"]
+"""What a model can be written as, beside a bundle: for MLflow, as ONNX, as torch.export's program."""
 
 
 class Source(Part):
@@ -156,20 +172,35 @@ class ExportSpec(JobSpec):
         return self
 
 
+class FeaturizeSpec(ExportSpec):
+    """Export what the submodule `layer` of `model` makes of rows, as the column `features` beside their other ones."""
+
+    KIND: ClassVar[str] = "featurize spec"
+    ENTRY: ClassVar[str] = "etl.featurize:run"
+
+    model: str
+    layer: str
+    features: str = "features"
+
+
 class TrainOptions(Part):
     """How the loop runs. `batch_size` is the global batch: rows over all ranks before one update.
 
-    `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric,
-    or `loss`) after which training ends; `monitor_mode` says which way is better. `cache_gb` is what shards
-    of remote storage may take on a node's disk, in GiB. Checkpoints are saved after each epoch, every
-    `checkpoint_minutes`, and every `checkpoint_steps` if given; `keep_checkpoints` of them stay, beside the
-    one of the best epoch.
+    With `bucket_by`, a list column, batches hold rows of about one length. An epoch draws as many rows as there
+    are, each value of the label equally often with `balance`, or in proportion to a column of weights, `weight_by`.
+    `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric, or `loss`) after
+    which training ends; `monitor_mode` says which way is better. `cache_gb` is what shards of remote storage may
+    take on a node's disk, in GiB. Checkpoints are saved after each epoch, every `checkpoint_minutes`, and every
+    `checkpoint_steps` if given; `keep_checkpoints` of them stay, beside the one of the best epoch.
     """
 
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 64
     accumulate: PositiveInt = 1
     seed: int = 0
+    bucket_by: str | None = None
+    balance: bool = False
+    weight_by: str | None = None
     precision: Precision = "float32"
     clip_norm: PositiveFloat | None = None
     early_stopping: PositiveInt | None = None
@@ -180,6 +211,12 @@ class TrainOptions(Part):
     checkpoint_minutes: PositiveFloat = 10.0
     checkpoint_steps: PositiveInt | None = None
     keep_checkpoints: PositiveInt = 2
+
+    @model_validator(mode="after")
+    def _sound(self) -> TrainOptions:
+        if self.balance and self.weight_by:
+            raise ValueError(f"balance=True and weight_by={self.weight_by!r} exclude each other; keep one of them")
+        return self
 
 
 def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> None:
@@ -198,6 +235,7 @@ class TrainSpec(JobSpec):
     With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
     nothing went on for `hang_minutes`, starts again from its last checkpoint, `restarts` times at most without
     progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
+    The model is also written in each of `formats`, beside the weights.
     """
 
     KIND: ClassVar[str] = "train spec"
@@ -216,6 +254,7 @@ class TrainSpec(JobSpec):
     hang_minutes: PositiveFloat = 15.0
     tensorboard: bool = False
     mlflow: str | None = None
+    formats: Annotated[tuple[Format, ...], _listed("onnx", "mlflow")] = ()
     options: TrainOptions = TrainOptions()
 
     @model_validator(mode="after")
@@ -242,7 +281,11 @@ class ScriptSpec(JobSpec):
 
 
 class EvaluateSpec(JobSpec):
-    """Score `model` on one split of `batches`, in their newest version or another."""
+    """Score `model`, and the models `against` it, on one split of `batches`, in their newest version or another.
+
+    Metrics are of all rows, and of each value of the columns `slices`. Metrics of ranking rank the rows of each value
+    of `query`. `examples` rows on which the model does worst are kept, `rows_per_batch` is found if it is not given.
+    """
 
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "etl.evaluate:run"
@@ -250,13 +293,23 @@ class EvaluateSpec(JobSpec):
     model: str
     batches: str
     batches_version: PositiveInt | None = None
+    against: tuple[str, ...] = ()
     split: str = "test"
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
-    rows_per_batch: PositiveInt = 4096
+    slices: tuple[str, ...] = ()
+    query: str | None = None
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    examples: NonNegativeInt = 10
+    rows_per_batch: PositiveInt | None = None
 
 
 class PredictSpec(JobSpec):
-    """Apply `model` to what `prepare` makes of `source`; write `keys` and the outputs as Parquet."""
+    """Apply `model` to what `prepare` makes of `source`; write `keys` and the outputs.
+
+    `postprocess` is a last change of what is written. With `partition_by`, a column, only partitions of the source that
+    are new, or changed, or were predicted for by other weights are predicted for. `rows_per_batch` is found if it is
+    not given.
+    """
 
     KIND: ClassVar[str] = "predict spec"
     ENTRY: ClassVar[str] = "etl.predict:run"
@@ -266,10 +319,20 @@ class PredictSpec(JobSpec):
     prepare: ImportPath | None = None
     prepare_params: dict[str, Any] = {}
     keys: Annotated[tuple[str, ...], Field(min_length=1)]
+    postprocess: ImportPath | None = None
+    postprocess_params: dict[str, Any] = {}
     output: str
-    rows_per_batch: PositiveInt = 4096
+    output_format: Literal["parquet", "batches", "table"] = "parquet"
+    partition_by: str | None = None
+    rows_per_batch: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> PredictSpec:
+        if self.partition_by and self.output_format != "parquet":
+            raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
+        return self
 
 
 SPECS: dict[str, type[JobSpec]] = {
-    spec.KIND: spec for spec in (ExportSpec, TrainSpec, ScriptSpec, EvaluateSpec, PredictSpec)
+    spec.KIND: spec for spec in (ExportSpec, FeaturizeSpec, TrainSpec, ScriptSpec, EvaluateSpec, PredictSpec)
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import uuid
 from collections.abc import Mapping
 from glob import has_magic
@@ -145,11 +146,26 @@ def upload(uri: str, file: Path) -> None:
 def replace(uri: str, data: bytes) -> None:
     """Write `data` to `uri` in one step, in place of what was there."""
     fs, path = _at(uri)
-    staged = _stage(fs, path, data)
-    if isinstance(fs, LocalFileSystem):
-        os.replace(staged, path)
-    else:
-        fs.mv(staged, path, overwrite=True)
+    _put_in_place(fs, _stage(fs, path, data), path)
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file, piece by piece, to `target` in one step, in place of what was there; a directory file by file."""
+    fs, origin = _at(source)
+    if fs.isdir(origin):
+        for name in names(source):
+            copy(join(source, name), join(target, name))
+        return
+    fs, path = _at(target)
+    fs.makedirs(_parent(path), exist_ok=True)
+    staged = _staged(path)
+    try:
+        with open_input(source) as read, fs.open(staged, "wb") as written:
+            shutil.copyfileobj(read, written, _PIECE)
+        _put_in_place(fs, staged, path)
+    finally:
+        if fs.exists(staged):
+            fs.rm_file(staged)
 
 
 def move(source: str, target: str) -> None:
@@ -192,6 +208,13 @@ def _changed(name: str, info: Mapping[str, Any]) -> str:
         if key in info:
             return str(info[key])
     raise ValueError(f"{name} has no time of change: {', '.join(info)}")
+
+
+def _put_in_place(fs: Any, staged: str, path: str) -> None:
+    if isinstance(fs, LocalFileSystem):
+        os.replace(staged, path)
+    else:
+        fs.mv(staged, path, overwrite=True)
 
 
 def _parent(path: str) -> str:

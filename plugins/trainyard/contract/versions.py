@@ -47,7 +47,7 @@ def difference(old: BatchManifest, new: BatchManifest) -> Difference:
         added=tuple(name for name in after if name not in before),
         replaced=tuple(name for name in shared if before[name].directory != after[name].directory),
         removed=tuple(name for name in before if name not in after),
-        rows={name: tuple(m.splits[name].rows if name in m.splits else 0 for m in (old, new)) for name in splits},  # type: ignore[misc]
+        rows={name: (_rows(old, name), _rows(new, name)) for name in splits},
         old_columns=tuple(column for column in old.columns if column not in new.columns),
         new_columns=tuple(column for column in new.columns if column not in old.columns),
     )
@@ -87,7 +87,7 @@ def expire(dataset: str, keep: int, days: float, now: float | None = None) -> li
         (gone if old and version.number not in held else kept).append(version)
     for version in gone:
         manifests.forget(dataset, version.number)
-    for path in sorted(_paths(gone) - _paths(kept)):
+    for path in sorted(made_of(gone) - made_of(kept)):
         storage.remove(storage.join(dataset, path))
     return [version.number for version in gone]
 
@@ -97,17 +97,21 @@ def unreferenced(dataset: str) -> list[str]:
     kept_versions = all_of(dataset)
     kept = {s.path for version in kept_versions for split in version.splits.values() for s in split.shards}
     figures = [f"statistics/{name}" for name in storage.names(storage.join(dataset, "statistics"))]
-    found = [path for path in figures if path not in _paths(kept_versions)]
+    found = [path for path in figures if path not in made_of(kept_versions)]
     for write in storage.names(storage.join(dataset, "shards")):
         paths = [f"shards/{write}/{name}" for name in storage.names(storage.join(dataset, "shards", write))]
         found += [f"shards/{write}"] if not kept.intersection(paths) else [p for p in paths if p not in kept]
     return found
 
 
-def _paths(versions: Iterable[BatchManifest]) -> set[str]:
-    """What versions are made of, relative to the dataset."""
+def made_of(versions: Iterable[BatchManifest]) -> set[str]:
+    """Directories of shards and files of statistics that versions name, relative to the dataset."""
     partitions = [partition for version in versions for partition in version.partitions.values()]
     return {path for partition in partitions for path in (partition.directory, partition.statistics)}
+
+
+def _rows(version: BatchManifest, split: str) -> int:
+    return version.splits[split].rows if split in version.splits else 0
 
 
 def _pinned(dataset: str, now: float) -> set[int]:

@@ -1,0 +1,63 @@
+"""LightningModules for the trainer's tests, and recipes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, SequentialLR, StepLR
+from torchmetrics.classification import MulticlassAccuracy
+
+from trainer import lightning
+from trainer.recipe import Recipe
+
+
+class Net(LightningModule):
+    """Notes the loss of each training step."""
+
+    def __init__(self, interval: str = "epoch") -> None:
+        super().__init__()
+        self.interval = interval
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.losses: list[float] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, label = batch
+        loss = nn.functional.cross_entropy(self(x), label)
+        self.log("loss", loss)
+        if self.training:
+            self.losses.append(loss.item())
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), 0.1, momentum=0.9)
+        scheduler = SequentialLR(optimizer, [StepLR(optimizer, 1, 0.5), StepLR(optimizer, 2, 0.7)], [2])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+
+class Chatty(Net):
+    """Takes a dict, and returns one."""
+
+    def training_step(self, batch: dict[str, Tensor]) -> dict[str, Any]:
+        return {"loss": nn.functional.cross_entropy(self(batch["x"]), batch["label"]), "rows": len(batch["x"])}
+
+    def configure_optimizers(self) -> tuple[list[Any], list[LRScheduler]]:
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        return [optimizer], [StepLR(optimizer, 1, 0.5)]
+
+
+def net(interval: str = "epoch", normalise: Any = None) -> Recipe:
+    return lightning.recipe(
+        Net(interval), features="x", label="label", classes=3, normalise=normalise,
+        metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
+        predict=lambda output: {"class_": output.argmax(1)},
+    )  # fmt: skip
+
+
+def chatty() -> Recipe:
+    return lightning.recipe(Chatty(), features="x", label="label", batch=dict)

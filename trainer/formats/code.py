@@ -1,0 +1,34 @@
+"""The code that loading a bundle takes, as files, wherever it was imported from (a folder, or the zip of a job)."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import resources
+from importlib.abc import InspectLoader
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import cast
+
+
+def copy(recipe: str, folder: Path) -> list[str]:
+    """Copy the trainer, the contract, and the package or module of `recipe` to `folder`; the path of each there."""
+    _copy(resources.files("trainer"), folder / "trainer")
+    _copy(resources.files("trainyard.contract"), folder / "trainyard" / "contract")
+    _copy(resources.files("trainyard") / "__init__.py", folder / "trainyard" / "__init__.py")
+    top = recipe.partition(":")[0].partition(".")[0]
+    found = importlib.util.find_spec(top)
+    if found and found.submodule_search_locations is None:
+        (folder / f"{top}.py").write_text(cast(InspectLoader, found.loader).get_source(top) or "")
+    else:
+        _copy(resources.files(top), folder / top)
+    return [str(path) for path in sorted(folder.iterdir())]
+
+
+def _copy(source: Traversable, target: Path) -> None:
+    if source.is_dir():
+        for inside in source.iterdir():
+            if not inside.name.startswith((".", "__pycache__")):
+                _copy(inside, target / inside.name)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
