@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 from pyspark.sql import SparkSession
 
+from trainyard.contract.manifest import Column
+
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+_BYTES = 8 << 20
+_FEWEST, _MOST = 256, 1 << 16
+_VARYING = 1 << 14
+"""What a row that may have any length is taken for: a small image."""
+_WIDTHS = {"double": 8, "int64": 8, "uint64": 8, "float": 4, "int32": 4, "uint32": 4}
+
+
+def fitting(columns: Iterable[Column]) -> int:
+    """How many rows with these columns make an Arrow batch of some megabytes."""
+    columns = tuple(columns)
+    width = sum(_WIDTHS.get(column.type, 2) * prod(column.shape) for column in columns)
+    width += sum(_VARYING for column in columns if column.kind == "list" or column.type == "binary")
+    return min(max(_BYTES // max(width, 1), _FEWEST), _MOST)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ _ADVICE: dict[type, str] = {
 class Field:
     """One column as it is written. `element` is the Arrow type of one number or value.
 
-    `shape` is () for a scalar or a list; for a tensor None until the first row tells it.
+    `shape` is () for a scalar, and that of one element for a list; for a tensor None until the first row tells it.
     """
 
     name: str
@@ -110,9 +110,6 @@ def _check_names(schema: spark.StructType, options: WriteOptions) -> None:
     if options.split_column and not isinstance(schema[options.split_column].dataType, spark.StringType):
         found = schema[options.split_column].dataType.simpleString()
         raise TrainyardError(f"the split column {options.split_column!r} is of type {found}; it must be a string.")
-    both = {name for name, _ in options.shapes}.intersection(options.lists)
-    if both:
-        raise TrainyardError(f"column {min(both)!r} is in 'shapes' and in 'lists'; it can have one shape or vary.")
 
 
 def missing(name: str | None, option: str, names: list[str]) -> TrainyardError:
@@ -124,7 +121,7 @@ def _field(column: spark.StructField, shape: tuple[int, ...] | None, varies: boo
     found = column.dataType
     if isinstance(found, spark.ArrayType) and type(found.elementType) in _NUMBERS:
         element = _NUMBERS[type(found.elementType)]
-        return Field(column.name, "list", element, ()) if varies else Field(column.name, "tensor", element, shape)
+        return Field(column.name, "list" if varies else "tensor", element, shape or () if varies else shape)
     element = (_NUMBERS | _OTHERS).get(type(found))
     if element is None:
         raise _unsupported(column.name, found)

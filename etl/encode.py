@@ -55,11 +55,14 @@ class Encoder:
                 raise _null(field, rows, int(np.argmax(_nulls(array))))
             return array if array.type == field.element else array.cast(field.element)
         lists = _lists(field, rows)
-        if field.kind == "list":
-            return pa.ListArray.from_arrays(lists.offsets, lists.values)
         assert field.shape is not None
         size = math.prod(field.shape)
         found = tensors.lengths(lists)
+        if field.kind == "list":
+            if (found % size).any():
+                index = int(np.argmax(found % size))
+                raise _broken(field, rows, index, int(found[index]))
+            return pa.ListArray.from_arrays(lists.offsets, lists.values)
         if (found != size).any():
             index = int(np.argmax(found != size))
             raise _unlike(field, int(found[index]), rows.name(index), f"as in {self.first_row}")
@@ -134,6 +137,14 @@ def _null(field: Field, rows: Rows, index: int) -> TrainyardError:
     return TrainyardError(
         f"column {field.name!r} {what} in {rows.name(index)}; only string, binary, date and timestamp columns may "
         f"have nulls. In prepare, fill it with {fill}, or drop the row with df.dropna(subset=[{field.name!r}])."
+    )
+
+
+def _broken(field: Field, rows: Rows, index: int, found: int) -> TrainyardError:
+    assert field.shape is not None
+    return TrainyardError(
+        f"column {field.name!r} has {found} values in {rows.name(index)}, which is no whole number of elements of "
+        f"shape {list(field.shape)}, as 'shapes' says: each takes {math.prod(field.shape)}."
     )
 
 

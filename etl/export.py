@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -16,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import trainyard
 from etl import arrow, batches, columns, sources, splits
+from etl.functions import UserFunction
 from etl.options import WriteOptions
-from etl.prepare import Prepare
 from trainyard.contract import manifest
 from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
@@ -25,19 +26,22 @@ from trainyard.contract.manifest import Provenance
 from trainyard.contract.spec import ExportSpec
 
 
-def run(spark: SparkSession, spec: ExportSpec, events: EventLog) -> dict[str, Any]:
-    """Export the batches of `spec`; what became of them, in figures.
+def run(
+    spark: SparkSession, spec: ExportSpec, events: EventLog, change: Callable[[DataFrame], DataFrame] | None = None
+) -> dict[str, Any]:
+    """Export the batches of `spec`, with a last `change` of the rows; what became of them, in figures.
 
     The number of shards defaults to the cluster's cores. Raises TrainyardError for all that the
     user can put right; a dataset that was there before is then still the current one.
     """
     batches.register(spark)
     with events.span("import prepare"):
-        prepare = Prepare.load(spec.prepare)
+        prepare = UserFunction.load("prepare", spec.prepare)
     with events.span("read source", source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
     with events.span("prepare", prepare=spec.prepare):
         frame = prepare(spark, source, spec.prepare_params)
+        frame = change(frame) if change else frame
         check(frame, spec)
     shards = spec.shards or spark.sparkContext.defaultParallelism
     parted = splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)

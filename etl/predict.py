@@ -1,8 +1,7 @@
-"""The predict job: keys and outputs as Parquet, all of them or none."""
+"""The predict job: keys and outputs, all of them or none."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,51 +11,64 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from etl import arrow, scoring, sources
-from etl.prepare import Prepare
+from etl import arrow, destinations, scoring, sources
+from etl.functions import UserFunction
 from trainer import bundle as trained
 from trainyard.contract import bundle as bundles
-from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import PredictSpec
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
-    """Predict for what `prepare` makes of the source; `spec.output` is replaced in one step."""
+    """Predict for what `prepare` makes of the source, and write what `postprocess` makes of that to the output."""
+    found = bundles.current(spec.model)
     with events.span("read source"):
         frame = sources.read(spark, spec.source)
         if spec.prepare:
-            frame = Prepare.load(spec.prepare)(spark, frame, spec.prepare_params)
-    predicted = predict(frame, spec.model, spec.keys)
-    staged = f"{spec.output.rstrip('/')}.{uuid.uuid4().hex}"
-    try:
-        with events.span("predict"), arrow.batches_of(spec.rows_per_batch, spark):
-            predicted.write.parquet(staged)
-        publish(staged, spec.output)
-    finally:
-        storage.remove(staged)
-    rows = spark.read.parquet(spec.output).count()
-    return {"uri": spec.output, "rows": rows, "columns": predicted.columns, "model": spec.model}
+            frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
+    finish = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
+
+    def predicted(rows: DataFrame) -> DataFrame:
+        keys = dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])])
+        scored = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
+        return finish(spark, scored, spec.postprocess_params) if finish else scored
+
+    rows_at_once = spec.rows_per_batch or arrow.fitting(found.inputs)
+    with events.span("predict"), arrow.batches_of(rows_at_once, spark):
+        written = destinations.write(spark, spec, found.weights_sha256, frame, predicted)
+    return {"uri": spec.output, "model": spec.model, "weights_sha256": found.weights_sha256, **written}
 
 
-def predict(frame: DataFrame, model: str, keys: Sequence[str]) -> DataFrame:
-    """`keys` of each row beside the outputs that the recipe's `predict` names."""
+def predict(
+    frame: DataFrame, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None
+) -> DataFrame:
+    """The outputs that the recipe's `predict` names, beside `keys` of each row, or all its columns.
+
+    How many rows the network is given at once is found by trying, unless it is said. Raises TrainyardError when the
+    frame lacks a column, or has it as something else than the model was trained on.
+    """
+    keys = frame.columns if keys is None else keys
     found = bundles.current(model)
-    scoring.check_inputs(frame.columns, found, "what is predicted for", also=tuple(keys))
+    scoring.check_inputs(frame.schema, found, "what is predicted for", keys)
     document = found.to_json()
-    outputs = output_schema(trained.load(model))
+    outputs = output_schema(trained.restore(model, found))
+    if twice := [name for name in outputs.names if name in keys]:
+        raise TrainyardError(
+            f"column {twice[0]!r} is both a key and an output of the model; rename it in the rows, or in the recipe's "
+            "predict, or leave it out of keys=."
+        )
     schema = StructType([*(frame.schema[key] for key in keys), *outputs.fields])
-    arrow = to_arrow_schema(schema)
+    as_arrow = to_arrow_schema(schema)
 
     def apply(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             if part.num_rows:
                 applied = scoring.model(model, document)
-                columns = applied.predict({c.name: scoring.array(part, c) for c in found.inputs})
+                pace = scoring.pace(model, document, rows_per_batch)
+                columns = pace.over(applied.predict, {c.name: scoring.array(part, c) for c in found.inputs})
                 values = [part.column(key) for key in keys] + [arrow_column(columns[f.name]) for f in outputs.fields]
-                table = pa.Table.from_arrays(values, names=arrow.names).cast(arrow)
-                yield from table.to_batches()
+                yield from pa.Table.from_arrays(values, names=as_arrow.names).cast(as_arrow).to_batches()
 
     used = dict.fromkeys([*keys, *(column.name for column in found.inputs)])
     return frame.select(*used).mapInArrow(apply, schema)
@@ -64,8 +76,7 @@ def predict(frame: DataFrame, model: str, keys: Sequence[str]) -> DataFrame:
 
 def output_schema(model: trained.Model) -> StructType:
     """The columns that the model's predictions have, found by predicting for two rows of zeros."""
-    zeros = {c.name: np.zeros((2, *c.shape), _number(c.type)) for c in model.bundle.inputs}
-    columns = model.predict(zeros)
+    columns = model.predict(scoring.zeros(model.bundle.inputs))
     return StructType([StructField(name, from_arrow_type(arrow_column(v).type)) for name, v in columns.items()])
 
 
@@ -76,20 +87,3 @@ def arrow_column(values: np.ndarray[Any, Any]) -> pa.Array:
     flat = values.reshape(len(values), -1)
     offsets = np.arange(len(values) + 1, dtype=np.int32) * flat.shape[1]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.ravel()))
-
-
-def publish(staged: str, output: str) -> None:
-    """Put the finished directory `staged` in the place of `output`; the old one is there until then."""
-    old = f"{output.rstrip('/')}.replaced-{uuid.uuid4().hex}"
-    if storage.exists(output):
-        if not storage.exists(storage.join(output, "_SUCCESS")):
-            raise TrainyardError(
-                f"{output} exists and holds no finished predictions; choose another place for output=."
-            )
-        storage.move(output, old)
-    storage.move(staged, output)
-    storage.remove(old)
-
-
-def _number(type: str) -> str:
-    return {"float": "float32", "double": "float64"}.get(type, type)

@@ -42,7 +42,7 @@ def assign(
     if stratify is None:
         place = _fraction(_hash(frame, [split_by] if split_by else frame.columns, seed))
     else:
-        stratum = Window.partitionBy(_column(stratify))
+        stratum = Window.partitionBy(column(stratify))
         rank = F.rank().over(stratum.orderBy(_hash(frame, frame.columns, seed)))
         place = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
     return frame.withColumn(SPLIT, _choose(place, splits))
@@ -61,8 +61,8 @@ def shuffle(frame: DataFrame, shards: int, seed: int = 0) -> DataFrame:
 
 def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:
     """64 bits of `names`. xxhash64 passes over nulls, so that which columns are null is hashed with them."""
-    nullable = [F.isnull(_column(name)) for name in names if frame.schema[name].nullable]
-    return F.xxhash64(F.lit(seed), *[_column(name) for name in names], *nullable)
+    nullable = [F.isnull(column(name)) for name in names if frame.schema[name].nullable]
+    return F.xxhash64(F.lit(seed), *[column(name) for name in names], *nullable)
 
 
 def _fraction(bits: Column) -> Column:
@@ -77,5 +77,6 @@ def _choose(place: Column, splits: Mapping[str, float]) -> Column:
     return reduce(lambda rest, cut: F.when(place < cut[1], cut[0]).otherwise(rest), reversed(cuts), F.lit(last))
 
 
-def _column(name: str) -> Column:
+def column(name: str) -> Column:
+    """The column of this name, whatever is in it."""
     return F.col(f"`{name.replace('`', '``')}`")

@@ -185,12 +185,10 @@ def _positions(column: Field, array: pa.Array) -> npt.NDArray[Any]:
     if column.kind == "scalar":
         return tensors.to_numpy(array).reshape(-1, 1, 1)
     flat = tensors.to_numpy(tensors.values(array))
-    if column.kind == "list":
-        return flat.reshape(-1, 1, 1)
     assert column.shape is not None
     elements = math.prod(column.shape)
     entries = elements if elements <= MOST_ELEMENTS else column.shape[0]
-    return flat.reshape(len(array), entries, elements // entries)
+    return flat.reshape(-1, entries, elements // entries)
 
 
 def _sum(one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:

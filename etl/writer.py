@@ -20,7 +20,7 @@ from etl.options import DEFAULT_SPLIT, WriteOptions, check_split_name, provenanc
 from etl.partitions import Written, joined, whole
 from etl.shards import SplitWriter
 from etl.statistics import ColumnStatistics
-from trainyard.contract import manifest, storage
+from trainyard.contract import manifest, storage, versions
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Shard, Split
 
@@ -90,8 +90,7 @@ class BatchesWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskOutput | None]) -> None:
         """Remove what was written, unless the failure came after the version was committed."""
         dataset = self._options.path
-        newest = manifest.newest(dataset)
-        if newest and self._directory in [partition.directory for partition in newest.partitions.values()]:
+        if self._directory in versions.made_of(versions.all_of(dataset)):
             return
         for place in (self._directory, self._figures):
             storage.remove(storage.join(dataset, place))

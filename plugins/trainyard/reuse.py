@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import __version__, code
+from trainyard.contract import bundle, storage
 from trainyard.contract import manifest as manifests
-from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest
 
-PARTS = {"source": "the source files", "code": "the code", "options": "the options"}
+PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
 _PLACES = ("place", "batches", "fingerprint", "source")
 
 
 def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
-    """What the product of an export spec depends on, hashed: `source=... code=... options=...`.
+    """What the product of an export spec depends on, hashed: `source=... code=... options=...`, and `model=...`.
 
     Of source files names, sizes and times of change count; of code the module of `prepare`, those of its package that
     it imports, and the package's other files. Empty when files cannot be listed: a source without a path,
@@ -30,7 +30,9 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
         return ""
     try:
         files = storage.listing(source["path"])
+        model = bundle.current(spec["model"]) if "model" in spec else None
         modules = code.reached(spec["prepare"], dag_file)
+        modules |= code.reached(model.recipe, dag_file) if model else {}
     except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, TrainyardError):
         return ""
     if not files or not modules:
@@ -40,6 +42,8 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
         "code": _hash([__version__, {name: _file_hash(path) for name, path in modules.items()}]),
         "options": _hash({name: value for name, value in spec.items() if name not in _PLACES}),
     }
+    if model:
+        hashes["model"] = model.weights_sha256[:16]
     return " ".join(f"{part}={value}" for part, value in hashes.items())
 
 
@@ -56,8 +60,10 @@ def unchanged(spec: Mapping[str, Any]) -> tuple[BatchManifest | None, str]:
     if partition is None or (spec["partition"] is None and len(found.partitions) > 1):
         others = ", ".join(other or "an unnamed one" for other in found.partitions)
         return None, f"the dataset has other partitions: {others}"
+    if not partition.provenance.fingerprint:
+        return None, f"version {partition.version} does not say what it was written from"
     now, then = map(_hashes, (spec["fingerprint"], partition.provenance.fingerprint))
-    changed = [told for part, told in PARTS.items() if now[part] != then.get(part)]
+    changed = [told for part, told in PARTS.items() if now.get(part) != then.get(part)]
     if changed:
         return None, f"{' and '.join(changed)} changed since version {partition.version}"
     wrote = partition.provenance

@@ -18,3 +18,11 @@ def nothing(spark, source):
 
 def empty(spark, source):
     return images(spark, source).where("false")
+
+
+def only(spark, predictions, class_):
+    return predictions.where(F.col("class_") == class_).select("key")
+
+
+def rows(spark, source):
+    return source

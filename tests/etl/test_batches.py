@@ -293,7 +293,6 @@ def test_a_split_that_was_not_declared_is_refused(spark, tmp_path):
         ({"lists": "nope"}, "lists names the column 'nope'"),
         ({"splitColumn": "nope"}, "splitColumn names the column 'nope'"),
         ({"splitColumn": "label"}, "is of type int; it must be a string"),
-        ({"lists": "tokens,image"}, "column 'image' is in 'shapes' and in 'lists'"),
         ({"lists": "tokens,label"}, "lists names the column 'label', which is a int, no array"),
         ({"shapes": "[1]"}, "is not JSON like"),
         ({"rowsPerBatch": "0"}, "rowsPerBatch='0' is not a positive whole number"),
@@ -305,6 +304,26 @@ def test_a_split_that_was_not_declared_is_refused(spark, tmp_path):
 def test_a_bad_option_is_refused_before_any_task_runs(spark, tmp_path, options, message):
     assert message in refusal(write, frame(spark), tmp_path / "d", **options)
     assert not (tmp_path / "d").exists()
+
+
+def test_elements_of_a_list_have_the_shape_that_is_given(spark, tmp_path):
+    rows = [(f"k{i}", [float(v) for v in range(6 * i)]) for i in range(5)]
+    frames = spark.createDataFrame(rows, "key string, frames array<double>").coalesce(1)
+    found = write(frames, tmp_path / "d", lists="frames", shapes='{"frames": [2, 3]}')
+    column = found.column("frames")
+    assert (column.kind, column.shape) == ("list", (2, 3))
+    figures = found.split("train").statistics["frames"]
+    elements = np.concatenate([np.arange(6 * i, dtype=float).reshape(-1, 6) for i in range(5)])
+    assert (figures.count, figures.mean) == (10, tuple(elements.mean(0)))
+    assert sorted(read(spark, tmp_path / "d").collect()) == sorted(rows)
+
+
+def test_a_list_that_holds_a_part_of_an_element_is_named(spark, tmp_path):
+    rows = spark.createDataFrame([("a", [1.0] * 6), ("b", [1.0] * 7)], "key string, frames array<double>").coalesce(1)
+    message = refusal(write, rows, tmp_path / "d", lists="frames", shapes='{"frames": [2, 3]}')
+    assert (
+        "'frames' has 7 values in the row with key='b', which is no whole number of elements of shape [2, 3]" in message
+    )
 
 
 def test_two_columns_of_one_name_are_refused(spark):

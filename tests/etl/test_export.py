@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etl import export
-from etl.prepare import Prepare
+from etl.functions import UserFunction
 from trainyard.contract import events, manifest
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.spec import ExportSpec, Place, Source
@@ -86,7 +86,7 @@ def test_the_provenance_tells_source_and_code(spark, tmp_path, source):
     spec = spec_of(tmp_path, source)
     run(spark, spec)
     found = manifest.current(spec.batches).provenance
-    module = Prepare.load(spec.prepare).module
+    module = UserFunction.load("prepare", spec.prepare).module
     assert found.application == spark.sparkContext.applicationId
     assert (found.source, found.prepare) == (f"parquet at {source.path}", "prepares:images")
     assert found.code_hash == hashlib.sha256(inspect.getsource(module).encode()).hexdigest()

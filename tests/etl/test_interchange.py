@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import datasets
 import duckdb
 import numpy as np
 import pandas as pd
@@ -50,3 +51,11 @@ def test_duckdb_queries_a_split(train):
     rows = pa.dataset.dataset(train, format="arrow")  # found by its name in the query
     found = duckdb.sql("select count(*), sum(id), max(key) from rows where id >= 50").fetchall()
     assert rows.count_rows() == 80 and found == [(50, sum(range(50, 100)), "k99")]
+
+
+def test_hugging_faces_datasets_takes_a_split_as_a_table(train):
+    rows = pa.dataset.dataset(train, format="arrow")
+    plain = {f.name: pa.dataset.field(f.name).cast(getattr(f.type, "storage_type", f.type)) for f in rows.schema}
+    found = datasets.Dataset(rows.to_table(plain)).with_format("numpy")
+    assert sorted(found["id"][:]) == list(range(20, 100))
+    assert found[:]["x"].shape == (80, 2) and (found[:]["x"][:, 0] == found[:]["id"]).all()

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
-from etl import inspect
+from etl import inspect, writer
+from etl.options import WriteOptions
+from tests.trainer import datasets
 from trainyard.contract import manifest, versions
 from trainyard.contract.errors import reason
 
@@ -53,6 +56,23 @@ def test_of_two_concurrent_exports_one_wins_and_the_other_names_it(spark, tmp_pa
     assert spark.read.format("batches").load(str(tmp_path / "d")).count() == 10
     assert inspect.main([str(tmp_path / "d"), "--verify"]) == 0
     assert versions.unreferenced(str(tmp_path / "d")) == []
+
+
+def test_a_failure_after_the_commit_takes_nothing_from_a_version_even_one_replaced_since(tmp_path):
+    dataset = datasets.write(tmp_path / "d", {"train": datasets.blobs(10)})
+    ours = writer.BatchesWriter(StructType(), WriteOptions(dataset), overwrite=True)
+    shard = tmp_path / "d" / ours._directory / "train.arrow"
+    shard.parent.mkdir()
+    shard.touch()
+    first = manifest.current(dataset)
+    mine = first.partitions[""].model_copy(update={"directory": ours._directory})
+    manifest.commit(dataset, first.model_copy(update={"number": 2, "partitions": {"": mine}}))
+    manifest.commit(dataset, first.model_copy(update={"number": 3}))
+    ours.abort([])
+    assert shard.exists()
+    manifest.forget(dataset, 2)
+    ours.abort([])
+    assert not shard.exists()
 
 
 @pytest.fixture

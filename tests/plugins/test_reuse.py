@@ -84,6 +84,13 @@ def test_another_partition_is_not_there_yet(spec: dict[str, Any], pipelines: Pat
     )
 
 
+def test_a_dataset_that_was_written_by_other_means_is_exported_again(
+    spec: dict[str, Any], pipelines: Path, tmp_path: Path
+) -> None:
+    other = datasets.write(tmp_path / "other", {"train": datasets.blobs(10)})
+    assert judged(spec, pipelines, batches=other) == (False, "version 1 does not say what it was written from")
+
+
 def test_a_place_without_a_dataset_is_exported_to(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> None:
     assert judged(spec, pipelines, batches=str(tmp_path / "none")) == (False, "there is no dataset yet")
 

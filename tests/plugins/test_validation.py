@@ -67,6 +67,16 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         ),
         (export, {"drift": {"fail": 0}}, "ExportOperator 'export': drift.fail=0: Input should be greater than 0."),
         (train, {"workers": 0}, "TrainOperator 'train': workers=0: Input should be greater than 0."),
+        (
+            train,
+            {"formats": "onnx"},
+            "TrainOperator 'train': formats='onnx': write a list of strings, for example ['onnx', 'mlflow'].",
+        ),
+        (
+            train,
+            {"formats": ["onnx", "keras"]},
+            "TrainOperator 'train': formats.1='keras': Input should be 'mlflow', 'onnx' or 'pt2'.",
+        ),
         (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: Input should be greater than 0."),
         (
             train,
@@ -161,7 +171,8 @@ def test_a_bad_option_is_named_with_its_value_and_what_is_accepted(
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones(dag: DAG) -> None:
-    with pytest.raises(TrainyardError, match=r"^EvaluateOperator 'evaluate': metrics\.0='acc': .*'accuracy'.*'r2'\.$"):
+    message = r"^EvaluateOperator 'evaluate': metrics\.0='acc': there are accuracy, .*ndcg@10, and 'module:function'"
+    with pytest.raises(TrainyardError, match=message):
         evaluate(dag, metrics=["acc"])
 
 
@@ -234,3 +245,14 @@ def test_every_option_may_be_a_template(dag: DAG) -> None:
         options = set(operator._fields()) - {"options", "output", "min_workers"}
         assert options <= set(operator.template_fields)
         assert all(hasattr(operator, name) for name in operator.template_fields)
+
+
+def test_what_another_format_takes_is_looked_for_on_the_nodes(dag: DAG) -> None:
+    from trainer import formats
+
+    for name in formats.FORMATS:
+        packages = formats._format(name).PACKAGES
+        assert train(dag, task_id=name, formats=[name])._modules({"formats": [name]}) == (
+            *TrainOperator.MODULES,
+            *packages,
+        )

@@ -18,7 +18,7 @@ from trainyard import code, report, sizing
 from trainyard import placement as placements
 from trainyard.backends.base import Backend, DeferredBackend, backend_for
 from trainyard.connections import Settings, TrainyardHook, airflow_home, spark_connection
-from trainyard.contract import bundle, record, storage
+from trainyard.contract import bundle, metrics, record, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import JobSpec, Place
@@ -95,6 +95,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def _fields(self) -> dict[str, Any]:
         """The options as fields of the spec."""
 
+    def _modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
+        """What the job's Python imports on the nodes, beside Spark's and the user's own."""
+        return self.MODULES
+
     @property
     def product(self) -> Any:
         """Where the product goes, as it was given; None when there is none."""
@@ -134,7 +138,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         job = Job(
             operator=self.title, place=place, storage=root, spec=spec,
             memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
-            placement=self.placement, modules=self.MODULES, workers=spec.get("workers"),
+            placement=self.placement, modules=self._modules(spec), workers=spec.get("workers"),
             least_workers=spec.get("min_workers"), conf=self.conf or {},
         )  # fmt: skip
         here = Runtime(str(code.DRIVER), (str(archive),), spark_environment())
@@ -231,7 +235,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         if found.status == "failed":
             raise AirflowException(found.error)
         for asset in self.outlets:
-            if isinstance(asset, Asset) and asset.name == self.product:
+            if isinstance(asset, Asset) and (self.PRODUCT is None or asset.name == self.product):
                 context["outlet_events"][asset].extra = {k: v for k, v in found.output.items() if k != "uri"}
         record.take(found)
         return found.output
@@ -269,20 +273,24 @@ def _message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
 
 def _import_paths(fields: Mapping[str, Any]) -> dict[str, str]:
     """The options that name user code, as far as it is known."""
-    paths = {option: fields.get(option) for option in ("prepare", "recipe", "script")}
+    paths = {option: fields.get(option) for option in ("prepare", "recipe", "script", "postprocess")}
+    named = fields.get("metrics")
+    own = [name for name in named if isinstance(name, str)] if isinstance(named, Sequence) else []
+    paths |= {f"metrics.{number}": name for number, name in enumerate(own) if metrics.is_custom(name)}
     return {o: path for o, path in paths.items() if isinstance(path, str) and not validation.is_pending(path)}
 
 
 def _trained_with(spec: Mapping[str, Any]) -> list[str]:
-    """The recipe of the model that a job applies: loading it imports that."""
-    model = spec["model"] if "model" in spec and "recipe" not in spec else None
-    if model is None or validation.is_pending(model) or not storage.exists(storage.join(model, "bundle.json")):
-        return []
-    return [bundle.current(model).recipe]
+    """The recipes of the models that a job applies: loading them imports those."""
+    models = [spec["model"], *spec.get("against", ())] if "model" in spec and "recipe" not in spec else []
+    known = [model for model in models if not validation.is_pending(model)]
+    return [bundle.current(model).recipe for model in known if bundle.exists(model)]
 
 
 def uri_of(root: str, value: Any) -> Any:
-    """The URI of `value`: a name below `root`, a URI, or what a task returned that has a `uri`."""
+    """The URI of `value`: a name below `root`, a URI, or what a task returned that has a `uri`; or a list of them."""
+    if isinstance(value, list | tuple):
+        return [uri_of(root, item) for item in value]
     uri = value.get("uri") if isinstance(value, Mapping) else value
     return storage.resolve(root, uri) if isinstance(uri, str) else uri
 

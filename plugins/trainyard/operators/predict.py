@@ -1,4 +1,4 @@
-"""Predict: Spark applies a model to a source and writes keys and outputs as Parquet."""
+"""Predict: Spark applies a model to a source and writes keys and outputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ class PredictOperator(JobOperator):
     :param prepare: `module:function` that shapes the source as it did for the export; None takes it as it is
     :param prepare_params: its keyword arguments
     :param keys: columns that are written beside the outputs, to join them back
-    :param output: where predictions go: a name below the storage root, or an absolute URI
-    :param rows_per_batch: rows scored at once
+    :param postprocess: `module:function` `(spark, predictions, **params)` that makes of them what is written
+    :param postprocess_params: its keyword arguments
+    :param output: where predictions go: a name below the storage root, or an absolute URI; or the name of a table
+    :param output_format: `parquet`, `batches` (a batch dataset), or `table` (of Spark's catalog)
+    :param partition_by: a column that the source is partitioned by: only partitions that are new, that changed, or that
+        other weights predicted for are predicted for, each replaced whole
+    :param rows_per_batch: rows scored at once; by default found by trying
     """
 
     SPEC = PredictSpec
@@ -34,11 +39,11 @@ class PredictOperator(JobOperator):
     DRIVER_MEMORY = Memory(heap="1g", native="1536m")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "model", "source", "format", "options", "prepare", "prepare_params", "keys", "predictions", "rows_per_batch",
-        *COMMON_FIELDS,
+        "model", "source", "format", "options", "prepare", "prepare_params", "keys", "postprocess",
+        "postprocess_params", "predictions", "output_format", "partition_by", "rows_per_batch", *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("source", "options", "prepare_params", "conf"), "json"
+        ("source", "options", "prepare_params", "postprocess_params", "conf"), "json"
     )
 
     def __init__(
@@ -52,7 +57,11 @@ class PredictOperator(JobOperator):
         options: dict[str, str] | None = None,
         prepare: str | None = None,
         prepare_params: dict[str, Any] | None = None,
-        rows_per_batch: Templated[int] = default(PredictSpec, "rows_per_batch"),
+        postprocess: str | None = None,
+        postprocess_params: dict[str, Any] | None = None,
+        output_format: str = default(PredictSpec, "output_format"),
+        partition_by: str | None = None,
+        rows_per_batch: Templated[int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -63,9 +72,17 @@ class PredictOperator(JobOperator):
         self.prepare = prepare
         self.prepare_params = prepare_params
         self.keys = keys
+        self.postprocess = postprocess
+        self.postprocess_params = postprocess_params
+        self.output_format = output_format
+        self.partition_by = partition_by
         self.predictions = output  # `output` is what Airflow calls a task's own result
         self.rows_per_batch = rows_per_batch
         self.refuse_bad_input()
+
+    def located(self, root: str) -> dict[str, Any]:
+        named = self._fields()["output"]
+        return super().located(root) | ({"output": named} if self.output_format == "table" else {})
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -74,6 +91,10 @@ class PredictOperator(JobOperator):
             "prepare": self.prepare,
             "prepare_params": self.prepare_params or {},
             "keys": self.keys,
+            "postprocess": self.postprocess,
+            "postprocess_params": self.postprocess_params or {},
             "output": self.predictions,
+            "output_format": self.output_format,
+            "partition_by": self.partition_by,
             "rows_per_batch": self.rows_per_batch,
         }

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from trainyard.contract.spec import TrainOptions, TrainSpec
-from trainyard.operators.base import COMMON_FIELDS, JobOperator
+from trainyard.operators.base import COMMON_FIELDS, JobOperator, uri_of
 from trainyard.operators.options import Templated, default
 from trainyard.sizing import Memory
+
+FORMATS_NEED = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
+"""What writing a model in another format imports on the nodes."""
 
 
 class TrainOperator(JobOperator):
@@ -30,10 +33,15 @@ class TrainOperator(JobOperator):
     :param hang_minutes: a gang in which nothing went on for so long is ended, and starts again
     :param tensorboard: whether the run's directory gets event files, at `tensorboard/TASK`
     :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
+    :param formats: what the model is written as too, beside its weights: `onnx`, `pt2` (torch.export) or `mlflow`;
+        their URIs are in what the task returns
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
     :param seed: of the order of rows, and of the model's first weights
+    :param bucket_by: a list column; batches then hold rows of about one length, so that less of them is padding
+    :param balance: an epoch draws as many rows as there are, and each value of the recipe's label equally often
+    :param weight_by: the same, each row in proportion to this column
     :param precision: of the forward and the backward pass
     :param clip_norm: largest norm of the gradient
     :param early_stopping: epochs without improvement of `monitor` after which training ends
@@ -55,7 +63,7 @@ class TrainOperator(JobOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "recipe", "recipe_params", "batches", "batches_version", "batches_since", "model", "workers", "strategy",
-        "restarts", "hang_minutes", "tensorboard", "mlflow", *TrainOptions.model_fields, *COMMON_FIELDS,
+        "restarts", "hang_minutes", "tensorboard", "mlflow", "formats", *TrainOptions.model_fields, *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
 
@@ -74,10 +82,14 @@ class TrainOperator(JobOperator):
         hang_minutes: Templated[float] = default(TrainSpec, "hang_minutes"),
         tensorboard: Templated[bool] = default(TrainSpec, "tensorboard"),
         mlflow: str | None = None,
+        formats: Sequence[str] = default(TrainSpec, "formats"),
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         accumulate: Templated[int] = default(TrainOptions, "accumulate"),
         seed: Templated[int] = default(TrainOptions, "seed"),
+        bucket_by: str | None = None,
+        balance: Templated[bool] = default(TrainOptions, "balance"),
+        weight_by: str | None = None,
         precision: str = default(TrainOptions, "precision"),
         clip_norm: Templated[float] | None = None,
         early_stopping: Templated[int] | None = None,
@@ -103,10 +115,14 @@ class TrainOperator(JobOperator):
         self.hang_minutes = hang_minutes
         self.tensorboard = tensorboard
         self.mlflow = mlflow
+        self.formats = formats
         self.epochs = epochs
         self.batch_size = batch_size
         self.accumulate = accumulate
         self.seed = seed
+        self.bucket_by = bucket_by
+        self.balance = balance
+        self.weight_by = weight_by
         self.precision = precision
         self.clip_norm = clip_norm
         self.early_stopping = early_stopping
@@ -118,6 +134,19 @@ class TrainOperator(JobOperator):
         self.checkpoint_steps = checkpoint_steps
         self.keep_checkpoints = keep_checkpoints
         self.refuse_bad_input()
+
+    def located(self, root: str) -> dict[str, Any]:
+        """The spec's fields; what other tasks returned is told to the recipe as its URI."""
+        fields = super().located(root)
+        given = fields["recipe_params"]
+        if isinstance(given, Mapping):
+            told = {name: uri_of(root, v) if isinstance(v, Mapping) and "uri" in v else v for name, v in given.items()}
+            fields["recipe_params"] = told
+        return fields
+
+    def _modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
+        wanted = [name for format in spec["formats"] for name in FORMATS_NEED.get(format, ())]
+        return (*super()._modules(spec), *dict.fromkeys(wanted))
 
     def _fields(self) -> dict[str, Any]:
         least: Any = None
@@ -138,5 +167,6 @@ class TrainOperator(JobOperator):
             "hang_minutes": self.hang_minutes,
             "tensorboard": self.tensorboard,
             "mlflow": self.mlflow,
+            "formats": self.formats,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }

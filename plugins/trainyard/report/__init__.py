@@ -9,9 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from trainyard.contract import events, manifest, record, storage
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.evaluation import Evaluation
 from trainyard.contract.manifest import BatchManifest
 from trainyard.contract.record import RunRecord
-from trainyard.report import curves, timeline
+from trainyard.report import curves, evaluations, timeline
+
+EXPORTS = ("export", "featurize")
 
 _TEMPLATES = Environment(
     loader=PackageLoader("trainyard.report", "."), autoescape=select_autoescape(["j2"]), undefined=StrictUndefined
@@ -39,8 +42,9 @@ def page(records: list[RunRecord], found: list[dict[str, Any]]) -> str:
         clocks=timeline.clocks(found),
         limits=[(r.place.task, r.output["limit"]) for r in records if r.output.get("limit")],
         curves=curves.of_epochs(found),
-        evaluations=[r.output for r in records if r.job == "evaluate" and r.status == "succeeded"],
-        datasets=[_card(r) for r in records if r.job == "export" and r.status == "succeeded"],
+        evaluations=_evaluations(records),
+        number=evaluations.number,
+        datasets=[_card(r) for r in records if r.job in EXPORTS and r.status == "succeeded"],
         colour=timeline.colour,
     )
 
@@ -50,7 +54,7 @@ def _headline(found: RunRecord) -> str:
     output = found.output
     if found.status == "failed":
         return (found.error or "").partition("\n")[0]
-    if found.job == "export":
+    if found.job in EXPORTS:
         return f"{output['rows']:,} rows in {output['record_batches']} record batches of {output['shards']} shards"
     if found.job == "predict":
         return f"{output['rows']:,} rows"
@@ -59,6 +63,12 @@ def _headline(found: RunRecord) -> str:
     metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
     shown = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
     return f"{output['epochs']} epochs on {output['workers']} ranks: {shown}" if found.job == "train" else shown
+
+
+def _evaluations(records: list[RunRecord]) -> list[evaluations.Shown]:
+    """Those that are still there."""
+    uris = [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]
+    return [evaluations.shown(Evaluation.load(uri)) for uri in uris if storage.exists(uri)]
 
 
 def _card(found: RunRecord) -> dict[str, Any]:
