@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of connections that end after pytest has
     batches.register(session)
     yield session
     session.stop()

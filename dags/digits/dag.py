@@ -4,7 +4,7 @@ from airflow.sdk import DAG, Param, task
 
 from trainyard.connections import TrainyardHook
 from trainyard.contract import storage
-from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, PromoteOperator, TrainOperator
 from trainyard.placement import Placement
 
 with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", minimum=1)}, doc_md=__doc__):
@@ -39,16 +39,26 @@ with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", min
         monitor="accuracy",
         monitor_mode="max",
     )
-    EvaluateOperator(
+    evaluate = EvaluateOperator(
         task_id="evaluate",
         model=train.output,
+        against="digits/champion",
         batches=export.output,
         split="test",
-        metrics=["accuracy", "f1", "confusion_matrix"],
+        metrics=["accuracy", "f1", "auroc", "calibration_error", "confusion_matrix"],
     )
-    PredictOperator(
+    promote = PromoteOperator(
+        task_id="promote",
+        evaluation=evaluate.output,
+        champion="digits/champion",
+        metric="accuracy",
+        margin=-0.01,
+        required={"accuracy": 0.9},
+        otherwise="fail",
+    )
+    promote >> PredictOperator(
         task_id="predict",
-        model=train.output,
+        model="digits/champion",
         source={"format": "image", "path": source, "options": {"recursiveFileLookup": "true"}},
         prepare="digits.prepare:images",
         keys=["id"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from trainyard.contract import record
+from trainyard.contract import bundle, record
 from trainyard.contract.record import RunRecord
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,18 +30,30 @@ class Run:
     stages: dict[str, RunRecord]
 
 
-def run_dag(dag_id: str, home: Path) -> Run:
-    """One run of an example in an Airflow of its own; fails the test when the run fails."""
-    script = '. stack/local/env.sh && airflow dags test "$0"'
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script, dag_id], cwd=ROOT, env=os.environ | _environment(home),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    [directory] = (home / "storage/runs" / dag_id).iterdir()
-    stages = {found.place.task: found for found in record.read(str(directory))}
-    assert {found.status for found in stages.values()} == {"succeeded"}
-    return Run(home / "storage", directory, stages)
+@dataclass(frozen=True)
+class Started:
+    """A run of an example in an Airflow of its own."""
+
+    dag_id: str
+    home: Path
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def now(cls, dag_id: str, home: Path) -> Started:
+        script = '. stack/local/env.sh && airflow dags test "$0" >"$1" 2>&1'
+        command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log")]
+        environment = os.environ | _environment(home)
+        return cls(
+            dag_id, home, subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True)
+        )
+
+    def finished(self) -> Run:
+        """Fails the test when the run fails."""
+        assert self.process.wait() == 0, (self.home / "log").read_text()[-7000:]
+        [directory] = (self.home / "storage/runs" / self.dag_id).iterdir()
+        stages = {found.place.task: found for found in record.read(str(directory))}
+        assert {found.status for found in stages.values()} == {"succeeded"}
+        return Run(self.home / "storage", directory, stages)
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -48,13 +61,23 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run_dag("digits", tmp_path_factory.mktemp("digits"))
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Started]]:
+    """Both at once, for a run is mostly one process that waits for another to be up."""
+    found = {dag_id: Started.now(dag_id, tmp_path_factory.mktemp(dag_id)) for dag_id in ("digits", "penguins")}
+    yield found
+    for run in found.values():
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
-def penguins(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run_dag("penguins", tmp_path_factory.mktemp("penguins"))
+def digits(started: dict[str, Started]) -> Run:
+    return started["digits"].finished()
+
+
+@pytest.fixture(scope="module")
+def penguins(started: dict[str, Started]) -> Run:
+    return started["penguins"].finished()
 
 
 def test_digits_are_told_apart(digits: Run) -> None:
@@ -71,6 +94,15 @@ def test_each_digit_has_its_prediction(digits: Run) -> None:
     assert predictions["id"].is_unique and set(predictions["id"]) == set(labels)
     assert (predictions["digit"] == predictions["id"].map(labels)).mean() > 0.95
     assert predictions["probability"].between(0.1, 1).all()
+
+
+def test_the_model_that_was_good_enough_is_the_champion(digits: Run) -> None:
+    champion = str(digits.storage / "digits/champion")
+    found = digits.stages["evaluate"].output
+    assert bundle.current(champion).weights_sha256 == found["weights_sha256"]
+    low, high = found["intervals"]["accuracy"]
+    assert low < found["metrics"]["accuracy"] < high
+    assert digits.stages["predict"].output["model"] == f"file://{champion}"
 
 
 def test_penguins_are_weighed(penguins: Run) -> None:
@@ -119,6 +151,10 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     assert {"export · driver", "train · rank 0", "train · rank 1", "evaluate · driver", "predict · driver"} <= rows
     assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#phases .limit").text
     assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix tr")) == 11
+    assert " to " in browser.find_element(By.CSS_SELECTOR, ".evaluation .metrics").text, "an interval"
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".examples tr")) == 11
+    curves = browser.find_elements(By.CSS_SELECTOR, ".evaluation polyline")
+    assert len(curves) == 11 and all(curve.size["height"] > 0 for curve in curves), "ten classes, and calibration"
     assert "1,797" in browser.find_element(By.ID, "stages").text
     assert browser.get_log("browser") == [], "nothing is fetched and nothing fails"
     assert browser.save_screenshot(str(tmp_path / "report.png"))

@@ -1,0 +1,85 @@
+"""Few labelled rows: a network that learned the digits 0 to 4 helps to tell 5 to 9 apart, of which 50 are labelled."""
+
+from airflow.sdk import DAG, task
+
+from trainyard.connections import TrainyardHook
+from trainyard.contract import storage
+from trainyard.operators import EvaluateOperator, ExportOperator, FeaturizeOperator, TrainOperator
+
+KNOWN, NEW = [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]
+CONVOLUTIONS = "4"
+"""The layer of the network at which its convolutions end."""
+
+with DAG("transfer", schedule=None, doc_md=__doc__):
+
+    @task
+    def digits() -> str:
+        from transfer.source import write
+
+        return write(storage.join(TrainyardHook().get_conn().storage, "transfer", "digits.parquet"))
+
+    source = {"source": digits(), "prepare": "transfer.prepare:images"}
+    image = {"shapes": {"image": [1, 28, 28]}}
+    few = {"prepare_params": {"only": NEW}, "splits": {"train": 0.02, "test": 0.98}, "split_by": "id"}
+    quick = {"epochs": 40, "batch_size": 8}
+    metrics = ["accuracy", "log_loss"]
+
+    known = ExportOperator(
+        task_id="export_known",
+        **source,
+        **image,
+        prepare_params={"only": KNOWN},
+        splits={"train": 0.9, "validation": 0.1},
+        batches="transfer/known",
+    )
+    network = TrainOperator(
+        task_id="train_known",
+        recipe="transfer.recipe:convnet",
+        recipe_params={"classes": 5},
+        batches=known.output,
+        model="transfer/known-model",
+        epochs=5,
+    )
+
+    new = ExportOperator(task_id="export_new", **source, **image, **few, batches="transfer/new")
+    scratch = TrainOperator(
+        task_id="train_from_scratch",
+        recipe="transfer.recipe:convnet",
+        recipe_params={"classes": 5},
+        batches=new.output,
+        model="transfer/scratch-model",
+        **quick,
+    )
+    tuned = TrainOperator(
+        task_id="fine_tune",
+        recipe="transfer.recipe:convnet",
+        recipe_params={"classes": 5, "start_from": network.output, "fresh": ["7"], "freeze": ["0", "2"]},
+        batches=new.output,
+        model="transfer/tuned-model",
+        **quick,
+    )
+    EvaluateOperator(
+        task_id="evaluate_fine_tuned",
+        model=tuned.output,
+        against=[scratch.output],
+        batches=new.output,
+        metrics=metrics,
+    )
+
+    features = FeaturizeOperator(
+        task_id="featurize_new",
+        **source,
+        **few,
+        model=network.output,
+        layer=CONVOLUTIONS,
+        batches="transfer/features",
+    )
+    head = TrainOperator(
+        task_id="train_head",
+        recipe="transfer.recipe:head",
+        recipe_params={"size": 1568, "classes": 5},
+        batches=features.output,
+        model="transfer/head-model",
+        **quick,
+    )
+    EvaluateOperator(task_id="evaluate_head", model=head.output, batches=features.output, metrics=metrics)

@@ -1,0 +1,46 @@
+"""A small convolutional network for 28 x 28 digits, and a head for what its layers make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn, optim
+from torchmetrics.classification import MulticlassAccuracy
+
+from trainer.recipe import Recipe
+
+
+def convnet(
+    classes: int, start_from: str | None = None, fresh: Sequence[str] = (), freeze: Sequence[str] = ()
+) -> Recipe:
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(32 * 7 * 7, 64), nn.ReLU(), nn.Linear(64, classes),
+    )  # fmt: skip
+    return Recipe(
+        model=model,
+        features="image",
+        label="label",
+        classes=classes,
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
+        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        predict=lambda output: {"label_": output.argmax(1)},
+        start_from=start_from,
+        fresh=fresh,
+        freeze=freeze,
+    )
+
+
+def head(size: int, classes: int) -> Recipe:
+    """Classes from `size` features."""
+    return Recipe(
+        model=nn.Linear(size, classes),
+        features="features",
+        label="label",
+        classes=classes,
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
+        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+    )
