@@ -9,10 +9,10 @@ spark.read.format("batches").option("split", "test").load(uri)
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import cached_property
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -20,6 +20,7 @@ from etl.options import ReadOptions, WriteOptions
 from etl.reader import BatchesReader
 from etl.writer import BatchesWriter
 from trainyard.contract import manifest
+from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.manifest import BatchManifest
 
 FORMAT = "batches"
@@ -53,3 +54,13 @@ class BatchesDataSource(DataSource):  # type: ignore[misc]
 def register(spark: SparkSession) -> None:
     """Make the format `batches` known to the session."""
     spark.dataSource.register(BatchesDataSource)
+
+
+def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> None:
+    """Write `frame` as batches. Raises TrainyardError with what a worker had to say to the user."""
+    try:
+        frame.write.format(FORMAT).mode(mode).options(**options).save(uri)
+    except Exception as error:
+        if message := reason(error):
+            raise TrainyardError(message) from error
+        raise

@@ -46,7 +46,7 @@ def _parquet(spark: SparkSession, spec: PredictSpec, found: DataFrame) -> dict[s
 
 def _batches(spark: SparkSession, spec: PredictSpec, found: DataFrame) -> dict[str, Any]:
     batches.register(spark)
-    found.write.format(batches.FORMAT).mode("overwrite").save(spec.output)
+    batches.save(found, spec.output, "overwrite", {})
     made = manifest.current(spec.output)
     return {"rows": made.rows, "columns": found.columns, "version": made.number}
 

@@ -32,7 +32,7 @@ from trainyard.contract import bundle as bundles
 from trainyard.contract import storage
 from trainyard.contract.bundle import ModelBundle
 from trainyard.contract.document import complaints
-from trainyard.contract.errors import TrainyardError, reason
+from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import Place, TrainOptions, TrainSpec
 
@@ -136,13 +136,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "splits": ",".join(declared),
             "shapes": json.dumps(self.getOrDefault("shapes")),
         }
-        try:
-            shuffled.write.format(batches.FORMAT).mode("append").options(**options).save(spec.batches)
-        except Exception as error:
-            message = reason(error)
-            if message is None:
-                raise
-            raise TrainyardError(message) from error
+        batches.save(shuffled, spec.batches, "append", options)
 
     def _parted(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """The recipe's columns of `frame`, and the split of each row."""

@@ -20,7 +20,6 @@ from etl import arrow, batches, columns, sources, splits
 from etl.functions import UserFunction
 from etl.options import WriteOptions
 from trainyard.contract import manifest
-from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import Provenance
 from trainyard.contract.spec import ExportSpec
@@ -79,13 +78,7 @@ def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
         options["partition"] = spec.partition
     if spec.drift:
         options["drift"] = spec.drift.model_dump_json()
-    try:
-        frame.write.format(batches.FORMAT).mode("overwrite").options(**options).save(spec.batches)
-    except Exception as error:
-        message = reason(error)
-        if message is None:
-            raise
-        raise TrainyardError(message) from error
+    batches.save(frame, spec.batches, "overwrite", options)
 
 
 def _provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType) -> Provenance:

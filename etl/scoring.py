@@ -16,6 +16,7 @@ from pyspark.sql import types as spark
 
 from trainer import bundle
 from trainer.bundle import Model
+from trainer.dataset import dtype
 from trainer.ragged import Ragged
 from trainyard.contract.bundle import ModelBundle
 from trainyard.contract.errors import TrainyardError
@@ -105,8 +106,8 @@ def zeros(inputs: Sequence[Column]) -> dict[str, NDArray[Any] | Ragged]:
 
 def _zeros(column: Column) -> NDArray[Any] | Ragged:
     if column.kind == "list":
-        return Ragged.of([np.zeros((1, *column.shape), numpy_type(column))] * 2)
-    return np.zeros((2, *column.shape), numpy_type(column))
+        return Ragged.of([np.zeros((1, *column.shape), dtype(column))] * 2)
+    return np.zeros((2, *column.shape), dtype(column))
 
 
 def check_inputs(schema: spark.StructType, found: ModelBundle, where: str, also: Sequence[str] = ()) -> None:
@@ -147,7 +148,7 @@ def array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Ragged:
             f"column {column.name!r} has {flat.size / max(rows, 1):g} elements in a row; the model takes shape "
             f"{list(column.shape)}."
         )
-    return flat.reshape(rows, *column.shape).astype(numpy_type(column), copy=False)  # type: ignore[no-any-return]
+    return flat.reshape(rows, *column.shape).astype(dtype(column), copy=False)  # type: ignore[no-any-return]
 
 
 def _ragged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Ragged:
@@ -158,13 +159,8 @@ def _ragged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Ragged
             f"number of elements of shape {list(column.shape)}, {size} values each."
         )
     lengths = lengths.astype(np.int64) // size
-    values = flat.reshape(-1, *column.shape).astype(numpy_type(column), copy=False)
+    values = flat.reshape(-1, *column.shape).astype(dtype(column), copy=False)
     return Ragged(values, np.cumsum(lengths) - lengths, lengths)
-
-
-def numpy_type(column: Column) -> str:
-    """What NumPy calls the type of a column's elements."""
-    return {"float": "float32", "double": "float64", "halffloat": "float16"}.get(column.type, column.type)
 
 
 def _fits(have: spark.DataType, want: Column) -> bool:

@@ -172,7 +172,7 @@ class Dataset:
 
 def dtype(column: Column) -> np.dtype[np.generic]:
     """The NumPy type of a column's elements."""
-    return np.dtype({"float": "float32", "double": "float64", "bool": "bool"}.get(column.type, column.type))
+    return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(column.type, column.type))
 
 
 def _gone(uri: str) -> TrainyardError:
