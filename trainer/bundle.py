@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from trainer import card, decoding, ragged
 from trainer import recipe as recipes
+from trainer.mixture import Portion
 from trainer.network import Network
 from trainer.ragged import Ragged
 from trainer.recipe import Recipe
 from trainyard import __version__
 from trainyard.contract import bundle as bundles
 from trainyard.contract import storage
-from trainyard.contract.bundle import ModelBundle, Normalisation
+from trainyard.contract.bundle import MixedIn, ModelBundle, Normalisation
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.manifest import BatchManifest, Column
 
@@ -129,6 +130,7 @@ def save(
     normalisation: Mapping[str, Normalisation],
     dataset: str,
     manifest: BatchManifest,
+    mix: Sequence[Portion],
     metrics: Mapping[str, float],
     epochs: int,
     ranks: int,
@@ -153,6 +155,15 @@ def save(
         dataset=dataset,
         dataset_hash=manifest.content_hash,
         dataset_version=manifest.number,
+        mix=tuple(
+            MixedIn(
+                dataset=portion.uri,
+                dataset_hash=portion.manifest.content_hash,
+                dataset_version=portion.manifest.number,
+                share=portion.share,
+            )
+            for portion in mix
+        ),
         metrics=dict(metrics),
         epochs=epochs,
         ranks=ranks,

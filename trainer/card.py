@@ -26,6 +26,11 @@ def _lines(bundle: ModelBundle) -> Iterator[str]:
     hours = bundle.ranks * bundle.seconds / 3600
     told = {
         "dataset": f"version {bundle.dataset_version}, content {bundle.dataset_hash}",
+        **{
+            f"{mixed.share:.0%} of the rows": f"{mixed.dataset}, version {mixed.dataset_version}, content "
+            f"{mixed.dataset_hash}"
+            for mixed in bundle.mix
+        },
         "weights": f"sha256 {bundle.weights_sha256}",
         "training": f"{bundle.ranks} ranks on {bundle.device}, {bundle.seconds:,.0f} s",
         "GPU hours" if bundle.device == "cuda" else "rank hours, no GPU": f"{hours:.3g}",

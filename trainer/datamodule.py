@@ -17,7 +17,7 @@ from trainer.iterable import Batches
 from trainyard.contract import manifest as manifests
 from trainyard.contract.manifest import BatchManifest
 
-TRAINING = ("transform", "augment", "bucket_by", "balance", "weight_by")
+TRAINING = ("transform", "augment", "bucket_by", "balance", "weight_by", "mix")
 """Options of Batches that hold for training alone."""
 
 

@@ -28,17 +28,17 @@ from trainer.checkpoint import Checkpoints
 from trainer.dataset import Dataset
 from trainer.gpu import Gauge, reader
 from trainer.limits import Spent, sentence
-from trainer.loader import Loader
+from trainer.loader import Loader, arranged
 from trainer.loop import History, Training, train
+from trainer.mixture import Mixture, Portion, mixed, shares, statistics
 from trainer.network import Network, normalisation
-from trainer.order import BUCKET_POOL_BYTES, POOL_BYTES, Order, window_rows
 from trainer.phases import Phases
 from trainer.progress import Progress
 from trainer.ragged import mask
 from trainer.recipe import Recipe
 from trainer.strategies import choose
 from trainer.tracking import Tracker
-from trainer.weights import Weights, balanced, weighted
+from trainer.weights import chosen
 from trainer.world import World, joined
 from trainyard.contract import manifest as manifests
 from trainyard.contract.bundle import ModelBundle
@@ -82,6 +82,7 @@ def fit(
     world: World | None = None,
     ranks: int | None = None,
     manifest: BatchManifest | None = None,
+    mix: Sequence[Portion] = (),
     checkpoints: str | None = None,
     phases: Phases | None = None,
     trackers: Sequence[Tracker] = (),
@@ -95,38 +96,42 @@ def fit(
     `options` are the fields of TrainOptions. With a directory for `checkpoints` a run that was cut off goes on
     from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
     whole. `trackers` are told of each epoch by rank 0. The model is written in `formats` (`trainer.formats`) too,
-    beside its weights. Raises TrainyardError.
+    beside its weights. With `mix` epochs have rows of other datasets' splits "train" too, in the shares that their
+    Portions say; validation has not. Raises TrainyardError.
     """
     with _followed(trackers), joined(world) as here:
-        chosen, how = _options(options), _strategy(strategy)
-        _refuse(how, chosen)
+        wanted, how = _options(options), _strategy(strategy)
+        _refuse(how, wanted)
         manifest = manifest or manifests.current(batches)
         params = dict(recipe_params or {})
         phases = phases or Phases(None)
         kept = None
         if checkpoints:
-            fits = _fingerprint(recipe, params, manifest, chosen, how)
+            fits = _fingerprint(recipe, params, manifest, wanted, mix, how)
             with phases.phase("look for a checkpoint"):
-                kept = Checkpoints(checkpoints, fits, application, here, chosen.keep_checkpoints)
+                kept = Checkpoints(checkpoints, fits, application, here, wanted.keep_checkpoints)
         gauge = Gauge(read, phases) if (read := reader(here.device)) else None
         with closing(choose(how, here)) as agreement:
             with phases.phase("set up"):
-                torch.manual_seed(chosen.seed)
+                torch.manual_seed(wanted.seed)
                 made = recipes.load(recipe, params)
                 transfer.begin(made)
-                _check_labels(recipe, made, manifest)
-                train_on, validate_on = _loaders(batches, manifest, made, chosen, here)
+                _check_labels(recipe, made, manifest, tuple(manifest.splits))
+                for portion in mix:
+                    _check_labels(recipe, made, portion.manifest, ("train",))
+                train_on, validate_on = _loaders(batches, manifest, mix, made, wanted, here)
                 inputs = tuple(train_on.column(name) for name in made.inputs)
                 others.check(formats, inputs)
-                figures = manifest.split("train").statistics
                 measured = tuple(column for column in inputs if column.name not in made.decode)
+                trained_on = [found.split("train").statistics for found in (manifest, *(p.manifest for p in mix))]
+                figures = {c.name: statistics([each[c.name] for each in trained_on], shares(mix)) for c in measured}
                 scaling = normalisation(figures, measured, made.normalise) if made.normalise else {}
                 network = Network(made.model, inputs, scaling)
                 run = Training(
-                    recipe=made, network=network, options=chosen, world=here, strategy=agreement, train=train_on,
+                    recipe=made, network=network, options=wanted, world=here, strategy=agreement, train=train_on,
                     validation=validate_on, phases=phases,
-                    progress=Progress(chosen.epochs, train_on.order, here.leads, phases, trackers),
-                    parts=chosen.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
+                    progress=Progress(wanted.epochs, train_on.order, here.leads, phases, trackers),
+                    parts=wanted.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
                 )  # fmt: skip
             with gauge or nullcontext():
                 history = train(run)
@@ -138,7 +143,7 @@ def fit(
                 saved = bundle.save(
                     model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
                     label=train_on.column(made.label) if made.label else None, normalisation=scaling,
-                    dataset=batches, manifest=manifest, metrics=history.epochs[history.best],
+                    dataset=batches, manifest=manifest, mix=mix, metrics=history.epochs[history.best],
                     epochs=len(history.epochs), ranks=here.size, seconds=mean(sum(s.seconds.values()) for s in spent),
                     device=here.device.type, application=application,
                 )  # fmt: skip
@@ -183,11 +188,17 @@ def _refuse(strategy: StrategyOptions, options: TrainOptions) -> None:
 
 
 def _fingerprint(
-    recipe: str, params: Mapping[str, Any], manifest: BatchManifest, options: TrainOptions, strategy: StrategyOptions
+    recipe: str,
+    params: Mapping[str, Any],
+    manifest: BatchManifest,
+    options: TrainOptions,
+    mix: Sequence[Portion],
+    strategy: StrategyOptions,
 ) -> str:
     """What two runs must have in common for one to go on from the other's checkpoint."""
     same = [recipe, params, manifest.content_hash, options.batch_size, options.seed, strategy.model_dump()]
     same += [options.bucket_by, options.balance, options.weight_by]
+    same += [(portion.manifest.content_hash, portion.share) for portion in mix]
     return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -199,21 +210,23 @@ def _whole(network: Network) -> dict[str, Tensor]:
 
 
 def _loaders(
-    batches: str, manifest: BatchManifest, recipe: Recipe, options: TrainOptions, world: World
+    batches: str, manifest: BatchManifest, mix: Sequence[Portion], recipe: Recipe, options: TrainOptions, world: World
 ) -> tuple[Loader, Loader | None]:
     """Of the splits "train" and, if there is one, "validation"."""
     cache = ShardCache(directory(), int(options.cache_gb * 2**30))
 
-    def split(name: str) -> Dataset:
-        also = (options.weight_by,) if options.weight_by and name == "train" else ()
-        return Dataset(batches, manifest, name, tuple(dict.fromkeys((*recipe.columns, *also))), cache=cache)
+    held_out = None
+    if "validation" in manifest.splits:
+        validation = Dataset(batches, manifest, "validation", recipe.columns, cache=cache)
+        held_out = _loader(validation, recipe, options, world, training=False)
+    also = (options.weight_by,) if options.weight_by else ()
+    columns = tuple(dict.fromkeys((*recipe.columns, *also)))
+    return _loader(mixed(batches, manifest, "train", columns, mix, cache), recipe, options, world), held_out
 
-    validation = split("validation") if "validation" in manifest.splits else None
-    held_out = _loader(validation, recipe, options, world, training=False) if validation else None
-    return _loader(split("train"), recipe, options, world), held_out
 
-
-def _loader(data: Dataset, recipe: Recipe, options: TrainOptions, world: World, training: bool = True) -> Loader:
+def _loader(
+    data: Dataset | Mixture, recipe: Recipe, options: TrainOptions, world: World, training: bool = True
+) -> Loader:
     batch = options.batch_size
     if training and batch > data.rows:
         raise TrainyardError(
@@ -226,27 +239,22 @@ def _loader(data: Dataset, recipe: Recipe, options: TrainOptions, world: World, 
             f"Write batch_size={world.size} or more."
         )
     bucket_by = options.bucket_by if training else None
-    weights = _weights(data, recipe, options, world) if training else None
-    window = window_rows(batch, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
-    blocks = weights.blocks if weights else ()
-    order = Order(data.blocks, min(batch, data.rows), options.seed, window, training, bucket_by, blocks)
+    weights = chosen(data, _balance(recipe, options), options.weight_by, world) if training else None
+    order = arranged(data, batch, options.seed, training, bucket_by, weights)
     return Loader(
         data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
         recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,
     )  # fmt: skip
 
 
-def _weights(data: Dataset, recipe: Recipe, options: TrainOptions, world: World) -> Weights | None:
-    if options.weight_by:
-        return weighted(data, options.weight_by, world)
-    if not options.balance:
-        return None
-    if recipe.label is None:
+def _balance(recipe: Recipe, options: TrainOptions) -> str | None:
+    """The label whose values are drawn equally often."""
+    if options.balance and recipe.label is None:
         raise TrainyardError("balance=True needs a label in the recipe: its values are drawn equally often.")
-    return balanced(data, recipe.label, world)
+    return recipe.label if options.balance else None
 
 
-def _check_labels(path: str, recipe: Recipe, manifest: BatchManifest) -> None:
+def _check_labels(path: str, recipe: Recipe, manifest: BatchManifest, splits: Sequence[str]) -> None:
     if recipe.label and not recipe.step and manifest.column(recipe.label).kind == "list":
         raise TrainyardError(
             f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= does not see which of "
@@ -254,8 +262,8 @@ def _check_labels(path: str, recipe: Recipe, manifest: BatchManifest) -> None:
         )
     if recipe.classes is None or recipe.label is None:
         return
-    for name, split in manifest.splits.items():
-        figures = split.statistics[recipe.label]
+    for name in splits:
+        figures = manifest.split(name).statistics[recipe.label]
         if figures.min and (min(figures.min) < 0 or max(figures.max) >= recipe.classes):
             raise TrainyardError(
                 f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from trainer import rank as ranks
@@ -42,15 +43,19 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     context = spark.sparkContext
     root = ranks.checkpoints(spec.place)
     _forget_finished(spec, root)
-    found = manifests.at(spec.batches, spec.batches_version, spec.batches_since)
-    manifest, application, text = found.to_json(), context.applicationId, spec.to_json()
+    found = [manifests.at(spec.batches, spec.batches_version, spec.batches_since)]
+    found += [manifests.at(mixed.batches, mixed.version) for mixed in spec.mix]
+    read = [spec.batches, *(mixed.batches for mixed in spec.mix)]
+    texts, application, text = [each.to_json() for each in found], context.applicationId, spec.to_json()
 
     least = spec.min_workers or spec.workers
 
     def rank(task: Any, start: int, board: Address) -> Outcome:
-        return ranks.run(task, text, manifest, application, start, board)
+        return ranks.run(task, text, texts, application, start, board)
 
-    with versions.pinned(spec.batches, found.number, application):
+    with ExitStack() as pins:
+        for uri, manifest in zip(read, found, strict=True):
+            pins.enter_context(versions.pinned(uri, manifest.number, application))
         return supervise(
             context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
         )

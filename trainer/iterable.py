@@ -12,12 +12,11 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from trainer.dataset import Dataset
 from trainer.decoding import Augment, Decode
-from trainer.loader import Columns, Loader
-from trainer.order import BUCKET_POOL_BYTES, POOL_BYTES, Order, window_rows
+from trainer.loader import Columns, Loader, arranged
+from trainer.mixture import Portion, mixed
 from trainer.ragged import Sequences
-from trainer.weights import balanced, weighted
+from trainer.weights import chosen
 from trainer.world import World
 from trainyard.contract import manifest as manifests
 from trainyard.contract.errors import TrainyardError
@@ -33,8 +32,8 @@ class Batches(IterableDataset[Columns]):
     torchdata's StatefulDataLoader or a loop that keeps it itself. It reads ahead in a thread, so a DataLoader needs
     no worker, or one. Columns whose rows differ in length are padded, with their masks, or nested (`sequences`,
     `decode` and `augment` as in a Recipe); with `bucket_by`, one of them, batches hold rows of about one length.
-    `balance` names a column whose values are drawn equally often, `weight_by` one of weights. Raises
-    TrainyardError.
+    `balance` names a column whose values are drawn equally often, `weight_by` one of weights. With `mix` an epoch has
+    rows of other datasets too, in the shares that their Portions say. Raises TrainyardError.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class Batches(IterableDataset[Columns]):
         bucket_by: str | None = None,
         balance: str | None = None,
         weight_by: str | None = None,
+        mix: Sequence[Portion] = (),
         decode: Mapping[str, Decode] = MappingProxyType({}),
         augment: Mapping[str, Augment] = MappingProxyType({}),
         manifest: BatchManifest | None = None,
@@ -63,14 +63,13 @@ class Batches(IterableDataset[Columns]):
                 raise TrainyardError(f"{option}={column!r} orders rows, and shuffle=False leaves them as they lie.")
         if balance and weight_by:
             raise TrainyardError(f"balance={balance!r} and weight_by={weight_by!r} exclude each other.")
+        if mix and not shuffle:
+            raise TrainyardError("mix draws rows, and shuffle=False leaves them as they lie.")
         names = tuple(columns) if columns is not None else tuple(c.name for c in manifest.columns)
         also = (name for name in (bucket_by, balance, weight_by) if name)
-        data = Dataset(uri, manifest, split, tuple(dict.fromkeys((*names, *also))))
-        window = window_rows(batch_size, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
-        weights = balanced(data, balance, World()) if balance else None
-        weights = weighted(data, weight_by, World()) if weight_by else weights
-        blocks = weights.blocks if weights else ()
-        order = Order(data.blocks, min(batch_size, data.rows), seed, window, shuffle, bucket_by, blocks)
+        data = mixed(uri, manifest, split, tuple(dict.fromkeys((*names, *also))), mix)
+        weights = chosen(data, balance, weight_by, World())
+        order = arranged(data, batch_size, seed, shuffle, bucket_by, weights)
         self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
         self._epoch, self._step = 0, 0

@@ -25,7 +25,8 @@ from torch import Tensor
 from trainer import decoding, ragged
 from trainer.dataset import OPEN_BLOCKS, Block, Dataset, Rows
 from trainer.decoding import Augment, Decode, Decoder, Pending
-from trainer.order import Integers, Order, Run, Window
+from trainer.mixture import Mixture
+from trainer.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_rows
 from trainer.ragged import Array, Ragged, Sequences
 from trainer.weights import Weights
 from trainyard.contract.errors import TrainyardError
@@ -63,7 +64,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Mixture,
         order: Order,
         rank: int = 0,
         world: int = 1,
@@ -171,9 +172,7 @@ class Loader:
 
     def _draw(self, block: int, epoch: int) -> Integers:
         assert self._weights is not None
-        values = self._dataset.block(block)[self._weights.column]
-        assert isinstance(values, np.ndarray)
-        return self.order.drawn_from(block, epoch, self._weights.of(values))
+        return self.order.drawn_from(block, epoch, self._weights.of(block, self._dataset.block(block)))
 
     def _lengths(self, rows: Block) -> Integers | None:
         column = rows.get(self.order.bucket_by or "")
@@ -208,6 +207,15 @@ class Loader:
         if isinstance(rows, Ragged):
             return ragged.tensors(name, rows, self._sequences)
         return {name: rows.result() if isinstance(rows, Pending) else rows}
+
+
+def arranged(
+    data: Dataset | Mixture, batch: int, seed: int, shuffle: bool, bucket_by: str | None, weights: Weights | None
+) -> Order:
+    """The order in which `data` is read, in global batches of `batch` rows, or all of them if there are fewer."""
+    window = window_rows(batch, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
+    blocks, groups = weights.blocks if weights else (), data.groups if isinstance(data, Mixture) else ()
+    return Order(data.blocks, min(batch, data.rows), seed, window, shuffle, bucket_by, blocks, groups)
 
 
 class _Buffers:

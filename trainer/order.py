@@ -19,6 +19,10 @@ With `weights` rows are drawn: systematic resampling (Kitagawa, Journal of Compu
 1996) lays a grid of N points, from an offset of the epoch, over the rows' weights end to end, and a row is there as
 often as points meet it. Blocks then have as many rows as are drawn from them, still N in all.
 
+With `groups` the blocks of each are shuffled by themselves, and the groups lie end to end: a lane has rows of one
+group, but where two meet. Neighbouring lanes have slices far apart then, so that each batch has of each group what
+the epoch has, but for a few rows.
+
 As the first N modulo LANES lanes have one row more, virtual positions are 0..N-1 without a gap:
 each row is in exactly one batch, and every batch but the last is full.
 
@@ -40,6 +44,8 @@ from numpy.typing import NDArray
 from trainer.ragged import spans
 
 LANES = 64
+_STRIDE = 39
+"""With groups lane l is slice 39 * l modulo 64: by the golden section, so that lanes in turn have slices far apart."""
 MAX_WINDOW = 1 << 16
 POOL_BYTES = 8 << 20
 """Of a window over all lanes: near a cache's size."""
@@ -82,7 +88,8 @@ class Window:
 class Order:
     """The order of one split. `blocks` are the rows of each record batch, `window` rows of a lane.
 
-    `bucket_by` is the column whose lengths make the buckets. `weights` are the sums of the rows' weights in each block.
+    `bucket_by` is the column whose lengths make the buckets. `weights` are the sums of the rows' weights in each
+    block. `groups` says how many of the blocks are of each dataset, where several are mixed.
     """
 
     blocks: tuple[int, ...]
@@ -92,6 +99,7 @@ class Order:
     shuffle: bool = True
     bucket_by: str | None = None
     weights: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
 
     @cached_property
     def rows(self) -> int:
@@ -131,6 +139,16 @@ class Order:
         offset = int(_hash(self.seed, epoch, _GRID, np.arange(1))[0] % np.uint64(step))
         return (np.minimum(upto, step * self.rows) + offset) // step
 
+    @cached_property
+    def _lanes(self) -> tuple[Integers, Integers]:
+        """Where each lane begins, and how many rows it has."""
+        lanes = np.arange(LANES)
+        rows = (self.rows - lanes + LANES - 1) // LANES
+        dealt = np.argsort(lanes * _STRIDE % LANES) if self.groups else lanes
+        starts = np.empty_like(rows)
+        starts[dealt] = np.cumsum(rows[dealt]) - rows[dealt]
+        return starts, rows
+
     def windows(self, epoch: int, rank: int, world: int, step: int = 0) -> Iterator[Window]:
         """The windows of `rank`, from the one that holds global batch `step` on."""
         sections = _sections(self, epoch)
@@ -160,7 +178,9 @@ def _sections(order: Order, epoch: int) -> Sections:
     blocks = np.arange(len(rows))
     if not order.shuffle:
         return blocks.tolist(), [0] * len(blocks), [0, *np.cumsum(rows).tolist()]
-    blocks = np.argsort(_hash(order.seed, epoch, _BLOCKS, blocks), kind="stable")
+    keys = _hash(order.seed, epoch, _BLOCKS, blocks)
+    group = np.repeat(np.arange(len(order.groups)), order.groups) if order.groups else np.zeros_like(blocks)
+    blocks = np.lexsort((keys, group))
     turn = int(_hash(order.seed, epoch, _ROTATION, np.arange(1))[0] % np.uint64(max(rows[blocks[0]], 1)))
     block = np.append(blocks, blocks[0])
     begin = np.zeros_like(block)
@@ -192,10 +212,9 @@ def _shuffled_window(
     steps_per_window: int,
 ) -> Window:
     first = number * order.window
-    lane_rows = (order.rows - lanes + LANES - 1) // LANES
-    lane_start = lanes * (order.rows // LANES) + np.minimum(lanes, order.rows % LANES)
-    held = np.clip(lane_rows - first, 0, order.window)
-    runs = _runs(sections, zip((lane_start + first).tolist(), held.tolist(), strict=True))
+    starts, rows = (each[lanes] for each in order._lanes)
+    held = np.clip(rows - first, 0, order.window)
+    runs = _runs(sections, zip((starts + first).tolist(), held.tolist(), strict=True))
     first_step = number * steps_per_window
     last_step = min(first_step + steps_per_window, order.steps)
     ends = np.minimum(np.arange(first_step, last_step + 1) * order.batch, order.rows)

@@ -72,10 +72,10 @@ def checkpoints(place: Place) -> str:
     return storage.join(place.directory, "checkpoints", place.task)
 
 
-def run(context: Any, text: str, manifest: str, application: str, start: int, board: Address) -> Outcome:
+def run(context: Any, text: str, manifests: list[str], application: str, start: int, board: Address) -> Outcome:
     """Train as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0).
 
-    It tells the `board` where it is, and goes by its clock.
+    `manifests` are of the datasets that it trains on, as JSON. It tells the `board` where it is, and goes by its clock.
     """
     rank = context.partitionId()
     try:
@@ -87,7 +87,8 @@ def run(context: Any, text: str, manifest: str, application: str, start: int, bo
             events = EventLog(spec.place.directory, spec.place.task, process, rank, clock.behind_ns)
             events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
             try:
-                found = _train(context, spec, BatchManifest.from_json(manifest), application, events, here)
+                read = [BatchManifest.from_json(manifest) for manifest in manifests]
+                found = _train(context, spec, read, application, events, here)
             finally:
                 events.flush()
         return Outcome(rank, socket.gethostname(), time.time(), result=found)
@@ -102,21 +103,24 @@ def address(context: Any) -> str:
 
 
 def _train(
-    context: Any, spec: TrainSpec, manifest: BatchManifest, application: str, events: EventLog, here: Whereabouts
+    context: Any, spec: TrainSpec, read: list[BatchManifest], application: str, events: EventLog, here: Whereabouts
 ) -> dict[str, Any]:
     here.enter("import")
     with events.span("import"):
         import torch.distributed as dist
 
         from trainer.fit import fit
+        from trainer.mixture import Portion
     here.enter("rendezvous")
     with events.span("rendezvous"):
         world = _rendezvous(context, timedelta(minutes=spec.hang_minutes) + AFTER_THE_BOARD)
+    manifest, *others = read
     try:
         fitted = fit(
             spec.recipe, recipe_params=spec.recipe_params, batches=spec.batches, model=spec.model,
-            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest, phases=Phases(events, here),
-            application=application, checkpoints=checkpoints(spec.place),
+            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest,
+            mix=[Portion(m.batches, m.share, found) for m, found in zip(spec.mix, others, strict=True)],
+            phases=Phases(events, here), application=application, checkpoints=checkpoints(spec.place),
             trackers=_trackers(spec, manifest) if world.leads else (), formats=spec.formats,
             **spec.options.model_dump(),
         )  # fmt: skip
@@ -144,7 +148,7 @@ def _train(
 def _trackers(spec: TrainSpec, manifest: BatchManifest) -> list[Tracker]:
     from trainer.tracking import MLflow, TensorBoard
 
-    told = {"recipe", "recipe_params", "batches", "workers", "min_workers", "strategy"}
+    told = {"recipe", "recipe_params", "batches", "mix", "workers", "min_workers", "strategy"}
     params = spec.model_dump(include=told) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
     place = spec.place
     found: list[Tracker] = []

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.dataset import Dataset
+from trainer.dataset import Block, Dataset
+from trainer.mixture import Mixture
 from trainer.ragged import Array, Integers
 from trainer.world import World
 from trainyard.contract.errors import TrainyardError
@@ -22,14 +23,43 @@ _ANNOUNCED = 16
 
 @dataclass(frozen=True)
 class Weights:
-    """Those of a split's rows: `of` makes them from the values of `column`; `blocks` are their sums in each block."""
+    """Those of a split's rows: `of` makes them from a block's number and columns; `blocks` are their sums in each."""
 
-    column: str
-    of: Callable[[Array], Integers]
+    of: Callable[[int, Block], Integers]
     blocks: tuple[int, ...]
 
 
-def balanced(dataset: Dataset, label: str, world: World) -> Weights:
+def chosen(data: Dataset | Mixture, balance: str | None, weight_by: str | None, world: World) -> Weights | None:
+    """Those by the values of a label, or by a column, within each dataset; None where each row is drawn once.
+
+    Raises TrainyardError.
+    """
+    if isinstance(data, Mixture):
+        wanted = [share * data.rows / part.rows for part, share in zip(data.parts, data.shares, strict=True)]
+        units = [round(UNIT * times) for times in wanted]
+        found = [_of_one(part, balance, weight_by, world, unit) for part, unit in zip(data.parts, units, strict=True)]
+        return _mixed(data, found)
+    return _of_one(data, balance, weight_by, world) if balance or weight_by else None
+
+
+def _mixed(data: Mixture, found: Sequence[Weights]) -> Weights:
+    def of(block: int, columns: Block) -> Integers:
+        part, number = data.find(block)
+        return found[part].of(number, columns)
+
+    return Weights(of, tuple(total for weights in found for total in weights.blocks))
+
+
+def _of_one(dataset: Dataset, balance: str | None, weight_by: str | None, world: World, unit: int = UNIT) -> Weights:
+    """Weights whose mean is about `unit`."""
+    if weight_by:
+        return _weighted(dataset, weight_by, world, unit)
+    if balance:
+        return _balanced(dataset, balance, world, unit)
+    return Weights(lambda block, _: np.full(dataset.blocks[block], unit), tuple(unit * rows for rows in dataset.blocks))
+
+
+def _balanced(dataset: Dataset, label: str, world: World, unit: int) -> Weights:
     """Each value of `label` is drawn equally often. Raises TrainyardError where these are no classes."""
     counts: Counter[float] = Counter()
     for values in _values(dataset, label, _mine(dataset, world)):
@@ -43,25 +73,25 @@ def balanced(dataset: Dataset, label: str, world: World) -> Weights:
             "Write weight_by= with a column of weights."
         )
     classes = np.array(sorted(counts))
-    weights = np.array([UNIT * dataset.rows // (len(counts) * counts[value]) for value in classes.tolist()])
+    weights = np.array([unit * dataset.rows // (len(counts) * counts[value]) for value in classes.tolist()])
     return _summed(dataset, label, lambda values: weights[np.searchsorted(classes, values)], world)
 
 
-def weighted(dataset: Dataset, column: str, world: World) -> Weights:
+def _weighted(dataset: Dataset, column: str, world: World, unit: int) -> Weights:
     """Each row is drawn in proportion to its value of `column`. Raises TrainyardError for what is no weight."""
     sums = []
     for values in _values(dataset, column, _mine(dataset, world)):
         if not np.isfinite(values).all() or values.min() < 0:
             raise TrainyardError(
-                f"weight_by={column!r}: it holds {values.min():g} to {values.max():g} in split {dataset.name!r}; "
-                "weights are numbers from 0 on."
+                f"weight_by={column!r}: it holds {values.min():g} to {values.max():g} in split {dataset.name!r} of "
+                f"{dataset.uri}; weights are numbers from 0 on."
             )
         sums.append(math.fsum(values.tolist()))
     mean = math.fsum(value for each in world.gathered(sums) for value in each) / dataset.rows
     if mean == 0:
-        raise TrainyardError(f"weight_by={column!r}: all weights of split {dataset.name!r} are 0.")
+        raise TrainyardError(f"weight_by={column!r}: all weights of split {dataset.name!r} of {dataset.uri} are 0.")
     return _summed(
-        dataset, column, lambda values: np.rint(values.astype(np.float64) * (UNIT / mean)).astype(np.int64), world
+        dataset, column, lambda values: np.rint(values.astype(np.float64) * (unit / mean)).astype(np.int64), world
     )
 
 
@@ -69,7 +99,7 @@ def _summed(dataset: Dataset, column: str, of: Callable[[Array], Integers], worl
     mine = [int(of(values).sum()) for values in _values(dataset, column, _mine(dataset, world))]
     shares = world.gathered(mine)
     sums = [shares[number % world.size][number // world.size] for number in range(len(dataset.blocks))]
-    return Weights(column, of, tuple(sums))
+    return Weights(lambda _, block: of(_numbers(block, column)), tuple(sums))
 
 
 def _mine(dataset: Dataset, world: World) -> range:
@@ -86,6 +116,10 @@ def _values(dataset: Dataset, name: str, blocks: Sequence[int]) -> Iterator[Arra
         if dataset.remote:
             dataset.announce(part)
         for number in part:
-            values = dataset.block(number)[name]
-            assert isinstance(values, np.ndarray)
-            yield values
+            yield _numbers(dataset.block(number), name)
+
+
+def _numbers(block: Block, name: str) -> Array:
+    values = block[name]
+    assert isinstance(values, np.ndarray)
+    return values

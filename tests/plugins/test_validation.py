@@ -231,6 +231,34 @@ def test_a_version_that_is_asked_for_goes_before_the_one_that_was_returned(dag: 
     assert stage.located("file:///s")["batches_version"] == 2
 
 
+def test_datasets_to_mix_in_are_named_as_the_dataset_itself_is(dag: DAG) -> None:
+    exported = {"uri": "file:///s/toy/more", "version": 3}
+    stage = train(dag, mix=[{"batches": "{{ what Airflow renders }}", "share": 0.2}])
+    stage.mix = [{"batches": exported, "share": 0.2}, {"batches": "toy/other", "share": "0.1"}]
+    assert stage.located("file:///s")["mix"] == [
+        {"batches": "file:///s/toy/more", "share": 0.2, "version": 3},
+        {"batches": "file:///s/toy/other", "share": "0.1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mix", "complaint"),
+    [
+        ([{"batches": "a", "share": 1.5}], r"mix.0.share=1.5: Input should be less than 1"),
+        ([{"batches": "a"}], r"mix.0.share is missing"),
+        (
+            [{"batches": "a", "share": 0.6}, {"batches": "b", "share": 0.4}],
+            "its shares are 1 together; write less than 1",
+        ),
+        ([{"batches": "a", "parts": 2, "share": 0.5}], "parts"),
+        ("a", "mix='a'"),
+    ],
+)
+def test_a_mixture_that_is_none_is_refused_while_the_dag_is_parsed(dag: DAG, mix: Any, complaint: str) -> None:
+    with pytest.raises(TrainyardError, match=complaint):
+        train(dag, mix=mix)
+
+
 def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
     assert train(dag)._fields()["options"] == TrainOptions().model_dump()
     for operator, spec in [(export(dag), ExportSpec), (train(dag, task_id="t"), TrainSpec), (script(dag), ScriptSpec)]:

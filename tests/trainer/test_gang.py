@@ -69,15 +69,22 @@ def test_a_version_or_what_came_since_is_trained_on_and_pinned_meanwhile(spark: 
     assert storage.names(f"{batches}/pins") == []
 
 
-def test_two_ranks_learn_as_one_does_with_the_same_global_batches(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_two_ranks_learn_as_one_does_with_the_same_global_batches(
+    spark: Any, tmp_path: Path, share: float | None
+) -> None:
+    other = datasets.write(tmp_path / "other", {"train": datasets.blobs(90, seed=2)})
+    mix = [{"batches": other, "share": share}] if share else []
     found = {}
     for workers in (1, 2):
-        result = run(spark, spec(tmp_path / str(workers), workers=workers))
+        result = run(spark, spec(tmp_path / str(workers), workers=workers, mix=mix))
         assert result["workers"] == workers and result["epochs"] == 2
         found[workers] = losses(tmp_path / str(workers))
     assert found[1] == pytest.approx(found[2], rel=1e-5)
     rows = datasets.blobs(20, seed=3)
-    one, two = (bundle.load(str(tmp_path / str(n) / f"model{n}")).output(rows) for n in (1, 2))
+    models = [bundle.load(str(tmp_path / str(n) / f"model{n}")) for n in (1, 2)]
+    one, two = (model.output(rows) for model in models)
+    assert [mixed.dataset for mixed in models[1].bundle.mix] == ([other] if share else [])
     assert one.numpy() == pytest.approx(two.numpy(), rel=1e-4, abs=1e-5)
 
 

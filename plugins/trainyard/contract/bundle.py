@@ -25,6 +25,15 @@ class Normalisation(Part):
     per: Literal["element", "channel", "all"]
 
 
+class MixedIn(Part):
+    """A dataset of which `share` of the rows of each epoch were."""
+
+    dataset: str
+    dataset_hash: str
+    dataset_version: int
+    share: float
+
+
 class ModelBundle(Document):
     """What a model is made of and what it was trained on. `weights` is relative to the model.
 
@@ -43,6 +52,7 @@ class ModelBundle(Document):
     dataset: str
     dataset_hash: str
     dataset_version: int
+    mix: tuple[MixedIn, ...] = ()
     metrics: dict[str, float]
     epochs: int
     ranks: int

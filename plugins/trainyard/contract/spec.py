@@ -228,6 +228,14 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
         )
 
 
+class Mixed(Part):
+    """A dataset of which `share` of the rows of each epoch are; its newest version by default."""
+
+    batches: str
+    version: PositiveInt | None = None
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+
 class TrainSpec(JobSpec):
     """Train `recipe` from the splits `train` and `validation` of `batches` on `workers` ranks.
 
@@ -235,7 +243,8 @@ class TrainSpec(JobSpec):
     With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
     nothing went on for `hang_minutes`, starts again from its last checkpoint, `restarts` times at most without
     progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
-    The model is also written in each of `formats`, beside the weights.
+    The model is also written in each of `formats`, beside the weights. Rows of other datasets are mixed into those
+    of `batches` by `mix`; these have what is left of each epoch.
     """
 
     KIND: ClassVar[str] = "train spec"
@@ -246,6 +255,7 @@ class TrainSpec(JobSpec):
     batches: str
     batches_version: PositiveInt | None = None
     batches_since: NonNegativeInt | None = None
+    mix: tuple[Mixed, ...] = ()
     model: str
     workers: PositiveInt = 1
     min_workers: PositiveInt | None = None
@@ -261,6 +271,8 @@ class TrainSpec(JobSpec):
     def _sound(self) -> TrainSpec:
         if self.min_workers and self.min_workers > self.workers:
             raise ValueError(f"workers=({self.min_workers}, {self.workers}): write the smaller number first")
+        if (mixed := sum(each.share for each in self.mix)) >= 1:
+            raise ValueError(f"mix: its shares are {mixed:g} together; write less than 1, the rest is of batches")
         refuse_combinations(self.strategy, self.options)
         return self
 

@@ -23,6 +23,8 @@ class TrainOperator(JobOperator):
         which version of it
     :param batches_version: the version to train on; by default the newest
     :param batches_since: train only on what came after this version
+    :param mix: other datasets whose rows are mixed into those of `batches`, as dicts of `batches`, `share` (of the
+        rows of an epoch) and, if it is not the newest, `version`; validation is on `batches` alone
     :param model: where the bundle goes: a name below the storage root, or an absolute URI
     :param workers: ranks; each needs a slot (a core, or a GPU), all at once. A pair (least, most) lets the gang
         have as many as there is room for: the global batch, the order of rows and so the result stay the same
@@ -62,7 +64,7 @@ class TrainOperator(JobOperator):
     MEMORY = Memory(heap="512m", native="2g")
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "batches_version", "batches_since", "model", "workers", "strategy",
+        "recipe", "recipe_params", "batches", "batches_version", "batches_since", "mix", "model", "workers", "strategy",
         "restarts", "hang_minutes", "tensorboard", "mlflow", "formats", *TrainOptions.model_fields, *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
@@ -76,6 +78,7 @@ class TrainOperator(JobOperator):
         recipe_params: dict[str, Any] | None = None,
         batches_version: Templated[int] | None = None,
         batches_since: Templated[int] | None = None,
+        mix: Sequence[Mapping[str, Any]] = default(TrainSpec, "mix"),
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
         restarts: Templated[int] = default(TrainSpec, "restarts"),
@@ -108,6 +111,7 @@ class TrainOperator(JobOperator):
         self.batches = batches
         self.batches_version = batches_version
         self.batches_since = batches_since
+        self.mix = mix
         self.model = model
         self.workers = workers
         self.strategy = strategy
@@ -138,6 +142,7 @@ class TrainOperator(JobOperator):
     def located(self, root: str) -> dict[str, Any]:
         """The spec's fields; what other tasks returned is told to the recipe as its URI."""
         fields = super().located(root)
+        fields["mix"] = [_mixed(root, each) for each in fields["mix"]]
         given = fields["recipe_params"]
         if isinstance(given, Mapping):
             told = {name: uri_of(root, v) if isinstance(v, Mapping) and "uri" in v else v for name, v in given.items()}
@@ -159,6 +164,7 @@ class TrainOperator(JobOperator):
             "batches": self.batches,
             "batches_version": self.batches_version,
             "batches_since": self.batches_since,
+            "mix": self.mix,
             "model": self.model,
             "workers": most,
             "min_workers": least,
@@ -170,3 +176,12 @@ class TrainOperator(JobOperator):
             "formats": self.formats,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }
+
+
+def _mixed(root: str, given: Any) -> Any:
+    """A dataset to mix in, with its URI, and its version where an export's result says it."""
+    if not isinstance(given, Mapping) or "batches" not in given:
+        return given
+    exported = given["batches"]
+    version = {"version": exported.get("version")} if isinstance(exported, Mapping) else {}
+    return {**version, **given, "batches": uri_of(root, exported)}
