@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -40,11 +41,12 @@ from trainer.strategies import choose
 from trainer.tracking import Tracker
 from trainer.weights import chosen
 from trainer.world import World, joined
+from trainyard.contract import bundle as bundles
 from trainyard.contract import manifest as manifests
-from trainyard.contract.bundle import ModelBundle
+from trainyard.contract.bundle import ModelBundle, Normalisation
 from trainyard.contract.document import complaints
 from trainyard.contract.errors import TrainyardError
-from trainyard.contract.manifest import BatchManifest
+from trainyard.contract.manifest import BatchManifest, Column
 from trainyard.contract.spec import TrainOptions, refuse_combinations
 from trainyard.contract.strategies import Strategy, StrategyOptions
 
@@ -87,17 +89,18 @@ def fit(
     phases: Phases | None = None,
     trackers: Sequence[Tracker] = (),
     formats: Sequence[str] = (),
+    epoch_models: bool = False,
     application: str = "",
     **options: Any,
 ) -> Fitted:
     """Train `recipe` (`module:name`) on the splits "train" and "validation" of `batches`, write a bundle to `model`.
 
     `strategy` is a name, a dict of a name and options, or an object of `trainyard.contract.strategies`;
-    `options` are the fields of TrainOptions. With a directory for `checkpoints` a run that was cut off goes on
-    from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
+    `options` are the fields of TrainOptions. With `mix` epochs have rows of other datasets' splits "train" too, in
+    the shares that their Portions say; validation has not. With a directory for `checkpoints` a run that was cut off
+    goes on from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
     whole. `trackers` are told of each epoch by rank 0. The model is written in `formats` (`trainer.formats`) too,
-    beside its weights. With `mix` epochs have rows of other datasets' splits "train" too, in the shares that their
-    Portions say; validation has not. Raises TrainyardError.
+    beside its weights; with `epoch_models` that of each epoch is kept (`bundle.of_epoch`). Raises TrainyardError.
     """
     with _followed(trackers), joined(world) as here:
         wanted, how = _options(options), _strategy(strategy)
@@ -122,16 +125,29 @@ def fit(
                 train_on, validate_on = _loaders(batches, manifest, mix, made, wanted, here)
                 inputs = tuple(train_on.column(name) for name in made.inputs)
                 others.check(formats, inputs)
-                measured = tuple(column for column in inputs if column.name not in made.decode)
-                trained_on = [found.split("train").statistics for found in (manifest, *(p.manifest for p in mix))]
-                figures = {c.name: statistics([each[c.name] for each in trained_on], shares(mix)) for c in measured}
-                scaling = normalisation(figures, measured, made.normalise) if made.normalise else {}
+                scaling = _scaling(made, inputs, manifest, mix)
                 network = Network(made.model, inputs, scaling)
+                save = partial(
+                    bundle.save, recipe=recipe, recipe_params=params, inputs=inputs,
+                    label=train_on.column(made.label) if made.label else None, normalisation=scaling,
+                    dataset=batches, manifest=manifest, mix=mix, ranks=here.size, device=here.device.type,
+                    application=application,
+                )  # fmt: skip
+
+                def keep(history: History) -> None:
+                    with phases.phase("write the bundle"):
+                        weights = _whole(network)
+                        if here.leads:
+                            number, seconds = len(history.epochs), sum(phases.totals.values())
+                            where, figures = bundles.of_epoch(model, number), history.epochs[-1]
+                            bundle.publish(where, save(where, weights, metrics=figures, epochs=number, seconds=seconds))
+
                 run = Training(
                     recipe=made, network=network, options=wanted, world=here, strategy=agreement, train=train_on,
                     validation=validate_on, phases=phases,
                     progress=Progress(wanted.epochs, train_on.order, here.leads, phases, trackers),
                     parts=wanted.accumulate * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
+                    after_epoch=keep if epoch_models else None,
                 )  # fmt: skip
             with gauge or nullcontext():
                 history = train(run)
@@ -140,12 +156,9 @@ def fit(
         saved, written = None, {}
         if here.leads:
             with phases.phase("write the bundle"):
-                saved = bundle.save(
-                    model, weights, recipe=recipe, recipe_params=params, inputs=inputs,
-                    label=train_on.column(made.label) if made.label else None, normalisation=scaling,
-                    dataset=batches, manifest=manifest, mix=mix, metrics=history.epochs[history.best],
-                    epochs=len(history.epochs), ranks=here.size, seconds=mean(sum(s.seconds.values()) for s in spent),
-                    device=here.device.type, application=application,
+                saved = save(
+                    model, weights, metrics=history.epochs[history.best], epochs=len(history.epochs),
+                    seconds=mean(sum(rank.seconds.values()) for rank in spent),
                 )  # fmt: skip
                 written = others.beside(model, saved, formats)
                 bundle.publish(model, saved)
@@ -245,6 +258,18 @@ def _loader(
         data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
         recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,
     )  # fmt: skip
+
+
+def _scaling(
+    recipe: Recipe, inputs: tuple[Column, ...], manifest: BatchManifest, mix: Sequence[Portion]
+) -> dict[str, Normalisation]:
+    """How inputs are normalised, from the statistics of what is trained on."""
+    if not recipe.normalise:
+        return {}
+    measured = tuple(column for column in inputs if column.name not in recipe.decode)
+    found = [read.split("train").statistics for read in (manifest, *(portion.manifest for portion in mix))]
+    figures = {column.name: statistics([each[column.name] for each in found], shares(mix)) for column in measured}
+    return normalisation(figures, measured, recipe.normalise)
 
 
 def _balance(recipe: Recipe, options: TrainOptions) -> str | None:

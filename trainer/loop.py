@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +52,7 @@ class Training:
     """What one rank's training is made of.
 
     Each share of a global batch is taken in `parts`, so that a gang that is smaller than it was holds no
-    more rows at a time.
+    more rows at a time. `after_epoch` is called by all ranks.
     """
 
     recipe: Recipe
@@ -66,6 +66,7 @@ class Training:
     progress: Progress
     parts: int = 1
     checkpoints: Checkpoints | None = None
+    after_epoch: Callable[[History], None] | None = None
 
 
 def train(run: Training) -> History:
@@ -135,6 +136,8 @@ class _Engine:
             self._best_weights = copied(get_model_state_dict(self.network))
         self._reschedule("epoch")
         self._at = Position(self._at.updates, epoch + 1, 0)
+        if run.after_epoch:
+            run.after_epoch(self.history)
         self._after_epoch()
         run.progress.end_epoch(figures)
 

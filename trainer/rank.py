@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainer.board import Address, Reporter
 from trainer.phases import Phases, Whereabouts
 from trainyard.contract import storage
+from trainyard.contract.bundle import of_epoch
 from trainyard.contract.errors import reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.manifest import BatchManifest
@@ -122,6 +123,7 @@ def _train(
             mix=[Portion(m.batches, m.share, found) for m, found in zip(spec.mix, others, strict=True)],
             phases=Phases(events, here), application=application, checkpoints=checkpoints(spec.place),
             trackers=_trackers(spec, manifest) if world.leads else (), formats=spec.formats,
+            epoch_models=spec.epoch_models,
             **spec.options.model_dump(),
         )  # fmt: skip
     finally:
@@ -136,6 +138,7 @@ def _train(
         "metrics": fitted.metrics,
         "epochs": len(history.epochs),
         "best_epoch": history.best + 1,
+        "epoch_models": [of_epoch(spec.model, n + 1) for n in range(len(history.epochs))] if spec.epoch_models else [],
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": fitted.bytes_sent,

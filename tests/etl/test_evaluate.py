@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.functions import lit
 from sklearn import metrics as truth
 
 from etl import evaluate
@@ -18,6 +19,8 @@ from etl.evaluate import whole_queries
 from tests.etl.models import frame, log, place, trained
 from tests.trainer import datasets
 from trainer import bundle
+from trainer.fit import fit
+from trainyard.contract import bundle as bundles
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.evaluation import Evaluation
 from trainyard.contract.spec import EvaluateSpec
@@ -77,6 +80,30 @@ def test_a_split_of_batches_is_evaluated_whole_by_slices_and_beside_another_mode
     assert [e.loss for e in found.examples] == pytest.approx(losses[worst], rel=1e-4)
     assert [e.row["key"] for e in found.examples] == [f"k{i}" for i in worst]
     assert [e.prediction["class_"] for e in found.examples] == [int(guess(model)[i]) for i in worst]
+
+
+def test_the_model_of_each_epoch_has_on_spark_the_figures_that_the_gang_had(spark: Any, tmp_path: Path) -> None:
+    batches = str(tmp_path / "batches")
+    train, held_out = (
+        frame(spark, datasets.blobs(rows, seed=rows)).withColumn("split", lit(split))
+        for rows, split in ((400, "train"), (200, "validation"))
+    )
+    train.union(held_out).write.format("batches").mode("append").option("splitColumn", "split").save(batches)
+    fitted = fit(
+        "tests.trainer.recipes:linear", recipe_params={"limit": 3, "learning_rate": 0.002}, batches=batches,
+        model=str(tmp_path / "model"), epochs=3, batch_size=100, epoch_models=True,
+    )  # fmt: skip
+    models = [bundles.of_epoch(str(tmp_path / "model"), number) for number in (1, 2, 3)]
+    spec = EvaluateSpec(
+        place=place(tmp_path), model=models[2], against=tuple(models[:2]), batches=batches, split="validation",
+        metrics=("accuracy", "log_loss"),
+    )  # fmt: skip
+    found = Evaluation.load(evaluate.run(spark, spec, log(spec))["evaluation"])
+    on_spark = [scores.metrics for scores in (*found.others, found.model)]
+    for here, there in zip(fitted.history.epochs, on_spark, strict=True):
+        assert here["accuracy"] == pytest.approx(there["accuracy"])
+        assert here["validation_loss"] == pytest.approx(there["log_loss"], rel=1e-5)
+    assert on_spark[0]["log_loss"] > on_spark[2]["log_loss"]
 
 
 def test_many_partitions_are_merged_before_they_reach_the_driver(

@@ -99,10 +99,13 @@ def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(spark: Any, tmp_pa
     assert (tmp_path / "run/checkpoints/train/step-00000026-gang-1/checkpoint.json").exists()
 
 
-def test_a_gang_says_where_the_other_formats_of_its_model_lie(spark: Any, tmp_path: Path) -> None:
-    result = run(spark, spec(tmp_path, formats=("pt2",)))
+def test_a_gang_says_where_other_formats_and_the_models_of_its_epochs_lie(spark: Any, tmp_path: Path) -> None:
+    result = run(spark, spec(tmp_path, formats=("pt2",), epoch_models=True, strategy="fsdp"))
     assert result["formats"] == {"pt2": f"{tmp_path}/model2/{result['weights_sha256'][:16]}/model.pt2"}
     assert Path(result["formats"]["pt2"]).is_file()
+    epochs = [bundle.load(uri).bundle for uri in result["epoch_models"]]
+    assert [epoch.epochs for epoch in epochs] == [1, 2]
+    assert epochs[result["best_epoch"] - 1].weights_sha256 == result["weights_sha256"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

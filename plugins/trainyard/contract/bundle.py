@@ -4,6 +4,7 @@ MODEL/CONTENT_HASH/weights.safetensors   the tensors
 MODEL/CONTENT_HASH/bundle.json           everything else, in this document
 MODEL/CONTENT_HASH/card.md               the same for people
 MODEL/bundle.json                        the current one, replaced atomically
+MODEL/epochs/003                         what it was after epoch 3, a model of its own, if that was asked for
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class ModelBundle(Document):
 def exists(model: str) -> bool:
     """Whether there is a bundle at `model`."""
     return storage.exists(storage.join(model, "bundle.json"))
+
+
+def of_epoch(model: str, number: int) -> str:
+    """The model after an epoch, counted from 1."""
+    return storage.join(model, "epochs", f"{number:03d}")
 
 
 def current(model: str) -> ModelBundle:

@@ -243,8 +243,8 @@ class TrainSpec(JobSpec):
     With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
     nothing went on for `hang_minutes`, starts again from its last checkpoint, `restarts` times at most without
     progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
-    The model is also written in each of `formats`, beside the weights. Rows of other datasets are mixed into those
-    of `batches` by `mix`; these have what is left of each epoch.
+    The model is also written in each of `formats`, beside the weights; with `epoch_models` each epoch's is kept.
+    Rows of other datasets are mixed into those of `batches` by `mix`; these have what is left of each epoch.
     """
 
     KIND: ClassVar[str] = "train spec"
@@ -265,6 +265,7 @@ class TrainSpec(JobSpec):
     tensorboard: bool = False
     mlflow: str | None = None
     formats: Annotated[tuple[Format, ...], _listed("onnx", "mlflow")] = ()
+    epoch_models: bool = False
     options: TrainOptions = TrainOptions()
 
     @model_validator(mode="after")

@@ -37,6 +37,8 @@ class TrainOperator(JobOperator):
     :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
     :param formats: what the model is written as too, beside its weights: `onnx`, `pt2` (torch.export) or `mlflow`;
         their URIs are in what the task returns
+    :param epoch_models: whether the model of each epoch is kept, a bundle of its own; their URIs are what the task
+        returns as `epoch_models`, for an EvaluateOperator to compare
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
@@ -65,7 +67,8 @@ class TrainOperator(JobOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "recipe", "recipe_params", "batches", "batches_version", "batches_since", "mix", "model", "workers", "strategy",
-        "restarts", "hang_minutes", "tensorboard", "mlflow", "formats", *TrainOptions.model_fields, *COMMON_FIELDS,
+        "restarts", "hang_minutes", "tensorboard", "mlflow", "formats", "epoch_models",
+        *TrainOptions.model_fields, *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
 
@@ -86,6 +89,7 @@ class TrainOperator(JobOperator):
         tensorboard: Templated[bool] = default(TrainSpec, "tensorboard"),
         mlflow: str | None = None,
         formats: Sequence[str] = default(TrainSpec, "formats"),
+        epoch_models: Templated[bool] = default(TrainSpec, "epoch_models"),
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         accumulate: Templated[int] = default(TrainOptions, "accumulate"),
@@ -120,6 +124,7 @@ class TrainOperator(JobOperator):
         self.tensorboard = tensorboard
         self.mlflow = mlflow
         self.formats = formats
+        self.epoch_models = epoch_models
         self.epochs = epochs
         self.batch_size = batch_size
         self.accumulate = accumulate
@@ -174,6 +179,7 @@ class TrainOperator(JobOperator):
             "tensorboard": self.tensorboard,
             "mlflow": self.mlflow,
             "formats": self.formats,
+            "epoch_models": self.epoch_models,
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }
 
