@@ -77,6 +77,10 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     restarts = _param("restarts", "times that the gang starts again after it lost a rank, without progress in between")
     validation = _param("validation", "the fraction of rows to validate on, or a boolean column that is true for them")
     shapes = _param("shapes", "the shape of the tensor in each flat array column, by its name")
+    lists = _param("lists", "array columns that keep the length of each row")
+    bucket_by = _param("bucket_by", "one of these; batches then hold rows of about one length")
+    balance = _param("balance", "whether each value of the recipe's label is drawn equally often")
+    weight_by = _param("weight_by", "the column of weights in proportion to which rows are drawn")
     epochs = _param("epochs", "passes over the rows that are trained on")
     batch_size = _param("batch_size", "rows over all ranks before one update")
     accumulate = _param("accumulate", "parts of a batch, for memory")
@@ -93,7 +97,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         known = {**TrainSpec.model_fields, **TrainOptions.model_fields}
         plain = {name: field.default for name, field in known.items() if self.hasParam(name)}
         given = {name: value for name, value in plain.items() if isinstance(value, str | float | int)}
-        self._setDefault(recipe_params={}, shapes={}, **given)
+        self._setDefault(recipe_params={}, shapes={}, lists=[], **given)
         for name in params:
             if not self.hasParam(name):
                 names = ", ".join(param.name for param in self.params)
@@ -135,6 +139,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "splitColumn": splits.SPLIT,
             "splits": ",".join(declared),
             "shapes": json.dumps(self.getOrDefault("shapes")),
+            "lists": ",".join(self.getOrDefault("lists")),
         }
         batches.save(shuffled, spec.batches, "append", options)
 
@@ -143,6 +148,8 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         rows = [_as_array(frame, name, "the recipe") for name in recipe.inputs]
         if recipe.label:
             rows.append(_label(frame, recipe.label, recipe.classes))
+        if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in (*recipe.inputs, recipe.label):
+            rows.append(_as_array(frame, self.getOrDefault("weight_by"), "weight_by"))
         held_out = self.getOrDefault("validation") if self.isDefined("validation") else None
         if held_out is None:
             return frame.select(*rows, F.lit("train").alias(splits.SPLIT))

@@ -57,6 +57,21 @@ def test_the_model_adds_its_predictions_to_the_columns(spark: Any, fitted: Train
     assert sorted(map(str, predicted.select(given.columns).collect())) == sorted(map(str, given.collect()))
 
 
+def test_rows_that_differ_in_length_are_learnt_in_buckets_by_weight(spark: Any, tmp_path: Path) -> None:
+    found = datasets.sequences(200)
+    rows = zip(found["tokens"], found["frames"], found["label"], strict=True)
+    data = [(t.tolist(), f.ravel().tolist(), int(y), float(1 + y)) for t, f, y in rows]
+    given = spark.createDataFrame(data, "tokens array<bigint>, frames array<float>, label bigint, weight double")
+    learner = estimator(
+        tmp_path, "pooled", workers=1, lists=["tokens", "frames"], shapes={"frames": [4]}, bucket_by="tokens",
+        weight_by="weight",
+    )  # fmt: skip
+    fitted = learner.fit(given)
+    assert fitted.bundle.metrics["loss"] < 1
+    predicted = [row.class_ for row in fitted.transform(given).collect()]
+    assert np.mean(np.array(predicted) == found["label"]) > 0.8
+
+
 def test_a_pipeline_with_vectors_and_indexed_labels_is_saved_and_loaded(spark: Any, tmp_path: Path) -> None:
     rows = frame(spark).selectExpr("key", *(f"x[{i}] as x{i}" for i in range(8)), "concat('kind ', label) as kind")
     stages = [
@@ -94,7 +109,7 @@ def test_params_are_set_and_read_as_those_of_spark(tmp_path: Path) -> None:
         ({"recipe": "images"}, r"recipe 'tests.trainer.recipes:images' cannot be imported"),
         ({"recipe": "mixed"}, r"the recipe names the column 'image', which is not there"),
         ({"shapes": {"y": [2, 4]}}, r"shapes names the column 'y', which is not there"),
-        ({"epoch": 3}, r"TrainyardEstimator has no param 'epoch'; it has accumulate, batch_size"),
+        ({"epoch": 3}, r"TrainyardEstimator has no param 'epoch'; it has accumulate, balance"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
