@@ -1,4 +1,4 @@
-"""`python -m trainyard`: plan a DAG without running it, hold it against the cluster; pools; show a run that was."""
+"""`python -m trainyard`: plan a DAG without running it, hold it against the cluster; see what is set up; show a run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--dags-folder", help="folder or file to look in; default: Airflow's own")
     plan.add_argument("--json", action="store_true", help="everything, as JSON")
     commands.add_parser("pools", help="print Airflow pools for the cluster's GPUs, for `airflow pools import`")
+    doctor = commands.add_parser("doctor", help="look at all that applications need: connections, storage, cluster")
+    doctor.add_argument("--conn-id", default="trainyard_default", help="connection that says where things are stored")
+    doctor.add_argument("--spark-conn-id", default="spark_default", help="connection that says where to submit")
     show = commands.add_parser("show", help="print what became of a run")
     show.add_argument("run", help="a DAG, for its newest run, or a run's directory, STORAGE/runs/DAG_ID/RUN_ID")
     chosen = parser.parse_args(arguments)
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     try:
-        return {"plan": _plan, "preflight": _preflight, "pools": _pools, "show": _show}[chosen.command](chosen)
+        return {"plan": _plan, "preflight": _preflight, "doctor": _doctor, "pools": _pools, "show": _show}[
+            chosen.command
+        ](chosen)
     except TrainyardError as error:
         print(error, file=sys.stderr)
         return 1
@@ -48,6 +53,14 @@ def _preflight(chosen: argparse.Namespace) -> int:
     found = rehearse(previews(_dag(chosen.dag_id, chosen.dags_folder)))
     print(preflight.as_text(found))
     return 1 if any(finding.problem for finding in found) else 0
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from trainyard import doctor
+
+    checks = list(doctor.examine(chosen.conn_id, chosen.spark_conn_id))
+    print(doctor.as_text(checks))
+    return 1 if any(check.fix for check in checks) else 0
 
 
 def _pools(_: argparse.Namespace) -> int:

@@ -70,6 +70,16 @@ def test_the_example_fits(cluster: Cluster, shell: Shell) -> None:
     assert set(new) == {"trainyard-probe"}, "a preflight runs nothing of the DAG"
 
 
+def test_the_doctor_finds_nodes_gpus_and_the_python_on_them(cluster: Cluster, shell: Shell) -> None:
+    done = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
+    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
+    assert "imports fsspec, numpy, pyarrow, pydantic, torch" in lines["Python there, gpu"]
+    assert lines["clock"].endswith("ok") and lines["queue"].endswith("ok")
+    assert lines["triggerer"].endswith("FIX"), "none runs here"
+    assert done.returncode == 1 and done.stdout.count("FIX") == 1, done.stdout + done.stderr
+
+
 def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "__init__.py").write_text("")

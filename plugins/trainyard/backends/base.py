@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow.triggers.base import BaseTrigger
 
+from trainyard.connections import SparkConnection
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
 from trainyard.plan import Plan
@@ -51,7 +52,14 @@ def backend_for(plan: Plan) -> Backend:
         from trainyard.backends.yarn import YarnBackend
 
         return YarnBackend(plan)
-    raise TrainyardError(
-        f"{plan.operator}: connection {plan.spark.conn_id!r} names master {plan.spark.master!r}; applications run on "
-        "local masters and on YARN. Write its host as local[2] or yarn, without a scheme."
+    raise TrainyardError(f"{plan.operator}: {unknown_master(plan.spark)}")
+
+
+def unknown_master(spark: SparkConnection) -> str:
+    """What is wrong with a connection that names a master of another kind; empty when it does not."""
+    if spark.master.startswith("local") or spark.master == "yarn":
+        return ""
+    return (
+        f"connection {spark.conn_id!r} names master {spark.master!r}; applications run on local masters and on YARN. "
+        "Write its host as local[2] or yarn, without a scheme."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urljoin
@@ -92,6 +93,10 @@ class ResourceManager:
         """A property of the ResourceManager's configuration, defaults among them; None when it has none."""
         answer = self._ask("GET", "/conf", query={"name": name})
         return str(answer.json()["property"]["value"]) if answer.ok and answer.content.strip() else None
+
+    def clock(self) -> float:
+        """What time it is there, in seconds since the epoch, to a second."""
+        return parsedate_to_datetime(self._ask("GET", "info").headers["Date"]).timestamp()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """What is at `path` of the cluster's REST interface."""

