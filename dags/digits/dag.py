@@ -7,7 +7,14 @@ from trainyard.contract import storage
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, PromoteOperator, TrainOperator
 from trainyard.placement import Placement
 
-with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", minimum=1)}, doc_md=__doc__):
+PARAMS = {
+    "epochs": Param(8, type="integer", minimum=1, description="passes over the rows that are trained on"),
+    "workers": Param(2, type="integer", minimum=1, description="ranks of the gang"),
+    "strategy": Param("allreduce", enum=["allreduce", "averaging", "threshold", "diloco", "fsdp"]),
+    "learning_rate": Param(0.003, type="number", exclusiveMinimum=0),
+}
+
+with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=True, doc_md=__doc__):
 
     @task
     def images() -> str:
@@ -32,7 +39,9 @@ with DAG("digits", schedule=None, params={"epochs": Param(8, type="integer", min
         recipe="digits.recipe:convnet",
         batches=export.output,
         model="digits/model",
-        workers=2,
+        recipe_params={"learning_rate": "{{ params.learning_rate }}"},
+        workers="{{ params.workers }}",
+        strategy="{{ params.strategy }}",
         epochs="{{ params.epochs }}",
         batch_size=64,
         placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),

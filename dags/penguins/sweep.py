@@ -1,0 +1,49 @@
+"""Learning rates side by side on the penguins, whenever their batches are new; the best model goes on to the champion.
+
+Scheduled by the asset `penguins/batches`, which the DAG `penguins` updates.
+"""
+
+from airflow.sdk import DAG, Asset, Param, task
+
+from trainyard.operators import EvaluateOperator, PromoteOperator, TrainOperator
+
+with DAG(
+    "penguins_sweep",
+    schedule=[Asset("penguins/batches")],
+    params={"learning_rates": Param([0.002, 0.02, 0.2], type="array", items={"type": "number"})},
+    doc_md=__doc__,
+):
+
+    @task
+    def candidates(params: dict) -> list[dict]:
+        return [{"learning_rate": rate} for rate in params["learning_rates"]]
+
+    @task
+    def best(trained: list[dict]) -> dict:
+        return min(trained, key=lambda model: model["metrics"]["mae"])
+
+    train = TrainOperator.partial(
+        task_id="train",
+        recipe="penguins.recipe:network",
+        batches="penguins/batches",
+        model="penguins/sweep/{{ ti.map_index }}",
+        epochs=20,
+        batch_size=32,
+        monitor="mae",
+        max_active_tis_per_dagrun=2,
+    ).expand(recipe_params=candidates())
+    evaluate = EvaluateOperator(
+        task_id="evaluate",
+        model=best(train.output),
+        against="penguins/champion",
+        batches="penguins/batches",
+        split="test",
+        metrics=["mae", "rmse"],
+    )
+    PromoteOperator(
+        task_id="promote",
+        evaluation=evaluate.output,
+        champion="penguins/champion",
+        metric="mae",
+        margin=-0.05,
+    )
