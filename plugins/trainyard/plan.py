@@ -13,6 +13,7 @@ from trainyard import placement, sizing
 from trainyard.connections import SparkConnection
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.secrets import INSTEAD, secrets_in
 from trainyard.contract.spec import Place
 from trainyard.placement import Placement
 from trainyard.sizing import Memory
@@ -148,6 +149,8 @@ def make(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
             f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
             'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
         )
+    if found := secrets_in((job.conf or {}).items()):
+        raise TrainyardError(f"{job.operator}: conf has {', '.join(found)}, and {INSTEAD}.")
     for name in job.conf or {}:
         if spark.master == "yarn" and name in OPTION_OF:
             raise TrainyardError(f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF[name]}.")

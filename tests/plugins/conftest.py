@@ -1,5 +1,6 @@
 """An Airflow home of the tests' own, set before anything imports Airflow; DAGs written on the fly."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest  # noqa: E402
 
+MARKER = "bZ7-marker-Q2x"
+"""The secret in every connection of the tests: nothing of a run may repeat it."""
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PREPARE = """
@@ -42,8 +45,17 @@ def environment(pipelines: Path, tmp_path: Path) -> dict[str, str]:
     """The environment of an Airflow whose DAGs folder is `pipelines` and whose storage is `tmp_path`/s."""
     return os.environ | {
         "AIRFLOW__CORE__DAGS_FOLDER": str(pipelines),
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
-        "AIRFLOW_CONN_TRAINYARD_DEFAULT": f'{{"conn_type": "trainyard", "extra": {{"storage": "file://{tmp_path}/s"}}}}',
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+            {"conn_type": "spark", "host": "local[2]", "password": MARKER, "extra": {"token": MARKER}}
+        ),
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(
+            {
+                "conn_type": "trainyard",
+                "login": "me",
+                "password": MARKER,
+                "extra": {"storage": f"file://{tmp_path}/s", "secret_key": MARKER},
+            }
+        ),
         "PYTHONPATH": f"{ROOT / 'plugins'}:{pipelines}",
     }
 

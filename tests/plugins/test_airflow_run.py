@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.plugins.conftest import MARKER
+
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = """
@@ -55,7 +57,7 @@ def dag(dag_file: Path, tmp_path: Path) -> Callable[[str, str], None]:
 
 
 def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
-    dag: Callable[..., None], python: Callable[..., Any], airflow_database: Path
+    dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     dag("outcome")
     done = python("-m", "airflow", "dags", "test", "outcome")
@@ -80,6 +82,11 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     event = json.loads(extra)
     assert (event["rows"], event["content_hash"]) == (40, result["content_hash"])
     assert other == (0,)
+
+    assert MARKER not in done.stdout + done.stderr
+    left = [path for root in (tmp_path, airflow_database.parent) for path in root.rglob("*") if path.is_file()]
+    assert any(path.name == "report.html" for path in left)
+    assert [path for path in left if MARKER.encode() in path.read_bytes()] == [], "the secret of a connection"
 
 
 def test_an_export_of_what_has_not_changed_runs_nothing(

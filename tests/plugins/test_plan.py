@@ -68,6 +68,13 @@ def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword", "spark.app.api-key"])
+def test_a_secret_on_a_command_line_is_refused(name: str) -> None:
+    job = Job("TrainOperator 'train'", place(), "file:///s", {}, conf={name: "marker"})
+    with pytest.raises(TrainyardError, match=re.escape(f"conf has {name}, and what is written there can be read")):
+        make(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
+
+
 @pytest.mark.parametrize(("name", "instead"), OPTION_OF.items())
 def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, instead: str) -> None:
     job = Job("TrainOperator 'train'", place(), "file:///s", {}, conf={name: "1"})

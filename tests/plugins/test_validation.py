@@ -231,6 +231,16 @@ def test_a_version_that_is_asked_for_goes_before_the_one_that_was_returned(dag: 
     assert stage.located("file:///s")["batches_version"] == 2
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"url": "jdbc:x", "password": "marker"}, {"sfToken": "marker"}, {"url": "jdbc:x:?user=me&password=marker"}],
+)
+def test_a_secret_in_a_source_is_refused_and_not_repeated(dag: DAG, options: dict[str, str]) -> None:
+    with pytest.raises(TrainyardError, match="Put it into a Hadoop credential store") as refused:
+        export(dag, source={"format": "jdbc", "options": options})
+    assert "marker" not in str(refused.value)
+
+
 def test_datasets_to_mix_in_are_named_as_the_dataset_itself_is(dag: DAG) -> None:
     exported = {"uri": "file:///s/toy/more", "version": 3}
     stage = train(dag, mix=[{"batches": "{{ what Airflow renders }}", "share": 0.2}])

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.secrets import UNSAID
 
 
 class Part(BaseModel):
@@ -72,6 +73,8 @@ def complaint(item: ErrorDetails) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field} is not a known option"
+    if item["type"] == UNSAID:
+        return f"{field}: {message}"
     if item["type"] == "missing":
         return f"{field} is missing"
     return f"{field}={item['input']!r}: {message}" if field else message

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainyard.contract import metrics
 from trainyard.contract.document import Document, Part
+from trainyard.contract.secrets import INSTEAD, UNSAID, secrets_in
 from trainyard.contract.strategies import Strategy, StrategyOptions
 
 
@@ -76,6 +78,13 @@ class Source(Part):
     format: str
     path: str | None = None
     options: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _discreet(self) -> Source:
+        if found := secrets_in(self.options.items()):
+            told = f"options has {', '.join(found)}, and {INSTEAD}; `prepare` can read it from there"
+            raise PydanticCustomError(UNSAID, told)
+        return self
 
 
 class Expectation(Part):
