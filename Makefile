@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo horovod test check faults lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo horovod test check docs faults lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -37,6 +37,9 @@ check: $(READY) ## lint, types, import table and the tests that start no ranks, 
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	$(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster"
+
+docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
+	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
 
 test: $(READY) tools horovod ## everything that `check` does, and every other test
 	$(VENV)/bin/ruff check .

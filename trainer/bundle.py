@@ -53,9 +53,9 @@ class Model:
 
     @torch.inference_mode()
     def output(self, columns: Mapping[str, Given]) -> Tensor:
-        """What the network returns for some rows; input arrays are (rows, *shape).
+        """What the network returns for some rows; input arrays are `(rows, *shape)`.
 
-        Of rows that differ in length a Ragged, or a list of arrays (length, *shape); of bytes to decode a list.
+        Of rows that differ in length a Ragged, or a list of arrays `(length, *shape)`; of bytes to decode a list.
         """
         batch: dict[str, Tensor] = {}
         for column in self.bundle.inputs:

@@ -33,9 +33,9 @@ def _as_prediction(output: Tensor) -> dict[str, Tensor]:
 class Recipe:
     """A model and how it learns.
 
-    `model` is called with the `features` columns, in their order, as float tensors (rows, *shape); integer columns
+    `model` is called with the `features` columns, in their order, as float tensors `(rows, *shape)`; integer columns
     other than uint8 stay integers, for embeddings. A column whose rows differ in length is, with
-    `sequences="padded"`, two arguments: (rows, longest, *shape), zero behind each row's end, and a mask (rows,
+    `sequences="padded"`, two arguments: `(rows, longest, *shape)`, zero behind each row's end, and a mask (rows,
     longest), true before it, which a batch holds as NAME_mask; with "nested" it is one, of torch's jagged layout.
     `loss(output, label)` is a mean over rows. `optimizer` gets the parameters; `schedule` gets the optimizer and
     how often its scheduler will be stepped: after each update, or each epoch, as `schedule_by` says.
