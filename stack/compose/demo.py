@@ -13,6 +13,8 @@ import time
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from stack.hadoop.containers import Watch, listed
 
@@ -26,6 +28,9 @@ class Airflow:
     def __init__(self, url: str, password: str) -> None:
         self._url = f"{url}/api/v2"
         self._session = requests.Session()
+        # Reading outlasts an api-server, or its database, that is started again.
+        again = Retry(total=10, backoff_factor=1, status_forcelist=[500, 502, 503, 504])
+        self._session.mount(url, HTTPAdapter(max_retries=again))
         login = {"username": "admin", "password": password}
         token = _answer(self._session.post(f"{url}/auth/token", json=login, timeout=30))["access_token"]
         self._session.headers["Authorization"] = f"Bearer {token}"

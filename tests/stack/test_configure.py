@@ -69,3 +69,17 @@ def test_airflow_stores_where_the_name_node_is(written: Path) -> None:
 
 def test_the_resource_manager_is_found_from_the_clients_folder(written: Path) -> None:
     assert site.resource_managers(site.properties(written / "client/yarn-site.xml")) == ("http://resourcemanager:8088",)
+
+
+def test_applications_leave_their_events_where_the_history_reads_them(written: Path) -> None:
+    lines = (written / "client/spark-defaults.conf").read_text().splitlines()
+    settings = dict(line.split(" ", 1) for line in lines)
+    assert settings["spark.eventLog.dir"] == settings["spark.history.fs.logDirectory"] == configure.EVENTS
+    [port] = COMPOSE["services"]["history"]["ports"]
+    assert port.endswith(settings["spark.yarn.historyServer.address"].removeprefix("history"))
+
+
+def test_a_daemons_script_makes_what_the_configuration_names() -> None:
+    script = (ROOT / "stack/compose/daemon.sh").read_text()
+    assert f'"name": "{config.PARTITION}"' in script
+    assert f"/webhdfs/v1/{configure.EVENTS.rsplit('/', 1)[-1]}?op=MKDIRS" in script
