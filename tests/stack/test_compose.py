@@ -44,6 +44,11 @@ def test_every_service_tells_whether_it_is_healthy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
+def test_a_service_that_fails_with_another_is_started_again(name: str) -> None:
+    assert SERVICES[name]["restart"] == "on-failure"
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_services_wait_until_those_they_need_are_healthy(name: str) -> None:
     needed = SERVICES[name].get("depends_on", {})
     assert set(needed) <= set(SERVICES)
