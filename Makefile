@@ -2,12 +2,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo horovod test check docs faults lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test check docs faults lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
 LOCKS := requirements.txt requirements-dev.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCKS) | sha256sum | cut -c1-16)
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
 
 help: ## list the targets
@@ -27,6 +28,15 @@ cluster-stop: $(READY) ## end that Hadoop
 
 cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
 	@stack/hadoop/demo.sh digits
+
+stack-up: ## build and start Airflow, HDFS and YARN as containers, until all are healthy
+	@COMPOSE="$(COMPOSE)" stack/compose/up.sh
+
+stack-demo: $(READY) ## run the digits pipeline on the containers, and show what ran where
+	@COMPOSE="$(COMPOSE)" stack/compose/demo.sh digits
+
+stack-down: ## end the containers; what they stored stays in volumes
+	@$(COMPOSE) down
 
 horovod: $(READY) tools ## build Horovod's wheel for the torch in the environment (minutes, once), and install it
 	@stack/horovod/install.sh $(abspath $(VENV))

@@ -27,13 +27,21 @@ from typing import Any
 import requests
 
 from stack.hadoop import config
-from stack.hadoop.config import DAEMONS, DATA_NODES, HOST, NAME_NODE, NODE_MANAGERS, PARTITION, USER, Daemon
+from stack.hadoop.config import (
+    DAEMONS,
+    DATA_NODES,
+    NAME_NODE,
+    NODE_MANAGERS,
+    PARTITION,
+    START_QUICKLY,
+    USER,
+    Daemon,
+)
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
+HOST = "localhost"
 PATIENCE = 180.0
-START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs of small jobs: on two cores the optimising compiler costs more than it gains, half the time of a job."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +58,12 @@ class Cluster:
             raise SystemExit(f"{home} is not empty; stop what is there, and remove it.")
         home.mkdir(parents=True, exist_ok=True)
         cluster = cls(home, _free_ports(config.port_names()))
+        addresses = {name: f"{HOST}:{port}" for name, port in cluster.ports.items()}
         for daemon in (None, *DAEMONS.values()):
-            folder = cluster._conf(daemon)
-            folder.mkdir(parents=True)
-            for name, text in config.files(daemon, home, cluster.ports).items():
-                (folder / name).write_text(text)
-            # The jar of the NameNode and DataNode lacks these folders, which they will not start without.
-            for page in ("hdfs", "datanode", "static"):
-                (folder / "webapps" / page).mkdir(parents=True)
+            for name, text in config.files(daemon, home, addresses).items():
+                file = cluster._conf(daemon) / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
         (home / "log").mkdir()
         (home / "pid").mkdir()
         cluster._run(NAME_NODE, "-format", "-force", "-nonInteractive")
@@ -181,10 +187,7 @@ class Cluster:
         return self.home / "conf" / (daemon.name if daemon else "client")
 
     def _command(self, daemon: Daemon, *arguments: str) -> list[str]:
-        return [
-            "java", f"-Xmx{daemon.heap}m", *START_QUICKLY.split(), "-XX:-UsePerfData",
-            f"-Dhadoop.log.dir={self.home}/log", "-cp", f"{self._conf(daemon)}:{jars()}/*", daemon.main, *arguments,
-        ]  # fmt: skip
+        return ["java", *config.java(daemon, self._conf(daemon), jars(), self.home / "log"), *arguments]
 
     def _run(self, daemon: Daemon, *arguments: str) -> None:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
@@ -221,15 +224,15 @@ def _spark_defaults() -> str:
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or not pyspark.submodule_search_locations:
         raise SystemExit("pyspark is not installed beside this Python; use that of the environment (.venv/bin/python).")
-    settings = {
-        "spark.yarn.jars": f"local:{pyspark.submodule_search_locations[0]}/jars/*",
-        "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
-        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
-        "spark.executorEnv.PATH": f"{HERE / 'bin'}:{os.defpath}:/usr/local/bin",
-        "spark.driver.extraJavaOptions": START_QUICKLY,
-        "spark.executor.extraJavaOptions": START_QUICKLY,
-    }
-    return "".join(f"{name} {value}\n" for name, value in settings.items())
+    found = Path(pyspark.submodule_search_locations[0])
+    return config.spark_defaults(
+        found,
+        {
+            "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
+            "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+            "spark.executorEnv.PATH": f"{HERE / 'bin'}:{os.defpath}:/usr/local/bin",
+        },
+    )
 
 
 def _free_ports(names: list[str]) -> dict[str, int]:

@@ -1,5 +1,8 @@
 """The configuration of a small Hadoop: which daemons there are, and what each is told. Pure functions.
 
+It runs as processes of one machine (`stack.hadoop.cluster`) or as containers (`stack.compose.configure`): what
+differs is where each daemon keeps its files, and at which address it listens.
+
 One NameNode, two DataNodes, one ResourceManager (CapacityScheduler), three NodeManagers: one ordinary
 node and two in the exclusive partition `gpu`. Queue `etl` is open to all and has ordinary nodes alone;
 queue `train` may use the partition.
@@ -13,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-HOST = "localhost"
 PARTITION = "gpu"
 QUEUES = ("etl", "train")
 USER = getpass.getuser()
+START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs of small jobs: on two cores the optimising compiler costs more than it gains, half the time of a job."""
 _MANAGER = "org.apache.hadoop.yarn.server.resourcemanager"
 
 Properties = dict[str, object]
@@ -24,12 +28,12 @@ Properties = dict[str, object]
 
 @dataclass(frozen=True)
 class Daemon:
-    """One process: its main class, heap in MB, and the names of the ports it listens on."""
+    """One process: its main class, heap in MB, and the ports it listens on, each with Hadoop's own number for it."""
 
     name: str
     main: str
     heap: int
-    ports: tuple[str, ...]
+    ports: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -43,42 +47,44 @@ class NodeManager(Daemon):
 
 
 def _data_node(name: str) -> Daemon:
-    return Daemon(name, "org.apache.hadoop.hdfs.server.datanode.DataNode", 128, ("data", "http", "ipc"))
+    ports = {"data": 9866, "http": 9864, "ipc": 9867}
+    return Daemon(name, "org.apache.hadoop.hdfs.server.datanode.DataNode", 128, ports)
 
 
 def _node_manager(name: str, gpus: int = 0) -> NodeManager:
     main = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
-    ports = ("ipc", "localizer", "http", "collector")
+    ports = {"ipc": 8041, "localizer": 8040, "http": 8042, "collector": 8048}
     return NodeManager(name, main, 192, ports, gpus=gpus, partition=PARTITION if gpus else None)
 
 
-NAME_NODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, ("rpc", "http"))
+NAME_NODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, {"rpc": 8020, "http": 9870})
 DATA_NODES = (_data_node("datanode1"), _data_node("datanode2"))
 RESOURCE_MANAGER = Daemon(
     "resourcemanager",
     f"{_MANAGER}.ResourceManager",
     256,
-    ("client", "scheduler", "tracker", "admin", "http"),
+    {"client": 8032, "scheduler": 8030, "tracker": 8031, "admin": 8033, "http": 8088},
 )
 NODE_MANAGERS = (_node_manager("node1"), _node_manager("gpunode1", gpus=2), _node_manager("gpunode2", gpus=2))
 DAEMONS: dict[str, Daemon] = {
     daemon.name: daemon for daemon in (NAME_NODE, *DATA_NODES, RESOURCE_MANAGER, *NODE_MANAGERS)
 }
 
-Ports = Mapping[str, int]
-"""Port numbers by `daemon.port`, such as "namenode.rpc"."""
+Addresses = Mapping[str, str]
+"""Host and port, as "localhost:8020", by `daemon.port`, such as "namenode.rpc"."""
 
 
 def port_names() -> list[str]:
     return [f"{daemon.name}.{port}" for daemon in DAEMONS.values() for port in daemon.ports]
 
 
-def files(daemon: Daemon | None, home: Path, ports: Ports) -> dict[str, str]:
-    """The configuration files of `daemon`, or of a client (None), by file name."""
+def files(daemon: Daemon | None, home: Path, addresses: Addresses) -> dict[str, str]:
+    """The configuration files of `daemon`, or of a client (None), by their names below its folder."""
     sites: dict[str, Properties] = {
-        "core-site": _core(home, ports),
-        "hdfs-site": _hdfs(home, ports) | (_data(daemon, home, ports) if daemon in DATA_NODES else {}),
-        "yarn-site": _yarn(home, ports) | (_node(daemon, home, ports) if isinstance(daemon, NodeManager) else {}),
+        "core-site": _core(home, addresses),
+        "hdfs-site": _hdfs(home, addresses) | (_data(daemon, home, addresses) if daemon in DATA_NODES else {}),
+        "yarn-site": _yarn(home, addresses)
+        | (_node(daemon, home, addresses) if isinstance(daemon, NodeManager) else {}),
         "resource-types": {
             "yarn.resource-types": "yarn.io/gpu",
             "yarn.resource-types.yarn.io/gpu.maximum-allocation": 4,
@@ -88,23 +94,47 @@ def files(daemon: Daemon | None, home: Path, ports: Ports) -> dict[str, str]:
         sites["capacity-scheduler"] = _queues()
     if isinstance(daemon, NodeManager) and daemon.gpus:
         sites["node-resources"] = {"yarn.nodemanager.resource-type.yarn.io/gpu": daemon.gpus}
-    return {f"{site}.xml": _xml(properties) for site, properties in sites.items()} | {"log4j.properties": _LOG4J}
+    # The jar of the NameNode and DataNode lacks these folders, which they will not start without.
+    pages = {f"webapps/{page}/empty": "" for page in ("hdfs", "datanode", "static")}
+    return (
+        {f"{site}.xml": _xml(properties) for site, properties in sites.items()} | {"log4j.properties": _LOG4J} | pages
+    )
 
 
-def _at(ports: Ports, name: str) -> str:
-    return f"{HOST}:{ports[name]}"
+def java(daemon: Daemon, conf: Path, jars: Path, log: Path) -> list[str]:
+    """The arguments of the `java` that runs `daemon` by the files in `conf`."""
+    return [
+        f"-Xmx{daemon.heap}m", *START_QUICKLY.split(), "-XX:-UsePerfData",
+        f"-Dhadoop.log.dir={log}", "-cp", f"{conf}:{jars}/*", daemon.main,
+    ]  # fmt: skip
 
 
-def _core(home: Path, ports: Ports) -> Properties:
-    return {"fs.defaultFS": f"hdfs://{_at(ports, 'namenode.rpc')}", "hadoop.tmp.dir": home / "tmp"}
+def spark_defaults(pyspark: Path, others: Mapping[str, str]) -> str:
+    """The spark-defaults.conf of a client, where pyspark lies at the same path on each node."""
+    settings = {
+        "spark.yarn.jars": f"local:{pyspark}/jars/*",
+        "spark.driver.extraJavaOptions": START_QUICKLY,
+        "spark.executor.extraJavaOptions": START_QUICKLY,
+    }
+    return "".join(f"{name} {value}\n" for name, value in {**settings, **others}.items())
 
 
-def _hdfs(home: Path, ports: Ports) -> Properties:
+def _host(address: str) -> str:
+    return address.partition(":")[0]
+
+
+def _core(home: Path, addresses: Addresses) -> Properties:
+    return {"fs.defaultFS": f"hdfs://{addresses['namenode.rpc']}", "hadoop.tmp.dir": home / "tmp"}
+
+
+def _hdfs(home: Path, addresses: Addresses) -> Properties:
     return {
         "dfs.replication": len(DATA_NODES),
         "dfs.namenode.name.dir": (home / "namenode").as_uri(),
-        "dfs.namenode.rpc-address": _at(ports, "namenode.rpc"),
-        "dfs.namenode.http-address": _at(ports, "namenode.http"),
+        "dfs.namenode.rpc-address": addresses["namenode.rpc"],
+        "dfs.namenode.http-address": addresses["namenode.http"],
+        # A container's address may not have a name yet when its DataNode asks to be let in.
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.safemode.min.datanodes": 1,
         "dfs.namenode.heartbeat.recheck-interval": 2000,
@@ -114,25 +144,25 @@ def _hdfs(home: Path, ports: Ports) -> Properties:
     }
 
 
-def _data(daemon: Daemon, home: Path, ports: Ports) -> Properties:
+def _data(daemon: Daemon, home: Path, addresses: Addresses) -> Properties:
     return {
         "dfs.datanode.data.dir": (home / daemon.name).as_uri(),
-        "dfs.datanode.hostname": HOST,
-        "dfs.datanode.address": _at(ports, f"{daemon.name}.data"),
-        "dfs.datanode.http.address": _at(ports, f"{daemon.name}.http"),
-        "dfs.datanode.ipc.address": _at(ports, f"{daemon.name}.ipc"),
+        "dfs.datanode.hostname": _host(addresses[f"{daemon.name}.data"]),
+        "dfs.datanode.address": addresses[f"{daemon.name}.data"],
+        "dfs.datanode.http.address": addresses[f"{daemon.name}.http"],
+        "dfs.datanode.ipc.address": addresses[f"{daemon.name}.ipc"],
     }
 
 
-def _yarn(home: Path, ports: Ports) -> Properties:
+def _yarn(home: Path, addresses: Addresses) -> Properties:
     manager = "yarn.resourcemanager"
     return {
-        f"{manager}.hostname": HOST,
-        f"{manager}.address": _at(ports, "resourcemanager.client"),
-        f"{manager}.scheduler.address": _at(ports, "resourcemanager.scheduler"),
-        f"{manager}.resource-tracker.address": _at(ports, "resourcemanager.tracker"),
-        f"{manager}.admin.address": _at(ports, "resourcemanager.admin"),
-        f"{manager}.webapp.address": _at(ports, "resourcemanager.http"),
+        f"{manager}.hostname": _host(addresses["resourcemanager.client"]),
+        f"{manager}.address": addresses["resourcemanager.client"],
+        f"{manager}.scheduler.address": addresses["resourcemanager.scheduler"],
+        f"{manager}.resource-tracker.address": addresses["resourcemanager.tracker"],
+        f"{manager}.admin.address": addresses["resourcemanager.admin"],
+        f"{manager}.webapp.address": addresses["resourcemanager.http"],
         f"{manager}.scheduler.class": f"{_MANAGER}.scheduler.capacity.CapacityScheduler",
         f"{manager}.recovery.enabled": "true",
         f"{manager}.work-preserving-recovery.enabled": "true",
@@ -157,15 +187,15 @@ def _yarn(home: Path, ports: Ports) -> Properties:
     }
 
 
-def _node(daemon: NodeManager, home: Path, ports: Ports) -> Properties:
-    node = "yarn.nodemanager"
+def _node(daemon: NodeManager, home: Path, addresses: Addresses) -> Properties:
+    node, host = "yarn.nodemanager", _host(addresses[f"{daemon.name}.ipc"])
     found: Properties = {
-        f"{node}.hostname": HOST,
-        f"{node}.bind-host": "127.0.0.1",
-        f"{node}.address": _at(ports, f"{daemon.name}.ipc"),
-        f"{node}.localizer.address": _at(ports, f"{daemon.name}.localizer"),
-        f"{node}.webapp.address": _at(ports, f"{daemon.name}.http"),
-        f"{node}.collector-service.address": _at(ports, f"{daemon.name}.collector"),
+        f"{node}.hostname": host,
+        f"{node}.bind-host": host,
+        f"{node}.address": addresses[f"{daemon.name}.ipc"],
+        f"{node}.localizer.address": addresses[f"{daemon.name}.localizer"],
+        f"{node}.webapp.address": addresses[f"{daemon.name}.http"],
+        f"{node}.collector-service.address": addresses[f"{daemon.name}.collector"],
         f"{node}.local-dirs": home / daemon.name / "local",
         f"{node}.log-dirs": home / daemon.name / "logs",
         f"{node}.recovery.enabled": "true",

@@ -13,6 +13,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import requests
 
@@ -40,10 +41,17 @@ class Container:
         return self.id.endswith("_000001")
 
 
+class Yarn(Protocol):
+    """A cluster whose ResourceManager can be asked."""
+
+    def yarn(self, path: str, **query: str) -> Any:
+        """What its REST interface says at `path`."""
+
+
 class Watch:
     """Collects the containers of a cluster's applications until it is stopped."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Yarn) -> None:
         self._cluster = cluster
         self._seen: dict[str, Container] = {}
         self._stopped = threading.Event()
@@ -91,7 +99,12 @@ def _entries(container: dict[str, object]) -> list[dict[str, str]]:
     return list(resources.get("entry", [])) if isinstance(resources, dict) else []
 
 
-HEAD = ("application", "what", "queue", "node", "label", "memory", "cores", "GPUs")
+_HEAD = ("application", "what", "queue", "node", "label", "memory", "cores", "GPUs")
+
+
+def listed(containers: list[Container]) -> str:
+    """A table with a line for each container."""
+    return table(_HEAD, [_row(container) for container in containers])
 
 
 def _row(found: Container) -> list[str]:
@@ -107,7 +120,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with Watch(Cluster.open(chosen.home.resolve())) as watch:
         status = subprocess.run(chosen.command, check=False).returncode
-    print("\n" + table(HEAD, [_row(container) for container in watch.containers]))
+    print("\n" + listed(watch.containers))
     return status
 
 

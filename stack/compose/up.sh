@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds and starts the containers by $COMPOSE, and ends when each is healthy. Their secrets are made once, in .env.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+if [ ! -e .env ]; then
+  while IFS= read -r line; do
+    case $line in
+    *=) echo "$line$(head -c 32 /dev/urandom | base64 | tr '+/' '-_')" ;;
+    *) echo "$line" ;;
+    esac
+  done <.env.example | (umask 077 && cat >.env)
+fi
+. ./.env
+
+$COMPOSE build
+$COMPOSE up -d
+end=$((SECONDS + 600))
+# shellcheck disable=SC2046
+while waiting=$(docker inspect -f '{{.Name}} {{.State.Status}} {{.State.Health.Status}}' $($COMPOSE ps -aq) | grep -v ' running healthy$'); do
+  if [ "$SECONDS" -gt "$end" ] || grep -q ' exited ' <<<"$waiting"; then
+    echo "$waiting" >&2
+    exit 1
+  fi
+  sleep 1
+done
+cat <<TEXT
+Airflow          http://127.0.0.1:$AIRFLOW_PORT  login admin, password $AIRFLOW_ADMIN_PASSWORD
+ResourceManager  http://127.0.0.1:$RESOURCEMANAGER_PORT
+Spark's history  http://127.0.0.1:$HISTORY_PORT
+TEXT

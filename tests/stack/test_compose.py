@@ -1,0 +1,112 @@
+"""docker-compose.yaml and what its images are made from, as far as that can be told without Docker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SECRET = re.compile(r"PASSWORD$|SECRET|KEY$|SQL_ALCHEMY_CONN$")
+DOCKERFILES = sorted(ROOT.glob("stack/compose/**/Dockerfile"))
+
+
+def compose(name: str = "docker-compose.yaml") -> Any:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+SERVICES: dict[str, Any] = compose()["services"]
+
+
+def example() -> dict[str, str]:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_pages_are_published_on_loopback_alone() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(re.fullmatch(r"127\.0\.0\.1:\$\{\w+:-\d+\}:\d+", port) for port in ports)
+
+
+def test_a_port_that_env_does_not_name_is_that_of_the_example() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    defaults = dict(re.findall(r"\$\{(\w+):-(\d+)\}", " ".join(ports)))
+    assert defaults == {name: value for name, value in example().items() if name.endswith("_PORT")}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_tells_whether_it_is_healthy(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_that_fails_with_another_is_started_again(name: str) -> None:
+    assert SERVICES[name]["restart"] == "on-failure"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_wait_until_those_they_need_are_healthy(name: str) -> None:
+    needed = SERVICES[name].get("depends_on", {})
+    assert set(needed) <= set(SERVICES)
+    assert all(condition == {"condition": "service_healthy"} for condition in needed.values())
+
+
+def test_what_is_stored_lies_in_named_volumes_and_the_code_is_mounted_to_be_read() -> None:
+    mounts = [mount.split(":") for service in SERVICES.values() for mount in service.get("volumes", [])]
+    folders = {tuple(mount) for mount in mounts if mount[0].startswith(".")}
+    assert folders == {
+        (f"./{folder}", f"/opt/trainyard/{folder}", "ro") for folder in ("dags", "plugins", "etl", "trainer")
+    }
+    assert {mount[0] for mount in mounts} - {folder[0] for folder in folders} == set(compose()["volumes"])
+
+
+def test_secrets_come_from_env_and_there_is_nothing_to_fall_back_on() -> None:
+    settings = [pair for service in SERVICES.values() for pair in service.get("environment", {}).items()]
+    secrets = {name: value for name, value in settings if SECRET.search(name)}
+    named = {name: re.findall(r"\$\{(\w+):\?[^}]*\}", value) for name, value in secrets.items()}
+    assert all(named.values())
+    assert {name for names in named.values() for name in names} == {n for n in example() if SECRET.search(n)}
+
+
+def test_the_example_has_no_value_for_a_secret_and_git_does_not_know_the_copy() -> None:
+    assert [value for name, value in example().items() if SECRET.search(name)] == [""] * 5
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)
+def test_no_secret_gets_into_an_image(file: Path) -> None:
+    given = re.findall(r"^(?:ENV|ARG) (.*)$", file.read_text(), re.MULTILINE)
+    names = [word.split("=")[0] for line in given for word in line.split()]
+    assert not [name for name in names if SECRET.search(name)]
+    assert (ROOT / ".dockerignore").read_text().startswith("*\n")
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)
+def test_images_are_made_of_debian_alone(file: Path) -> None:
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", file.read_text(), re.MULTILINE)
+    assert {base for base, _ in stages} <= {"debian:bookworm-slim"} | {name for _, name in stages}
+
+
+def test_nothing_runs_as_root() -> None:
+    images = {service["build"].get("target", "postgres") for service in SERVICES.values()}
+    stages = {"postgres": (ROOT / "stack/compose/postgres/Dockerfile").read_text()}
+    for stage in (ROOT / "stack/compose/Dockerfile").read_text().split("\nFROM ")[1:]:
+        stages[stage.split()[2]] = stage
+    assert images <= set(stages)
+    assert {image: re.findall(r"^USER (\S+)$", stages[image], re.MULTILINE) for image in images} == {
+        "postgres": ["postgres"],
+        "hadoop": ["trainyard"],
+        "airflow": ["trainyard"],
+        "node": ["trainyard"],
+    }
+
+
+def test_with_gpus_the_node_of_the_partition_alone_is_another() -> None:
+    [(name, changed)] = compose("docker-compose.gpu.yaml")["services"].items()
+    [device] = changed["deploy"]["resources"]["reservations"]["devices"]
+    assert (name, device["driver"], device["capabilities"]) == ("gpunode1", "nvidia", ["gpu"])
+    assert changed["image"] not in {service["image"] for service in SERVICES.values()}
