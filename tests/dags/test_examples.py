@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import requests
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions as shown
+from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.contract import bundle, record
 from trainyard.contract.record import RunRecord
@@ -160,3 +165,54 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     assert browser.save_screenshot(str(tmp_path / "report.png"))
     page = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
     assert page[0] <= page[1], "nothing sticks out of the page"
+
+
+@pytest.fixture(scope="module")
+def pages(started: dict[str, Started], digits: Run) -> Iterator[str]:
+    """Where Airflow's pages are, of the Airflow in which digits ran."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home, url = started["digits"].home, f"http://127.0.0.1:{port}"
+    environment = os.environ | _environment(home) | {
+        "AIRFLOW__API__PORT": str(port), "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    }  # fmt: skip
+    command = ["bash", "-euo", "pipefail", "-c", '. stack/local/env.sh && exec airflow api-server >"$0" 2>&1']
+    server = subprocess.Popen([*command, str(home / "pages.log")], cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        while not _answers(url):
+            assert server.poll() is None, (home / "pages.log").read_text()[-7000:]
+            time.sleep(0.2)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/api/v2/version", timeout=30).ok
+    except requests.RequestException:
+        return False
+
+
+def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
+    wait = WebDriverWait(browser, 120)
+
+    def follow(link: str, then: str) -> None:
+        wait.until(shown.element_to_be_clickable((By.CSS_SELECTOR, link))).click()
+        wait.until(shown.presence_of_element_located((By.CSS_SELECTOR, then)))
+
+    browser.get(pages)
+    follow("a[href$='plugin/trainyard']", "iframe[title=Trainyard]")
+    wait.until(shown.frame_to_be_available_and_switch_to_it((By.CSS_SELECTOR, "iframe[title=Trainyard]")))
+    follow("#pipelines th a", "#runs")
+    follow("#runs th a", "#stages")
+    rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#stages tbody tr")]
+    assert [row.split()[:2] for row in rows] == [[task, "succeeded"] for task in digits.stages]
+    sizes = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
+    assert sizes[0] <= sizes[1], "nothing sticks out of the page"
+    browser.find_element(By.CSS_SELECTOR, "a[data-out]").click()
+    browser.switch_to.default_content()
+    wait.until(shown.url_contains("/dags/digits/runs/manual__"))

@@ -1,0 +1,78 @@
+"""Trainyard's pages in Airflow: pipelines and their runs, for those who may read their DAGs.
+
+A page is named by its path and a query: `run?conn_id=trainyard_default&dag_id=digits&run_id=...`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi.responses import HTMLResponse
+
+from trainyard.contract import storage
+from trainyard.links import report_uri
+from trainyard.pages import access, html, runs
+from trainyard.pages.runs import Run
+
+app = FastAPI(title="Trainyard", openapi_url=None)
+
+Readable = Annotated[set[str], Depends(access.readable_dags)]
+Name = Annotated[str, Query(min_length=1)]
+Number = Annotated[int, Query(alias="page")]
+MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
+
+
+@app.get("/")
+def overview(session: SessionDep, readable: Readable, number: Number = 1) -> HTMLResponse:
+    """The pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
+    roots = access.roots(session)
+    found = [(conn_id, dag_id) for conn_id, root in roots.items() for dag_id in runs.pipelines(root, readable)]
+    shown = runs.page(found, number)
+    rows = []
+    for conn_id, dag_id in shown.items:
+        of_it = runs.of_pipeline(session, roots[conn_id], dag_id)
+        rows += [(conn_id, dag_id, len(of_it), of_it[0], *runs.readable_stages(of_it[0]))] if of_it else []
+    return html.render("overview", rows=rows, shown=shown)
+
+
+@app.get("/pipeline", dependencies=MAY_READ_RUNS)
+def pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
+    """The runs of one pipeline, newest first."""
+    shown = runs.page(runs.of_pipeline(session, access.storage_root(conn_id), dag_id), number)
+    rows = [(run, *runs.readable_stages(run)) for run in shown.items]
+    return html.render("pipeline", conn_id=conn_id, dag_id=dag_id, shown=shown, rows=rows)
+
+
+@app.get("/run", dependencies=MAY_READ_RUNS)
+def run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+    """What became of one run."""
+    found = _run(session, conn_id, dag_id, run_id)
+    stages, trouble = runs.readable_stages(found)
+    reported = storage.exists(report_uri(found.directory))
+    return html.render("run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, reported=reported)
+
+
+@app.get("/report", dependencies=MAY_READ_RUNS)
+def report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+    """The report as it stands after the stages that have ended."""
+    uri = report_uri(_run(session, conn_id, dag_id, run_id).directory)
+    if not storage.exists(uri):
+        raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
+    return HTMLResponse(storage.read(uri).decode())
+
+
+@app.exception_handler(HTTPException)
+def refused(_: object, error: HTTPException) -> HTMLResponse:
+    """Why there is no page."""
+    return html.render("refused", error.status_code, why=error.detail)
+
+
+def _run(session: SessionDep, conn_id: str, dag_id: str, run_id: str) -> Run:
+    found = runs.one(session, access.storage_root(conn_id), dag_id, run_id)
+    if found is None:
+        raise HTTPException(404, f"Run {run_id} of {dag_id} has left nothing in the storage of {conn_id}.")
+    return found

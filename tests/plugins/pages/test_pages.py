@@ -1,0 +1,151 @@
+"""The pages of a real Airflow: who sees what, and that names stay names."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from tests.plugins.pages.conftest import Airflow
+from trainyard.contract import storage
+
+pytestmark = pytest.mark.airflow
+
+RUN = {"conn_id": "trainyard_default", "dag_id": "ann.digits", "run_id": "r1"}
+NASTY = ["a/b", 'say "hi"', "<script>alert(1)</script>", "../../secret", "..", "100% & more?#", "übung 1"]
+
+
+class Links(HTMLParser):
+    """Where the links of a page lead."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attributes if tag == "a" and name == "href"]
+
+
+def follow(airflow: Airflow, page: str, beginning: str) -> Any:
+    """The page that the first link of that beginning leads to."""
+    [link, *_] = [link for link in Links(page).found if link.startswith(beginning)]
+    path, _, query = link.partition("?")
+    return airflow.get(path, **dict(parse_qsl(query)))
+
+
+def test_a_user_sees_the_pipelines_that_the_user_may_read(airflow: Airflow) -> None:
+    for dag_id in ("ann.digits", "bob.digits"):
+        airflow.dag(dag_id)
+        airflow.run(dag_id, "r1")
+    shown = airflow.get(user="ann").text
+    assert "ann.digits" in shown and "bob.digits" not in shown
+
+
+@pytest.mark.parametrize("page", ["pipeline", "run", "report"])
+def test_the_runs_of_others_are_refused(airflow: Airflow, page: str) -> None:
+    airflow.dag("ann.digits")
+    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
+    assert airflow.get(page, user="ann", **RUN).status_code == 200
+    assert airflow.get(page, user="bob", **RUN).status_code == 403
+
+
+@pytest.mark.parametrize("page", ["", "pipeline", "run", "report"])
+def test_who_has_not_logged_in_sees_nothing(airflow: Airflow, page: str) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    answer = airflow.get(page, user=None, **RUN)
+    assert answer.status_code == 401 and "digits" not in answer.text
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_name_of_any_characters_is_shown_as_it_is_and_leads_to_its_run(airflow: Airflow, name: str) -> None:
+    dag_id = f"ann{name}"
+    airflow.dag(dag_id)
+    airflow.run(dag_id, name)
+    shown = airflow.get()
+    assert escape(dag_id).replace("&quot;", "&#34;") in shown.text and "<script>alert" not in shown.text
+    listed = follow(airflow, shown.text, "pipeline?")
+    assert listed.status_code == 200
+    run = follow(airflow, listed.text, "run?")
+    assert run.status_code == 200 and "export" in run.text and "local-1" in run.text
+    assert "<script>alert" not in listed.text + run.text
+
+
+@pytest.mark.parametrize("run_id", ["../../other", "..", ".", "/etc"])
+def test_no_name_leads_out_of_the_runs_of_the_dag(airflow: Airflow, run_id: str) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    storage.replace(storage.join(airflow.root, "other", "report.html"), b"of somebody else")
+    answer = airflow.get("report", **RUN | {"run_id": run_id})
+    assert answer.status_code == 404 and "somebody" not in answer.text
+
+
+def test_only_connections_of_trainyard_say_where_runs_lie(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    other = {"conn_type": "http", "extra": {"storage": airflow.root}}
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(other))
+    for conn_id in ("other", "<script>alert(1)</script>", "../x"):
+        answer = airflow.get("run", **RUN | {"conn_id": conn_id})
+        assert answer.status_code == 404 and "<script>alert" not in answer.text
+
+
+def test_runs_of_a_second_connection_are_listed_with_its_name(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    other = Airflow(airflow.app, storage.join(airflow.root, "elsewhere"))
+    other.run("ann.digits", "r1")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ELSEWHERE", json.dumps({"conn_type": "trainyard", "extra": {"storage": other.root}})
+    )
+    assert "conn_id=elsewhere" in airflow.get().text
+
+
+def test_runs_are_listed_newest_first_a_page_at_a_time(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    for number in range(30):
+        airflow.run("ann.digits", f"run-{number:02}", number)
+    first = airflow.get("pipeline", **RUN).text
+    assert first.index("run-29") < first.index("run-05") and "run-04" not in first
+    assert "Page 1 of 2" in first and "30 runs" in first
+    second = airflow.get("pipeline", **RUN, page=2).text
+    assert second.index("run-04") < second.index("run-00") and "run-05" not in second
+    assert airflow.get("pipeline", **RUN, page=99).text == second, "the nearest that there is"
+
+
+def test_of_a_long_list_only_the_page_that_is_shown_is_read(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow.dag("ann.digits")
+    for number in range(60):
+        airflow.run("ann.digits", f"run-{number:02}", number)
+    seen: list[str] = []
+    read = storage.read
+    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
+    airflow.get("pipeline", **RUN)
+    assert len({uri for uri in seen if "/runs/" in uri}) == 25
+    seen.clear()
+    airflow.get()
+    assert len({uri for uri in seen if "/runs/" in uri}) == 1, "of the newest run"
+
+
+def test_a_run_that_airflow_has_forgotten_is_listed_last_by_its_directory(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "new")
+    airflow.run("ann.digits", "old:1", known=False)
+    listed = airflow.get("pipeline", **RUN).text
+    assert listed.index(">new<") < listed.index(">old_1-")
+    assert "local-1" in airflow.get("run", **RUN | {"run_id": "old:1"}).text
+
+
+def test_a_record_that_cannot_be_read_is_told_and_hides_no_other_run(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "good")
+    broken = airflow.run("ann.digits", "bad", 1)
+    storage.replace(storage.join(broken, "records", "export.json"), b"{")
+    listed = airflow.get("pipeline", **RUN).text
+    assert "is not JSON" in listed and "export 7.0 s" in listed
