@@ -13,6 +13,7 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
 
+from trainyard import ledger
 from trainyard.contract import storage
 from trainyard.links import report_uri
 from trainyard.pages import access, html, runs
@@ -43,7 +44,7 @@ def overview(session: SessionDep, readable: Readable, number: Number = 1) -> HTM
 def pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
     """The runs of one pipeline, newest first."""
     shown = runs.page(runs.of_pipeline(session, access.storage_root(conn_id), dag_id), number)
-    rows = [(run, *runs.readable_stages(run)) for run in shown.items]
+    rows = [(run, *runs.readable_stages(run), runs.line(run)) for run in shown.items]
     return html.render("pipeline", conn_id=conn_id, dag_id=dag_id, shown=shown, rows=rows)
 
 
@@ -52,8 +53,31 @@ def run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLR
     """What became of one run."""
     found = _run(session, conn_id, dag_id, run_id)
     stages, trouble = runs.readable_stages(found)
-    reported = storage.exists(report_uri(found.directory))
-    return html.render("run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, reported=reported)
+    return html.render(
+        "run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, held=runs.held(found),
+        line=runs.line(found), reported=storage.exists(report_uri(found.directory)),
+    )  # fmt: skip
+
+
+@app.get("/ledger")
+def whole_ledger(session: SessionDep, readable: Readable) -> HTMLResponse:
+    """What the newest runs of all pipelines that the user may read held, and how much of it was busy."""
+    roots = access.roots(session)
+    found = {
+        (conn_id, run.dag_id, run.run_id): account
+        for conn_id, root in roots.items()
+        for run in runs.newest(session, root, runs.pipelines(root, readable), runs.IN_LEDGER)
+        if (account := runs.account(run))
+    }
+    accounts = list(found.values())
+    groups = [
+        ("DAG", ledger.by(lambda account: account.dag_id, accounts)),
+        ("Queue", ledger.by_queue(accounts)),
+        ("Week", ledger.by(ledger.week, accounts)),
+    ]
+    lines = [(names, ledger.line("", [account])) for names, account in found.items()]
+    worst = sorted(lines, key=lambda named: ledger.offence(named[1]), reverse=True)[: runs.ROWS]
+    return html.render("ledger", total=ledger.line("All", accounts), groups=groups, worst=worst, count=len(accounts))
 
 
 @app.get("/report", dependencies=MAY_READ_RUNS)

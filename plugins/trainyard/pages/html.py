@@ -26,9 +26,20 @@ def run_in_airflow(dag_id: str, run_id: str) -> str:
     return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
+def hours(value: float) -> str:
+    """Resource-hours in three digits; none at all as a dash."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value > 0 else "–"
+
+
+def web(uri: str) -> bool:
+    """Whether an address that was read from storage may become a link."""
+    return uri.startswith(("http://", "https://"))
+
+
 _TEMPLATES = Environment(
     loader=PackageLoader("trainyard.pages", "."), autoescape=select_autoescape(["j2"]), undefined=StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow}
-_TEMPLATES.filters |= {"duration": timeline.duration, "number": evaluations.number}
+_TEMPLATES.filters |= {"duration": timeline.duration, "hours": hours, "number": evaluations.number}
+_TEMPLATES.tests["web"] = web

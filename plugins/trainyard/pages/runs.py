@@ -7,6 +7,7 @@ is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -15,14 +16,19 @@ from airflow.models.dagrun import DagRun
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from trainyard import holding, ledger
 from trainyard.contract import record, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.record import RunRecord
+from trainyard.holding import Holding
+from trainyard.ledger import Account, Line
 from trainyard.plan import path_safe, run_directory
 
 T = TypeVar("T")
 ROWS = 25
 """How many are shown on one page."""
+IN_LEDGER = 200
+"""How many of the newest runs the ledger is about."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,18 @@ def of_pipeline(session: Session, root: str, dag_id: str) -> list[Run]:
     return [*known.values(), *forgotten]
 
 
+def newest(session: Session, root: str, dag_ids: Sequence[str], count: int) -> list[Run]:
+    """Those of the newest `count` runs of these DAGs that are below `root`, newest first."""
+    there = {dag_id: set(_names(storage.join(root, "runs", path_safe(dag_id)))) for dag_id in dag_ids}
+    asked = select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id.in_(dag_ids))
+    found = session.execute(asked.order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(count))
+    return [
+        Run(dag_id, run_id, run_directory(root, dag_id, run_id), state, begun)
+        for dag_id, run_id, state, begun in found
+        if path_safe(run_id) in there[dag_id]
+    ]
+
+
 def one(session: Session, root: str, dag_id: str, run_id: str) -> Run | None:
     """The run of this id, None when there is nothing of it below `root`."""
     directory = run_directory(root, dag_id, run_id)
@@ -114,6 +132,25 @@ def readable_stages(run: Run) -> tuple[list[Stage], str]:
         return stages(run), ""
     except (TrainyardError, OSError) as error:
         return [], str(error)
+
+
+def held(run: Run) -> list[Holding]:
+    """What the applications of a run held, as far as that can be read."""
+    with suppress(TrainyardError, OSError):
+        return holding.of_run(run.directory)
+    return []
+
+
+def account(run: Run) -> Account | None:
+    """The ledger's account of a run; None when nothing is known of what it held."""
+    entries = tuple(map(ledger.entry, held(run)))
+    return Account(run.dag_id, run.run_id, entries) if entries else None
+
+
+def line(run: Run) -> Line | None:
+    """A run as one line of the ledger."""
+    found = account(run)
+    return ledger.line(run.run_id, [found]) if found else None
 
 
 def _names(directory: str) -> list[str]:
