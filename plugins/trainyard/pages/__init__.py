@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse
 
 from trainyard import ledger
 from trainyard.contract import storage
+from trainyard.contract.errors import TrainyardError
 from trainyard.links import report_uri
-from trainyard.pages import access, html, runs
+from trainyard.pages import access, html, live, products, runs
 from trainyard.pages.runs import Run
 
 app = FastAPI(title="Trainyard", openapi_url=None)
@@ -43,9 +44,14 @@ def overview(session: SessionDep, readable: Readable, number: Number = 1) -> HTM
 @app.get("/pipeline", dependencies=MAY_READ_RUNS)
 def pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
     """The runs of one pipeline, newest first."""
-    shown = runs.page(runs.of_pipeline(session, access.storage_root(conn_id), dag_id), number)
-    rows = [(run, *runs.readable_stages(run), runs.line(run)) for run in shown.items]
-    return html.render("pipeline", conn_id=conn_id, dag_id=dag_id, shown=shown, rows=rows)
+    root = access.storage_root(conn_id)
+    shown = runs.page(runs.of_pipeline(session, root, dag_id), number)
+    rows = [runs.row(run) for run in shown.items]
+    made = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
+    return html.render(
+        "pipeline", conn_id=conn_id, dag_id=dag_id, shown=shown, rows=rows, figures=products.figures(made),
+        datasets=products.datasets(root, made), champions=products.champions(root, [r for _, of in made for r in of]),
+    )  # fmt: skip
 
 
 @app.get("/run", dependencies=MAY_READ_RUNS)
@@ -55,7 +61,8 @@ def run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLR
     stages, trouble = runs.readable_stages(found)
     return html.render(
         "run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, held=runs.held(found),
-        line=runs.line(found), reported=storage.exists(report_uri(found.directory)),
+        line=runs.line(found), live=live.under_way(found), over=found.state in live.OVER,
+        reported=storage.exists(report_uri(found.directory)),
     )  # fmt: skip
 
 
@@ -70,14 +77,15 @@ def whole_ledger(session: SessionDep, readable: Readable) -> HTMLResponse:
         if (account := runs.account(run))
     }
     accounts = list(found.values())
-    groups = [
-        ("DAG", ledger.by(lambda account: account.dag_id, accounts)),
-        ("Queue", ledger.by_queue(accounts)),
-        ("Week", ledger.by(ledger.week, accounts)),
+    sums = [
+        ("In all", [ledger.line("Sum", accounts)]),
+        ("By DAG", ledger.by(lambda account: account.dag_id, accounts)),
+        ("By queue", ledger.by_queue(accounts)),
+        ("By week", ledger.by(ledger.week, accounts)),
     ]
     lines = [(names, ledger.line("", [account])) for names, account in found.items()]
     worst = sorted(lines, key=lambda named: ledger.offence(named[1]), reverse=True)[: runs.ROWS]
-    return html.render("ledger", total=ledger.line("All", accounts), groups=groups, worst=worst, count=len(accounts))
+    return html.render("ledger", sums=sums, worst=worst, count=len(accounts))
 
 
 @app.get("/report", dependencies=MAY_READ_RUNS)
@@ -87,6 +95,12 @@ def report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HT
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
     return HTMLResponse(storage.read(uri).decode())
+
+
+@app.exception_handler(TrainyardError)
+def unreadable(_: object, error: TrainyardError) -> HTMLResponse:
+    """What in storage cannot be read."""
+    return html.render("refused", 500, why=error)
 
 
 @app.exception_handler(HTTPException)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -27,8 +28,13 @@ def run_in_airflow(dag_id: str, run_id: str) -> str:
 
 
 def hours(value: float) -> str:
-    """Resource-hours in three digits; none at all as a dash."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value > 0 else "–"
+    """Resource-hours in three digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def clock(at: float) -> str:
+    """The time of day of seconds since the epoch, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
 def web(uri: str) -> bool:
@@ -41,5 +47,5 @@ _TEMPLATES = Environment(
     trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow}
-_TEMPLATES.filters |= {"duration": timeline.duration, "hours": hours, "number": evaluations.number}
+_TEMPLATES.filters |= {"duration": timeline.duration, "hours": hours, "clock": clock, "number": evaluations.number}
 _TEMPLATES.tests["web"] = web

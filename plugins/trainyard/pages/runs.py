@@ -51,6 +51,16 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Row:
+    """A run in a list: its stages, or why they cannot be read, and its line of the ledger if there is one."""
+
+    run: Run
+    stages: Sequence[Stage]
+    trouble: str
+    line: Line | None
+
+
+@dataclass(frozen=True)
 class Page(Generic[T]):
     """Some of `total` items, those of page `number` of `pages`, counted from 1."""
 
@@ -132,6 +142,11 @@ def readable_stages(run: Run) -> tuple[list[Stage], str]:
         return stages(run), ""
     except (TrainyardError, OSError) as error:
         return [], str(error)
+
+
+def row(run: Run) -> Row:
+    """What a list shows of a run."""
+    return Row(run, *readable_stages(run), line(run))
 
 
 def held(run: Run) -> list[Holding]:

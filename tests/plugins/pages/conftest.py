@@ -46,7 +46,9 @@ class Airflow:
         with create_session() as session:
             session.merge(DagModel(dag_id=dag_id, bundle_name="tests", fileloc="dag.py"))
 
-    def run(self, dag_id: str, run_id: str, number: int = 0, known: bool = True, **record: Any) -> str:
+    def run(
+        self, dag_id: str, run_id: str, number: int = 0, known: bool = True, state: str = "success", **record: Any
+    ) -> str:
         """A run with one stage in storage, the `number`-th since noon; its directory."""
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
@@ -56,13 +58,13 @@ class Airflow:
         place = Place(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
         told: dict[str, Any] = {
             "place": place, "job": "export", "application": "local-1", "started_at": begun.timestamp(), "seconds": 7.0,
-            "status": "succeeded",
+            "status": "succeeded", "output": {"uri": f"{self.root}/toy/batches", "version": number + 1, "rows": 40},
         }  # fmt: skip
         RunRecord(**(told | record)).save()
         if known:
             with create_session() as session:
                 session.add(
-                    DagRun(dag_id=dag_id, run_id=run_id, run_after=begun, run_type="manual", state="success",
+                    DagRun(dag_id=dag_id, run_id=run_id, run_after=begun, run_type="manual", state=state,
                            start_date=begun)
                 )  # fmt: skip
         return directory
@@ -73,6 +75,7 @@ def server(airflow_database: Path) -> Iterator[Any]:
     """Airflow's own application, with its plugins and an auth manager that tells users apart."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.plugins.pages.users.OwnDags")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
         patch.setenv("AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN", ".+")
         patch.setenv("AIRFLOW__CORE__ALLOW_DOUBLE_DOT_IN_IDS", "True")
         from airflow.api_fastapi.app import create_app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from html.parser import HTMLParser
 from typing import Any
@@ -10,8 +11,15 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from tests.plugins.pages.conftest import Airflow
+from tests.plugins.pages.conftest import NOON, Airflow
+from trainyard import holding
 from trainyard.contract import storage
+from trainyard.contract.events import EventLog
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import Place, TrainSpec
+from trainyard.contract.standing import RankStanding, Standing
+from trainyard.holding import Holding
+from trainyard.plan import run_directory
 
 pytestmark = pytest.mark.airflow
 
@@ -149,3 +157,92 @@ def test_a_record_that_cannot_be_read_is_told_and_hides_no_other_run(airflow: Ai
     storage.replace(storage.join(broken, "records", "export.json"), b"{")
     listed = airflow.get("pipeline", **RUN).text
     assert "is not JSON" in listed and "export 7.0 s" in listed
+
+
+def place(airflow: Airflow, dag_id: str = "ann.digits", run_id: str = "r1", task: str = "train") -> Place:
+    directory = run_directory(airflow.root, dag_id, run_id)
+    return Place(dag_id=dag_id, run_id=run_id, task_id=task, directory=directory)
+
+
+def held(where: Place, gpu_hours: float = 0.0, page: str = "") -> None:
+    """An application that held two cores for an hour, and worked for half of it."""
+    one = Holding(
+        place=where, application="application_1_1", queue="train", began=NOON.timestamp(), seconds=3600.0,
+        working=1800.0, core_seconds=7200.0, gpu_seconds=3600 * gpu_hours, page=page,
+    )  # fmt: skip
+    holding.keep(one, print)
+
+
+def cells(page: str) -> list[list[str]]:
+    """The rows of all tables of a page."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
+
+
+def test_the_ledger_is_of_the_runs_that_the_user_may_read_and_the_worst_comes_first(airflow: Airflow) -> None:
+    for dag_id, gpu_hours in (("ann.small", 1.0), ("ann.large", 8.0), ("bob.digits", 80.0)):
+        airflow.dag(dag_id)
+        airflow.run(dag_id, "r1")
+        held(place(airflow, dag_id), gpu_hours)
+    shown = airflow.get("ledger").text
+    assert "bob" not in shown
+    assert ["Sum", "4", "2", "9", "4.5", "4", "9"] in cells(shown)
+    assert shown.index("ann.large") < shown.index("ann.small")
+    assert ["2026-W47", "4", "2", "9", "4.5", "4", "9"] in cells(shown)
+
+
+@pytest.mark.parametrize(
+    ("page", "links"), [("http://rm:8088/cluster/app/application_1_1", True), ("javascript:alert(1)", False)]
+)
+def test_a_run_leads_to_the_pages_of_its_applications_on_the_web_alone(
+    airflow: Airflow, page: str, links: bool
+) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    held(place(airflow), page=page)
+    shown = airflow.get("run", **RUN).text
+    assert "2 core-hours, 1 of them busy" in shown
+    assert (page in Links(shown).found) is links
+
+
+def test_a_gang_that_runs_is_shown_with_its_ranks_and_epochs_until_it_ends(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1", state="running")
+    here = place(airflow)
+    spec = TrainSpec.model_validate(
+        {"place": here, "recipe": "toy.recipe:network", "batches": "b", "model": "m", "options": {"epochs": 9}}
+    )
+    storage.replace(storage.join(here.directory, "specs", "train.json"), spec.to_json().encode())
+    assert "train is under way" in airflow.get("run", **RUN).text
+    Standing(
+        place=here, at=NOON.timestamp(), ranks=(RankStanding(rank=1, host="<b>n1", phase="forward", epoch=3, step=17),)
+    ).save()
+    log = EventLog(here.directory, "train", "rank 0")
+    log.counter("epoch", epoch=1, loss=0.5, rows_per_second=10.0)
+    log.counter("epoch", epoch=2, loss=0.25, rows_per_second=10.0)
+    log.flush()
+    shown = airflow.get("run", **RUN).text
+    assert ["1", "&lt;b&gt;n1", "3", "17", "forward"] in cells(shown)
+    assert "As heard at <time>12:00:00</time> UTC; 9 epochs were asked for" in shown
+    assert "loss, between 0.25 and 0.5" in shown and "data-live" in shown
+    RunRecord(
+        place=here, job="train", application="a2", started_at=1.0, seconds=1.0, status="failed", error="no", output={}
+    ).save()
+    assert "under way" not in airflow.get("run", **RUN).text
+
+
+def test_nothing_is_under_way_in_a_run_that_is_over(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    directory = airflow.run("ann.digits", "r1", state="failed")
+    storage.replace(storage.join(directory, "specs", "train.json"), b"{}")
+    shown = airflow.get("run", **RUN).text
+    assert "under way" not in shown and "data-live" not in shown
+
+
+def test_metrics_are_drawn_from_run_to_run_with_words_for_those_who_do_not_see_them(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    for number, accuracy in enumerate((0.5, 0.75)):
+        airflow.run("ann.digits", f"r{number}", number, job="evaluate", output={"metrics": {"accuracy": accuracy}})
+    shown = airflow.get("pipeline", **RUN).text
+    assert 'aria-label="export: accuracy, between 0.5 and 0.75; last accuracy 0.75"' in shown
+    assert ["r1", "0.75"] in cells(shown) and ["r0", "0.5"] in cells(shown)
