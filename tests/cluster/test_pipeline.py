@@ -62,7 +62,7 @@ def test_what_each_application_held_is_kept(containers: list[Container], cluster
     [run] = storage.names(storage.join(cluster.storage, "runs/digits"))
     held = {one.place.task: one for one in holding.of_run(storage.join(cluster.storage, "runs/digits", run))}
     assert set(held) == {"export", "train", "evaluate", "predict"}
-    assert {task: one.queue for task, one in held.items()} == dict.fromkeys(held, "etl") | {"train": "train"}
+    assert {task: one.queue for task, one in held.items()} == dict.fromkeys(held, "root.etl") | {"train": "root.train"}
     assert held["train"].gpu_seconds > 0 == held["export"].gpu_seconds
     for one in held.values():
         assert one.core_seconds > 0 and one.memory_mb_seconds > 0

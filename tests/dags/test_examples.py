@@ -208,7 +208,7 @@ def entered(pages: str, browser: webdriver.Chrome) -> WebDriverWait[webdriver.Ch
     return wait
 
 
-def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome, tmp_path: Path) -> None:
+def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
     wait = entered(pages, browser)
 
     def follow(link: str, then: str) -> None:
@@ -223,7 +223,9 @@ def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: web
     follow("#pipelines th a", "#runs")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#figures svg[aria-label^='evaluate: accuracy']")) == 1
     assert "there is no champion" in browser.find_element(By.CLASS_NAME, "champion").text
-    assert browser.save_screenshot(str(Path(os.environ.get("TRAINYARD_SCREENSHOTS", tmp_path)) / "pipeline.png"))
+    if folder := os.environ.get("TRAINYARD_SCREENSHOTS"):
+        browser.set_window_size(1300, 1100)
+        assert browser.save_screenshot(str(Path(folder) / "pipeline.png"))
     follow("#runs th a", "#stages")
     rows = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#stages tbody tr")]
     assert [row[:2] for row in rows] == [[task, "succeeded"] for task in digits.stages]
@@ -257,7 +259,6 @@ def test_a_run_that_goes_on_is_followed_without_a_reload(pages: str, digits: Run
         Standing(place=here, at=time.time(), ranks=(rank,)).save()
 
     at(17)
-    entered(pages, browser)
     browser.get(f"{pages}/trainyard/run?conn_id=trainyard_default&dag_id=digits&run_id=goes-on")
     wait = WebDriverWait(browser, 120)
     rank = (By.CSS_SELECTOR, ".under-way tbody tr")
