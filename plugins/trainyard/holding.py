@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
@@ -108,7 +109,9 @@ def working(found: RunRecord, events: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _worked(place: Place, found: RunRecord | None) -> float:
-    if found is None:
-        return 0.0
+    """Nothing, where there is no record, or no events that can be read."""
     uri = storage.join(place.directory, "events", place.task, "driver.jsonl")
-    return working(found, map(json.loads, storage.read(uri).splitlines()) if storage.exists(uri) else ())
+    with suppress(OSError, RuntimeError, ValueError):
+        if found:
+            return working(found, [json.loads(line) for line in storage.read(uri).splitlines()])
+    return 0.0

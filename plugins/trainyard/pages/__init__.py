@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
 
@@ -25,18 +26,20 @@ app = FastAPI(title="Trainyard", openapi_url=None)
 Readable = Annotated[set[str], Depends(access.readable_dags)]
 Name = Annotated[str, Query(min_length=1)]
 Number = Annotated[int, Query(alias="page")]
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""A report fetches nothing and runs nothing, whatever stands in the file."""
 MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 
 
 @app.get("/")
-def overview(session: SessionDep, readable: Readable, number: Number = 1) -> HTMLResponse:
+def overview(session: SessionDep, user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
     """The pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
-    roots = access.roots(session)
-    found = [(conn_id, dag_id) for conn_id, root in roots.items() for dag_id in runs.pipelines(root, readable)]
+    pipelines = _pipelines(session, user, readable)
+    found = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in pipelines.items() for dag_id in dag_ids]
     shown = runs.page(found, number)
     rows = []
-    for conn_id, dag_id in shown.items:
-        of_it = runs.of_pipeline(session, roots[conn_id], dag_id)
+    for conn_id, root, dag_id in shown.items:
+        of_it = runs.of_pipeline(session, root, dag_id)
         rows += [(conn_id, dag_id, len(of_it), of_it[0], *runs.readable_stages(of_it[0]))] if of_it else []
     return html.render("overview", rows=rows, shown=shown)
 
@@ -59,22 +62,22 @@ def run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLR
     """What became of one run."""
     found = _run(session, conn_id, dag_id, run_id)
     stages, trouble = runs.readable_stages(found)
+    held = runs.held(found)
     return html.render(
-        "run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, held=runs.held(found),
-        line=runs.line(found), live=live.under_way(found), over=found.state in live.OVER,
+        "run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, held=held, line=runs.line(found, held),
+        live=live.under_way(found), over=found.state in live.OVER,
         reported=storage.exists(report_uri(found.directory)),
     )  # fmt: skip
 
 
 @app.get("/ledger")
-def whole_ledger(session: SessionDep, readable: Readable) -> HTMLResponse:
+def whole_ledger(session: SessionDep, user: GetUserDep, readable: Readable) -> HTMLResponse:
     """What the newest runs of all pipelines that the user may read held, and how much of it was busy."""
-    roots = access.roots(session)
     found = {
         (conn_id, run.dag_id, run.run_id): account
-        for conn_id, root in roots.items()
-        for run in runs.newest(session, root, runs.pipelines(root, readable), runs.IN_LEDGER)
-        if (account := runs.account(run))
+        for (conn_id, root), dag_ids in _pipelines(session, user, readable).items()
+        for run in runs.newest(session, root, dag_ids, runs.IN_LEDGER)
+        if (account := runs.account(run, runs.held(run)))
     }
     accounts = list(found.values())
     sums = [
@@ -94,7 +97,7 @@ def report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HT
     uri = report_uri(_run(session, conn_id, dag_id, run_id).directory)
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
-    return HTMLResponse(storage.read(uri).decode())
+    return HTMLResponse(storage.read(uri).decode(), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.exception_handler(TrainyardError)
@@ -107,6 +110,14 @@ def unreadable(_: object, error: TrainyardError) -> HTMLResponse:
 def refused(_: object, error: HTTPException) -> HTMLResponse:
     """Why there is no page."""
     return html.render("refused", error.status_code, why=error.detail)
+
+
+def _pipelines(session: SessionDep, user: BaseUser, readable: set[str]) -> dict[tuple[str, str], list[str]]:
+    """For each connection and the root that it names, the pipelines there whose runs the user may read."""
+    return {
+        (conn_id, root): access.with_readable_runs(session, user, runs.pipelines(root, readable))
+        for conn_id, root in access.roots(session).items()
+    }
 
 
 def _run(session: SessionDep, conn_id: str, dag_id: str, run_id: str) -> Run:

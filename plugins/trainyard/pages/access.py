@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.models import Connection
+from airflow.models import Connection, DagModel
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
@@ -25,6 +27,17 @@ DEFAULT = TrainyardHook.default_conn_name
 def readable_dags(user: GetUserDep) -> set[str]:
     """The DAGs that Airflow's own pages would list for the user."""
     return set(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))
+
+
+def with_readable_runs(session: Session, user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
+    """Those of the DAGs whose runs the user may read."""
+    teams, manager = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session), get_auth_manager()
+
+    def may(dag_id: str) -> bool:
+        dag = DagDetails(id=dag_id, team_name=teams.get(dag_id))
+        return bool(manager.is_authorized_dag(method="GET", access_entity=DagAccessEntity.RUN, details=dag, user=user))
+
+    return [dag_id for dag_id in dag_ids if may(dag_id)]
 
 
 def storage_root(conn_id: str) -> str:

@@ -33,8 +33,8 @@ def hours(value: float) -> str:
 
 
 def clock(at: float) -> str:
-    """The time of day of seconds since the epoch, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+    """Seconds since the epoch as date and time, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def web(uri: str) -> bool:

@@ -146,7 +146,7 @@ def readable_stages(run: Run) -> tuple[list[Stage], str]:
 
 def row(run: Run) -> Row:
     """What a list shows of a run."""
-    return Row(run, *readable_stages(run), line(run))
+    return Row(run, *readable_stages(run), line(run, held(run)))
 
 
 def held(run: Run) -> list[Holding]:
@@ -156,15 +156,15 @@ def held(run: Run) -> list[Holding]:
     return []
 
 
-def account(run: Run) -> Account | None:
+def account(run: Run, holdings: Sequence[Holding]) -> Account | None:
     """The ledger's account of a run; None when nothing is known of what it held."""
-    entries = tuple(map(ledger.entry, held(run)))
+    entries = tuple(map(ledger.entry, holdings))
     return Account(run.dag_id, run.run_id, entries) if entries else None
 
 
-def line(run: Run) -> Line | None:
+def line(run: Run, holdings: Sequence[Holding]) -> Line | None:
     """A run as one line of the ledger."""
-    found = account(run)
+    found = account(run, holdings)
     return ledger.line(run.run_id, [found]) if found else None
 
 

@@ -24,7 +24,7 @@ from trainyard.plan import run_directory
 pytestmark = pytest.mark.airflow
 
 RUN = {"conn_id": "trainyard_default", "dag_id": "ann.digits", "run_id": "r1"}
-NASTY = ["a/b", 'say "hi"', "<script>alert(1)</script>", "../../secret", "..", "100% & more?#", "übung 1"]
+NASTY = ["a/b", 'say "hi"', "<script>alert(1)</script>", "../../etc", "..", "100% & more?#", "übung 1"]
 
 
 class Links(HTMLParser):
@@ -54,6 +54,14 @@ def test_a_user_sees_the_pipelines_that_the_user_may_read(airflow: Airflow) -> N
     assert "ann.digits" in shown and "bob.digits" not in shown
 
 
+def test_who_may_read_a_dag_but_not_its_runs_sees_none_of_them(airflow: Airflow) -> None:
+    airflow.dag("ann.secret")
+    airflow.run("ann.secret", "r1")
+    held(place(airflow, "ann.secret"))
+    assert "ann.secret" not in airflow.get().text + airflow.get("ledger").text
+    assert airflow.get("pipeline", **RUN | {"dag_id": "ann.secret"}).status_code == 403
+
+
 @pytest.mark.parametrize("page", ["pipeline", "run", "report"])
 def test_the_runs_of_others_are_refused(airflow: Airflow, page: str) -> None:
     airflow.dag("ann.digits")
@@ -62,7 +70,7 @@ def test_the_runs_of_others_are_refused(airflow: Airflow, page: str) -> None:
     assert airflow.get(page, user="bob", **RUN).status_code == 403
 
 
-@pytest.mark.parametrize("page", ["", "pipeline", "run", "report"])
+@pytest.mark.parametrize("page", ["", "pipeline", "run", "report", "ledger"])
 def test_who_has_not_logged_in_sees_nothing(airflow: Airflow, page: str) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
@@ -213,7 +221,7 @@ def test_a_gang_that_runs_is_shown_with_its_ranks_and_epochs_until_it_ends(airfl
         {"place": here, "recipe": "toy.recipe:network", "batches": "b", "model": "m", "options": {"epochs": 9}}
     )
     storage.replace(storage.join(here.directory, "specs", "train.json"), spec.to_json().encode())
-    assert "train is under way" in airflow.get("run", **RUN).text
+    assert "train has begun and not ended" in airflow.get("run", **RUN).text
     Standing(
         place=here, at=NOON.timestamp(), ranks=(RankStanding(rank=1, host="<b>n1", phase="forward", epoch=3, step=17),)
     ).save()
@@ -223,12 +231,12 @@ def test_a_gang_that_runs_is_shown_with_its_ranks_and_epochs_until_it_ends(airfl
     log.flush()
     shown = airflow.get("run", **RUN).text
     assert ["1", "&lt;b&gt;n1", "3", "17", "forward"] in cells(shown)
-    assert "As heard at <time>12:00:00</time> UTC; 9 epochs were asked for" in shown
+    assert "As heard at <time>2026-11-20 12:00:00</time> UTC; 9 epochs were asked for" in shown
     assert "loss, between 0.25 and 0.5" in shown and "data-live" in shown
     RunRecord(
         place=here, job="train", application="a2", started_at=1.0, seconds=1.0, status="failed", error="no", output={}
     ).save()
-    assert "under way" not in airflow.get("run", **RUN).text
+    assert "begun" not in airflow.get("run", **RUN).text
 
 
 def test_nothing_is_under_way_in_a_run_that_is_over(airflow: Airflow) -> None:
@@ -236,7 +244,7 @@ def test_nothing_is_under_way_in_a_run_that_is_over(airflow: Airflow) -> None:
     directory = airflow.run("ann.digits", "r1", state="failed")
     storage.replace(storage.join(directory, "specs", "train.json"), b"{}")
     shown = airflow.get("run", **RUN).text
-    assert "under way" not in shown and "data-live" not in shown
+    assert "begun" not in shown and "data-live" not in shown
 
 
 def test_metrics_are_drawn_from_run_to_run_with_words_for_those_who_do_not_see_them(airflow: Airflow) -> None:
