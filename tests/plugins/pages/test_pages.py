@@ -254,3 +254,10 @@ def test_metrics_are_drawn_from_run_to_run_with_words_for_those_who_do_not_see_t
     shown = airflow.get("pipeline", **RUN).text
     assert 'aria-label="export: accuracy, between 0.5 and 0.75; last accuracy 0.75"' in shown
     assert ["r1", "0.75"] in cells(shown) and ["r0", "0.5"] in cells(shown)
+
+
+def test_why_a_stage_failed_is_told_in_its_first_line(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1", status="failed", error="there is no <b>tea\nat line 7", output={})
+    shown = airflow.get("run", **RUN).text
+    assert "there is no &lt;b&gt;tea" in shown and "line 7" not in shown
