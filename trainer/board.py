@@ -18,6 +18,7 @@ from typing import Any
 
 from trainer.clock import Offset, offset
 from trainer.phases import Whereabouts
+from trainyard.contract.standing import RankStanding
 
 now = time.time_ns
 """The clock that the run goes by."""
@@ -110,6 +111,14 @@ class Board:
     def stalled(self, seconds: float) -> str | None:
         """See the function of this name."""
         return stalled(dict(self._sightings), time.monotonic(), seconds)
+
+    def standing(self) -> tuple[RankStanding, ...]:
+        """Where each rank is that has told of itself, and is not done."""
+        seen = sorted(dict(self._sightings).items())
+        return tuple(
+            RankStanding(rank=rank, host=it.host, phase=it.here.phase, epoch=it.here.epoch + 1, step=it.here.step)
+            for rank, it in seen
+        )
 
     def _see(self, rank: int, host: str, here: Whereabouts) -> None:
         before = self._sightings.get(rank)

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from trainer import rank as ranks
@@ -24,14 +24,18 @@ from trainyard.contract.checkpoint import Checkpoint
 from trainyard.contract.errors import TrainyardError, reason
 from trainyard.contract.events import EventLog
 from trainyard.contract.spec import TrainSpec
+from trainyard.contract.standing import RankStanding, Standing
 
 WATCH_SECONDS = 1.0
+STANDING_SECONDS = 3.0
 SLOTS_SECONDS = 120.0
 ELASTIC_SECONDS = 30.0
 """How long a gang that may be smaller waits for room for the whole of it."""
 
 Rank = Callable[[Any, int, Address], Outcome]
 """What each rank does, of its barrier task's context, the number of the gang's start (from 0), and its board."""
+Tell = Callable[[tuple[RankStanding, ...]], None]
+"""Tells others where the ranks are."""
 
 
 class CutOffError(TrainyardError):
@@ -53,12 +57,16 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     def rank(task: Any, start: int, board: Address) -> Outcome:
         return ranks.run(task, text, texts, application, start, board)
 
+    def tell(standing: tuple[RankStanding, ...]) -> None:
+        Standing(place=spec.place, at=time.time(), ranks=standing).save()
+
     with ExitStack() as pins:
         for uri, manifest in zip(read, found, strict=True):
             pins.enter_context(versions.pinned(uri, manifest.number, application))
         return supervise(
-            context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root), 60 * spec.hang_minutes
-        )
+            context, rank, events, least, spec.workers, spec.restarts, lambda: _reached(root),
+            60 * spec.hang_minutes, tell,
+        )  # fmt: skip
 
 
 def supervise(
@@ -70,12 +78,13 @@ def supervise(
     restarts: int,
     reached: Callable[[], int] = lambda: 0,
     hang_seconds: float = math.inf,
+    tell: Tell = lambda standing: None,
 ) -> dict[str, Any]:
     """Let `least` to `most` ranks do `rank`. Returns the result of rank 0, and how often the gang started again.
 
-    It starts again after it lost a rank, or nothing went on in it for `hang_seconds`: `restarts` times at most as
-    long as `reached`, the steps that are kept, is what it was. Raises TrainyardError that names the rank that
-    failed first.
+    Where its ranks are is told every few seconds. It starts again after it lost a rank, or nothing went on in it for
+    `hang_seconds`: `restarts` times at most as long as `reached`, the steps that are kept, is what it was. Raises
+    TrainyardError that names the rank that failed first.
     """
     starts, left, kept = 0, restarts, reached()
     while True:
@@ -83,7 +92,7 @@ def supervise(
             size = _await_slots(context, least, most)
         try:
             with events.span("gang", ranks=size):
-                return _once(context, size, rank, starts, hang_seconds) | {"restarts": starts}
+                return _once(context, size, rank, starts, hang_seconds, tell) | {"restarts": starts}
         except CutOffError as error:
             before, kept = kept, reached()
             left = restarts if kept > before else left
@@ -96,7 +105,7 @@ def supervise(
             print(f"{error}\nThe gang starts again{after}.", flush=True)
 
 
-def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float) -> dict[str, Any]:
+def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float, tell: Tell) -> dict[str, Any]:
     board = Board(context.getConf().get("spark.driver.host"))
     address = board.address
 
@@ -105,7 +114,7 @@ def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float) 
 
         return iter([rank(BarrierTaskContext.get(), start, address)])
 
-    with board, _Watch(context, lambda: board.stalled(hang_seconds)) as watch:
+    with board, _told(board, tell), _Watch(context, lambda: board.stalled(hang_seconds)) as watch:
         try:
             outcomes = context.parallelize(range(size), size).barrier().mapPartitions(task).collect()
         except Exception as error:
@@ -113,6 +122,26 @@ def _once(context: Any, size: int, rank: Rank, start: int, hang_seconds: float) 
                 raise CutOffError(watch.told) from error
             raise _lost(size, error) from error
     return result(outcomes)
+
+
+@contextmanager
+def _told(board: Board, tell: Tell) -> Iterator[None]:
+    """While the body runs, tell what stands on the board. When that cannot be told, training goes on untold."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(STANDING_SECONDS):
+            try:
+                tell(board.standing())
+            except (OSError, RuntimeError) as error:
+                print(f"where the ranks are cannot be told any more: {error}", flush=True)
+                return
+
+    threading.Thread(target=go_on, name="standing", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class _Watch:

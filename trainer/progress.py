@@ -43,11 +43,12 @@ class Progress:
         )
 
     def end_epoch(self, figures: Mapping[str, float]) -> None:
+        number = self._epoch + 1
+        if self._leads:
+            self._phases.note(lambda log: log.counter("epoch", epoch=number, **figures))
         seconds = self._phases.end_epoch()
         if not self._leads:
             return
-        number = self._epoch + 1
-        self._phases.note(lambda log: log.counter("epoch", epoch=number, **figures))
         left = (self._epochs - number) * sum(v for name, v in seconds.items() if name not in BEFORE_EPOCHS)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name not in SPEED)
         print(

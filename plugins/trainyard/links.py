@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.bases.xcom import BaseXCom
@@ -61,8 +61,8 @@ LINKS: tuple[PushedLink, ...] = (ReportLink(), ApplicationLink(), DriverLogLink(
 
 def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:
     """Address of the page that shows a run's report, on the Airflow at `base_url`."""
-    steps = "/".join(quote(step, safe="") for step in (conn_id, dag_id, run_id))
-    return f"{base_url.rstrip('/')}{PAGES}/reports/{steps}"
+    run = urlencode({"conn_id": conn_id, "dag_id": dag_id, "run_id": run_id})
+    return f"{base_url.rstrip('/')}{PAGES}/report?{run}"
 
 
 def report_uri(directory: str) -> str:

@@ -1,9 +1,11 @@
-"""Trainyard's additions to Airflow's pages: links, and the page with a run's report."""
+"""Trainyard's additions to Airflow's pages: links, and pages of its own."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
+from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
 from trainyard.links import LINKS, PAGES
@@ -16,9 +18,17 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
     await app(scope, receive, send)
 
 
+def entrance() -> str:
+    """The first page, as a path of the Airflow that it is in."""
+    return f"{urlsplit(conf.get('api', 'base_url', fallback='')).path.rstrip('/')}{PAGES}/"
+
+
 class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
     """What the plugins manager looks for."""
 
     name = "trainyard"
     operator_extra_links: ClassVar[list[Any]] = list(LINKS)
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [{"app": pages, "url_prefix": PAGES, "name": "Trainyard"}]
+    external_views: ClassVar[list[dict[str, Any]]] = [
+        {"name": "Trainyard", "href": entrance(), "url_route": "trainyard", "destination": "nav", "nav_top_level": True}
+    ]

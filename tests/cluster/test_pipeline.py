@@ -12,6 +12,7 @@ from stack.hadoop.containers import Container, Watch
 from tests.cluster.conftest import ROOT, Shell, applications
 from tests.cluster.faults import RANK, leftovers, survived
 from tests.cluster.jobs import finished, planned
+from trainyard import holding
 from trainyard.contract import bundle, manifest, record, storage
 from trainyard.operators import TrainOperator
 from trainyard.placement import Placement
@@ -55,6 +56,17 @@ def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], clus
         ("export", "train", "evaluate", "predict"), "succeeded"
     )
     assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
+
+
+def test_what_each_application_held_is_kept(containers: list[Container], cluster: Cluster) -> None:
+    [run] = storage.names(storage.join(cluster.storage, "runs/digits"))
+    held = {one.place.task: one for one in holding.of_run(storage.join(cluster.storage, "runs/digits", run))}
+    assert set(held) == {"export", "train", "evaluate", "predict"}
+    assert {task: one.queue for task, one in held.items()} == dict.fromkeys(held, "root.etl") | {"train": "root.train"}
+    assert held["train"].gpu_seconds > 0 == held["export"].gpu_seconds
+    for one in held.values():
+        assert one.core_seconds > 0 and one.memory_mb_seconds > 0
+        assert 0 < one.working < one.seconds and one.page.startswith("http")
 
 
 def trained(task: str, **options: Any) -> TrainOperator:

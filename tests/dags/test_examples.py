@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import requests
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions as shown
+from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.contract import bundle, record
 from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import TrainSpec
+from trainyard.contract.standing import RankStanding, Standing
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -160,3 +167,103 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     assert browser.save_screenshot(str(tmp_path / "report.png"))
     page = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
     assert page[0] <= page[1], "nothing sticks out of the page"
+
+
+@pytest.fixture(scope="module")
+def pages(started: dict[str, Started], digits: Run) -> Iterator[str]:
+    """Where Airflow's pages are, of the Airflow in which digits ran."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home, url = started["digits"].home, f"http://127.0.0.1:{port}"
+    environment = os.environ | _environment(home) | {
+        "AIRFLOW__API__PORT": str(port), "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    }  # fmt: skip
+    command = ["bash", "-euo", "pipefail", "-c", '. stack/local/env.sh && exec airflow api-server >"$0" 2>&1']
+    server = subprocess.Popen([*command, str(home / "pages.log")], cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        while not _answers(url):
+            assert server.poll() is None, (home / "pages.log").read_text()[-7000:]
+            time.sleep(0.2)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/api/v2/version", timeout=30).ok
+    except requests.RequestException:
+        return False
+
+
+def entered(pages: str, browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
+    """Through Airflow's own navigation to the page with the pipelines; what waits for the browser from there."""
+    wait = WebDriverWait(browser, 120)
+    browser.get(pages)
+    wait.until(shown.element_to_be_clickable((By.CSS_SELECTOR, "a[href$='plugin/trainyard']"))).click()
+    wait.until(shown.frame_to_be_available_and_switch_to_it((By.CSS_SELECTOR, "iframe[title=Trainyard]")))
+    return wait
+
+
+def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
+    wait = entered(pages, browser)
+
+    def follow(link: str, then: str) -> None:
+        wait.until(shown.element_to_be_clickable((By.CSS_SELECTOR, link))).click()
+        wait.until(shown.presence_of_element_located((By.CSS_SELECTOR, then)))
+        width = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
+        assert width[0] <= width[1], "nothing sticks out of the page"
+
+    follow("a[href=ledger]", "#worst")
+    assert "digits" in browser.find_element(By.ID, "worst").text
+    follow("nav a", "#pipelines")
+    follow("#pipelines th a", "#runs")
+    assert "evaluate: accuracy" in browser.find_element(By.ID, "figures").text
+    assert "there is no champion" in browser.find_element(By.CLASS_NAME, "champion").text
+    follow("#runs th a", "#stages")
+    rows = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#stages tbody tr")]
+    assert [row[:2] for row in rows] == [[task, "succeeded"] for task in digits.stages]
+    held = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#held tbody tr")]
+    assert [row[0] for row in held] == list(digits.stages)
+    if folder := os.environ.get("TRAINYARD_SCREENSHOTS"):
+        browser.set_window_size(1300, 760)
+        assert browser.save_screenshot(str(Path(folder) / "run.png"))
+    browser.find_element(By.CSS_SELECTOR, "a[data-out]").click()
+    browser.switch_to.default_content()
+    wait.until(shown.url_contains("/dags/digits/runs/manual__"))
+
+
+def test_the_pages_are_dark_when_airflow_is(pages: str, browser: webdriver.Chrome) -> None:
+    wait = entered(pages, browser)
+    wait.until(shown.presence_of_element_located((By.ID, "pipelines")))
+    colours = set()
+    for scheme in ("light", "dark"):
+        browser.execute_script("parent.document.documentElement.style.colorScheme = arguments[0]", scheme)
+        wait.until(lambda page, scheme=scheme: scheme in page.find_element(By.TAG_NAME, "html").get_attribute("style"))
+        colours.add(browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color"))
+    assert len(colours) == 2
+
+
+def test_a_run_that_goes_on_is_followed_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
+    spec = TrainSpec.load(str(digits.directory / "specs" / "train.json"))
+    here = spec.place.model_copy(update={"directory": str(digits.directory.parent / "goes-on")})
+    going = spec.model_copy(update={"place": here})
+    (Path(here.directory) / "specs").mkdir(parents=True)
+    (Path(here.directory) / "specs" / "train.json").write_text(going.to_json())
+
+    def at(step: int) -> None:
+        rank = RankStanding(rank=0, host="node1", phase="forward", epoch=3, step=step)
+        Standing(place=here, at=time.time(), ranks=(rank,)).save()
+
+    at(17)
+    browser.get(f"{pages}/trainyard/run?conn_id=trainyard_default&dag_id=digits&run_id=goes-on")
+    wait = WebDriverWait(browser, 120)
+    rank = (By.CSS_SELECTOR, ".under-way tbody tr")
+    wait.until(shown.text_to_be_present_in_element(rank, "0 node1 3 17 forward"))
+    browser.execute_script("window.mark = 'the same page'")
+    at(18)
+    wait.until(shown.text_to_be_present_in_element(rank, "0 node1 3 18 forward"))
+    assert browser.execute_script("return window.mark") == "the same page"

@@ -78,7 +78,8 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     assert result["rows"] == 40
     assert result["uri"].endswith("/s/outcome/good")
     assert ("bad", "return_value") not in found
-    assert "/trainyard/reports/trainyard_default/outcome/manual__" in found["good", "trainyard_report"]
+    page = found["good", "trainyard_report"]
+    assert "/trainyard/report?conn_id=trainyard_default&dag_id=outcome&run_id=manual__" in page
     event = json.loads(extra)
     assert (event["rows"], event["content_hash"]) == (40, result["content_hash"])
     assert other == (0,)

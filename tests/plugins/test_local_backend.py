@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG
 
+from trainyard import holding
 from trainyard.backends import processes
 from trainyard.backends.local import LocalBackend
 from trainyard.connections import Settings
@@ -95,6 +96,8 @@ def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan, tmp_path, 
 
     with pytest.raises(TrainyardError) as refused:
         LocalBackend(plan(GONE)).run(hear)
+    [held] = holding.of_run(f"file://{tmp_path}/s/runs/toy/r1")
+    assert (held.application, held.working, held.core_seconds) == ("try-1", 0.0, 2 * held.seconds)
     message = str(refused.value)
     assert message.startswith("ExportOperator 'export': the application was ended by signal 9 before its driver")
     assert "about to go" in message
@@ -113,3 +116,6 @@ def test_the_code_that_was_shipped_wins_over_what_lies_where_airflow_runs(plan, 
     monkeypatch.chdir(decoy.parent)
     record = LocalBackend(plan("def rows(spark, source): return spark.range(500)")).run(lambda line: None)
     assert (record.status, record.error) == ("succeeded", None)
+    [held] = holding.of_run(record.place.directory)
+    assert held.application == record.application
+    assert 0 < held.working < record.seconds < held.seconds

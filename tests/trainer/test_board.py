@@ -58,6 +58,9 @@ def test_a_rank_that_tells_of_itself_is_seen_and_forgotten_when_it_ends() -> Non
             assert "rank 3 on node9, in 'start'" in str(there.stalled(0.0))
             here.enter("forward")
             wait_for(lambda: "'forward'" in str(there.stalled(0.0)))
+            here.epoch, here.step = 4, 17
+            wait_for(lambda: [(one.epoch, one.step) for one in there.standing()] == [(5, 17)])
+            assert [(one.rank, one.host, one.phase) for one in there.standing()] == [(3, "node9", "forward")]
         wait_for(lambda: there.stalled(0.0) is None)
 
 

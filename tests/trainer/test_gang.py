@@ -14,7 +14,7 @@ from tests.trainer import datasets
 from trainer import board, bundle, gang
 from trainer.rank import Outcome
 from trainyard.contract import events as event_log
-from trainyard.contract import storage
+from trainyard.contract import standing, storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.contract.events import EventLog
 from trainyard.contract.record import RunRecord
@@ -88,8 +88,14 @@ def test_two_ranks_learn_as_one_does_with_the_same_global_batches(
     assert one.numpy() == pytest.approx(two.numpy(), rel=1e-4, abs=1e-5)
 
 
-def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(spark: Any, tmp_path: Path) -> None:
-    run(spark, spec(tmp_path))
+def test_every_rank_leaves_its_events_and_rank_0_a_checkpoint(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang, "STANDING_SECONDS", 0.01)
+    job = spec(tmp_path)
+    run(spark, job)
+    told = standing.newest(job.place)
+    assert told and told.at <= time.time(), "the driver told where its ranks were"
     found = event_log.read(str(tmp_path / "run"))
     names = {e["args"]["name"] for e in found if e["name"] == "thread_name"}
     assert names == {"driver", "rank 0", "rank 1"}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trainyard import holding
 from trainyard.backends import processes
 from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
@@ -37,7 +38,10 @@ class LocalBackend:
         finally:
             processes.end(plan.tag)
         record = None if self._killed else find(plan.place)
-        if record is None or record.started_at < submitted_at:
+        if record and record.started_at < submitted_at:
+            record = None
+        holding.keep(holding.local(plan, record, submitted_at), say)
+        if record is None:
             raise TrainyardError(_no_record(plan, status, log.last, self._killed))
         return record
 

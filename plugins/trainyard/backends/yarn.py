@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainyard import environment, preflight
+from trainyard import environment, holding, preflight
 from trainyard.backends import aftermath, processes
 from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
@@ -42,6 +42,8 @@ class YarnBackend:
         plan, manager = self._plan, cluster.resource_manager()
         processes.end(plan.tag)
         found = manager.tagged(plan.tag)
+        for ended in (one for one in found if not one.live):
+            self._keep(manager, ended, say)
         step = on_start(found, record.newest(plan.place), record.taken(plan.place))
         if isinstance(step, Take):
             say(f"{step.record.application} has done this already; its result is taken.")
@@ -77,6 +79,8 @@ class YarnBackend:
         found = newest if newest and newest.application == id else None
         failed = found is None or found.status == "failed"
         driver = aftermath.tell_logs(manager, ended, failed, say) if ended else ""
+        if ended:
+            self._keep(manager, ended, say)
         if found:
             return aftermath.explained(plan, found)
         if ended and ended.state == "KILLED" and event.get("reattached"):
@@ -93,6 +97,13 @@ class YarnBackend:
         """End the submission, the application, and all of its containers."""
         processes.end(self._plan.tag)
         cluster.end(self._plan.tag)
+
+    def _keep(self, manager: ResourceManager, ended: Application, say: Say) -> None:
+        """Keep what an application held, which the ResourceManager forgets some time after its end."""
+        newest = record.newest(self._plan.place)
+        found = newest if newest and newest.application == ended.id else None
+        page = _pages(manager, ended)[ApplicationLink.KEY]
+        holding.keep(holding.yarn(self._plan, found, ended, page), say)
 
     def _treated(self, ended: Application, say: Say) -> Plan:
         """The plan with what an earlier try lacked, as far as it may be given."""

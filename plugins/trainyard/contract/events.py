@@ -70,6 +70,15 @@ class EventLog:
         return json.dumps(event | fields, separators=(",", ":")) + "\n"
 
 
+def counted(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
+    """The points of counter `name` that a process of a task has told by now, by time; of all its starts."""
+    root = storage.join(directory, "events", task)
+    files = [file for file in storage.names(root) if file.startswith((f"{process}.", f"{process}, "))]
+    events = [json.loads(line) for file in files for line in storage.read(storage.join(root, file)).splitlines()]
+    found = [event for event in events if event["ph"] == "C" and event["name"] == name]
+    return sorted(found, key=lambda event: event["ts"])
+
+
 def read(directory: str) -> list[dict[str, Any]]:
     """All events of a run, by time. Processes are renumbered: `pid` is the task, `tid` the process in it."""
     events: list[dict[str, Any]] = []

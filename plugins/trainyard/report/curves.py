@@ -38,10 +38,11 @@ def of_epochs(events: list[dict[str, Any]]) -> list[Chart]:
     losses = [name for name in ("loss", "validation_loss") if name in found[0]]
     others = [name for name in found[0] if name not in (*losses, "epoch", "rows_per_second")]
     groups = [("loss", losses), *((name, [name]) for name in others), ("rows per second", ["rows_per_second"])]
-    return [_chart(title, names, found) for title, names in groups]
+    return [chart(title, names, found) for title, names in groups]
 
 
-def _chart(title: str, names: list[str], epochs: list[dict[str, float]]) -> Chart:
+def chart(title: str, names: list[str], epochs: list[dict[str, float]]) -> Chart:
+    """The figures `names` of each epoch as lines; one that is not finite is a gap."""
     values = [epoch[name] for epoch in epochs for name in names if math.isfinite(epoch[name])]
     low, high = min(values, default=0.0), max(values, default=0.0)
     span = (high - low) or 1.0

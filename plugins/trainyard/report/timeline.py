@@ -147,7 +147,7 @@ def _drawn(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> Timelin
     order = sorted(by_row, key=lambda key: (min(e["ts"] for e in spans if e["pid"] == key[0]), key))
     rows = tuple(Row(*labels[key], _bars(by_row[key], begin, length)) for key in order)
     seconds = length / 1e6
-    ticks = tuple((WIDTH * i / 8, _duration(seconds * i / 8)) for i in range(9))
+    ticks = tuple((WIDTH * i / 8, duration(seconds * i / 8)) for i in range(9))
     return Timeline(rows, seconds, ticks)
 
 
@@ -160,7 +160,7 @@ def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ..
             continue
         taken.add((event["name"], int(x)))
         lane = 1 if event["name"] == "exchange" else 0
-        title = f"{event['name']}: {_duration(event['dur'] / 1e6)}"
+        title = f"{event['name']}: {duration(event['dur'] / 1e6)}"
         bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
     return tuple(bars)
 
@@ -171,7 +171,7 @@ def _median_step(spans: list[dict[str, Any]]) -> float:
     return float(gaps[len(gaps) // 2]) if gaps else float(spans[-1]["dur"] + 1)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds >= 100:
         return f"{seconds / 60:.1f} min"
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

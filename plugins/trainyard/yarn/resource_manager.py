@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -24,9 +24,11 @@ class UnreachableError(TrainyardError):
 
 @dataclass(frozen=True)
 class Application:
-    """One application as the ResourceManager tells of it. `started` is in seconds since the epoch.
+    """One application as the ResourceManager tells of it.
 
-    `driver_logs` is the page with the driver's logs, whose address names its container; `log_status` says how
+    It was `started` when it was submitted, `launched` with its first container, and is `finished`: seconds since the
+    epoch, 0 before. `resource_seconds` are what it has held so far: resource -> amount x seconds. `driver_logs` is the
+    page with the driver's logs, whose address names its container; `log_status` says how
     far YARN is in putting the logs of all nodes together.
     """
 
@@ -40,6 +42,9 @@ class Application:
     driver_logs: str = ""
     log_status: str = "DISABLED"
     user: str = ""
+    launched: float = 0.0
+    finished: float = 0.0
+    resource_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def live(self) -> bool:
@@ -68,7 +73,7 @@ class ResourceManager:
     def application(self, id: str) -> Application | None:
         """One application; None when the ResourceManager does not know it (yet, or any more)."""
         answer = self._ask("GET", f"apps/{id}")
-        return _application(answer.json()["app"]) if answer.status_code != HTTPStatus.NOT_FOUND else None
+        return _application(_parsed(answer)["app"]) if answer.status_code != HTTPStatus.NOT_FOUND else None
 
     def kill(self, id: str) -> None:
         """End an application and its containers. One that has ended, or is unknown, is left as it is."""
@@ -101,7 +106,7 @@ class ResourceManager:
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """What is at `path` of the cluster's REST interface."""
         answer = self._ask("GET", path, query=query)
-        return dict(answer.json())
+        return _parsed(answer)
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
@@ -140,6 +145,22 @@ def _refusal(answer: requests.Response) -> str:
         return f"HTTP {answer.status_code} {answer.reason}"
 
 
+def _parsed(answer: requests.Response) -> dict[str, Any]:
+    """The answer's JSON. A map of Hadoop's is an object in which `entry` comes several times; here it is a list."""
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = [value for name, value in pairs if name == "entry"]
+        return dict(pairs) | ({"entry": entries} if len(entries) > 1 else {})
+
+    return dict(answer.json(object_pairs_hook=object_of))
+
+
+def _resource_seconds(told: Mapping[str, Any]) -> dict[str, float]:
+    entries = told.get("entry", [])
+    entries = entries if isinstance(entries, list) else [entries]
+    return {one["key"]: float(one["value"]) for one in entries}
+
+
 def _application(entry: Mapping[str, Any]) -> Application:
     return Application(
         id=entry["id"],
@@ -152,4 +173,7 @@ def _application(entry: Mapping[str, Any]) -> Application:
         driver_logs=entry.get("amContainerLogs", ""),
         user=entry.get("user", ""),
         log_status=entry.get("logAggregationStatus", "DISABLED"),
+        launched=entry.get("launchTime", 0) / 1000,
+        finished=entry.get("finishedTime", 0) / 1000,
+        resource_seconds=_resource_seconds(entry.get("resourceSecondsMap") or {}),
     )

@@ -1,8 +1,11 @@
-"""A ResourceManager that does not answer is told from one that refuses."""
+"""What a ResourceManager answers is understood; one that does not answer is told from one that refuses."""
 
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -15,3 +18,56 @@ def test_those_that_do_not_answer_are_named() -> None:
         urls = tuple(f"http://127.0.0.1:{closed.getsockname()[1]}/{name}" for name in ("rm1", "rm2"))
         with pytest.raises(UnreachableError, match=r"rm1: ConnectionError; .*rm2: ConnectionError"):
             ResourceManager(urls).tagged("t")
+
+
+APPLICATION = """{"app": {
+    "id": "application_1_1", "state": "FINISHED", "queue": "train", "startedTime": 1000, "launchTime": 2000,
+    "finishedTime": 12000, "resourceSecondsMap": MAP
+}}"""
+AS_HADOOP_WRITES_IT = """{
+    "entry": {"key": "memory-mb", "value": "10240"}, "entry": {"key": "vcores", "value": "20"},
+    "entry": {"key": "yarn.io/gpu", "value": "10"}
+}"""
+AS_A_LIST = """{"entry": [
+    {"key": "memory-mb", "value": "10240"}, {"key": "vcores", "value": "20"}, {"key": "yarn.io/gpu", "value": "10"}
+]}"""
+
+
+@pytest.fixture
+def manager() -> Iterator[Callable[[str], ResourceManager]]:
+    """A server of one answer to everything."""
+    answer = b""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def answering(text: str) -> ResourceManager:
+            nonlocal answer
+            answer = text.encode()
+            return ResourceManager((f"http://127.0.0.1:{server.server_address[1]}",))
+
+        yield answering
+        server.shutdown()
+
+
+@pytest.mark.parametrize("told", [AS_HADOOP_WRITES_IT, AS_A_LIST])
+def test_what_an_application_held_is_read_in_each_way_that_hadoop_writes_a_map(
+    manager: Callable[[str], ResourceManager], told: str
+) -> None:
+    found = manager(APPLICATION.replace("MAP", told)).application("application_1_1")
+    assert found and (found.started, found.launched, found.finished) == (1.0, 2.0, 12.0)
+    assert found.resource_seconds == {"memory-mb": 10240.0, "vcores": 20.0, "yarn.io/gpu": 10.0}
+
+
+def test_an_application_that_held_nothing_has_no_map(manager: Callable[[str], ResourceManager]) -> None:
+    found = manager(APPLICATION.replace("MAP", "null")).application("application_1_1")
+    assert found and found.resource_seconds == {}

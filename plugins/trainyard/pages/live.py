@@ -1,0 +1,59 @@
+"""What of a run is under way: tasks whose application has no record yet, and how far their gangs are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainyard.contract import events, record, standing, storage
+from trainyard.contract.spec import SPECS, JobSpec, TrainSpec
+from trainyard.contract.standing import Standing
+from trainyard.pages.runs import Run
+from trainyard.report import curves
+from trainyard.report.curves import Chart
+
+OVER = ("success", "failed")
+"""States of Airflow's in which nothing of a run is under way."""
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A task that runs. `epochs` are those asked for, None of what has none; `charts` are of those that are over."""
+
+    task: str
+    job: str
+    epochs: int | None
+    standing: Standing | None
+    charts: Sequence[Chart]
+
+
+def under_way(run: Run) -> list[UnderWay]:
+    """The tasks of a run that have begun and not ended, by name."""
+    if run.state in OVER:
+        return []
+    specs = [_spec(storage.join(run.directory, "specs", name)) for name in _specs(run.directory)]
+    return [_under_way(spec) for spec in specs if not _ended(spec)]
+
+
+def _specs(directory: str) -> list[str]:
+    return [name for name in storage.names(storage.join(directory, "specs")) if not name.startswith(".")]
+
+
+def _spec(uri: str) -> JobSpec:
+    text = storage.read(uri)
+    return SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+
+
+def _ended(spec: JobSpec) -> bool:
+    found = record.newest(spec.place)
+    return found is not None and found.place.try_number >= spec.place.try_number
+
+
+def _under_way(spec: JobSpec) -> UnderWay:
+    told = events.counted(spec.place.directory, spec.place.task, "rank 0", "epoch")
+    return UnderWay(
+        task=spec.place.task, job=spec.KIND.removesuffix(" spec"),
+        epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
+        standing=standing.newest(spec.place), charts=curves.of_epochs(told),
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""An Airflow API server in this process, with users, DAGs and runs of the tests' own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import Place
+from trainyard.plan import run_directory
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """Pages as a user gets them, of runs below `root`."""
+
+    app: Any
+    root: str
+
+    def get(self, path: str = "", /, user: str | None = "ann", **query: Any) -> Any:
+        """The answer to a user, or to somebody who has not logged in."""
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from starlette.testclient import TestClient
+
+        headers = {}
+        if user:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role="VIEWER"))
+            headers["Authorization"] = f"Bearer {token}"
+        return TestClient(self.app).get(f"/trainyard/{path}?{urlencode(query)}", headers=headers)
+
+    def dag(self, dag_id: str) -> None:
+        """A DAG that Airflow knows."""
+        from airflow.models import DagModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            session.merge(DagModel(dag_id=dag_id, bundle_name="tests", fileloc="dag.py"))
+
+    def run(
+        self, dag_id: str, run_id: str, number: int = 0, known: bool = True, state: str = "success", **record: Any
+    ) -> str:
+        """A run with one stage in storage, the `number`-th since noon; its directory."""
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+
+        directory = run_directory(self.root, dag_id, run_id)
+        begun = NOON + timedelta(minutes=number)
+        place = Place(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
+        told: dict[str, Any] = {
+            "place": place, "job": "export", "application": "local-1", "started_at": begun.timestamp(), "seconds": 7.0,
+            "status": "succeeded", "output": {"uri": f"{self.root}/toy/batches", "version": number + 1, "rows": 40},
+        }  # fmt: skip
+        RunRecord(**(told | record)).save()
+        if known:
+            with create_session() as session:
+                session.add(
+                    DagRun(dag_id=dag_id, run_id=run_id, run_after=begun, run_type="manual", state=state,
+                           start_date=begun)
+                )  # fmt: skip
+        return directory
+
+
+@pytest.fixture(scope="session")
+def server(airflow_database: Path) -> Iterator[Any]:
+    """Airflow's own application, with its plugins and an auth manager that tells users apart."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.plugins.pages.users.OwnDags")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
+        patch.setenv("AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN", ".+")
+        patch.setenv("AIRFLOW__CORE__ALLOW_DOUBLE_DOT_IN_IDS", "True")
+        from airflow.api_fastapi.app import create_app
+        from airflow.models.dagbundle import DagBundleModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            session.merge(DagBundleModel(name="tests"))
+        yield create_app("core")
+
+
+@pytest.fixture
+def airflow(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
+    """The server, whose connection leads to this test's own folder; DAGs are forgotten at the end."""
+    from airflow.models import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    root = tmp_path.as_uri()
+    connection = {"conn_type": "trainyard", "extra": {"storage": root}}
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps(connection))
+    yield Airflow(server, root)
+    with create_session() as session:
+        session.execute(delete(DagRun))
+        session.execute(delete(DagModel))

@@ -1,0 +1,75 @@
+"""What runs of a pipeline made, as their records tell."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plugins.evaluations import evaluation, scores
+from tests.plugins.test_promotion import written
+from trainyard import promotion
+from trainyard.contract.evaluation import Scores
+from trainyard.contract.record import RunRecord
+from trainyard.contract.spec import Place
+from trainyard.pages import products
+from trainyard.promotion import Rule
+
+
+def record(job: str, output: dict[str, Any], status: str = "succeeded") -> RunRecord:
+    place = Place(dag_id="toy", run_id="r1", task_id=job, directory="file:///runs/toy/r1")
+    return RunRecord.model_validate(
+        {"place": place, "job": job, "application": "a1", "started_at": 1.0, "seconds": 1.0, "status": status}
+        | {"output": output}
+    )
+
+
+def test_each_metric_that_is_a_number_is_a_figure_and_evaluations_come_first() -> None:
+    first = [
+        record("train", {"metrics": {"loss": 0.5, "accuracy": math.nan}}),
+        record("evaluate", {"metrics": {"accuracy": 0.9, "confusion_matrix": [[1]]}}),
+    ]
+    second = [record("train", {"metrics": {"loss": 0.25}}), record("evaluate", {}, status="failed")]
+    found = products.figures([("r1", first), ("r2", second)])
+    assert [(one.task, one.name, one.values) for one in found] == [
+        ("evaluate", "accuracy", {"r1": 0.9}),
+        ("train", "loss", {"r1": 0.5, "r2": 0.25}),
+    ]
+    assert found[1].chart.lines[0].points == "0.0,0.0 300.0,150.0"
+
+
+@pytest.mark.parametrize(
+    ("uri", "inside"),
+    [
+        ("file:///data/toy", True),
+        ("file:///data", False),
+        ("file:///database/toy", False),
+        ("file:///data/../etc/passwd", False),
+        ("http://elsewhere/toy", False),
+    ],
+)
+def test_only_what_lies_below_the_root_is_read(uri: str, inside: bool) -> None:
+    assert products.below("file:///data/", uri) is inside
+
+
+def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:
+    wrote = [record("export", {"uri": uri, "version": 3, "rows": 40}) for uri in (f"{tmp_path.as_uri()}/a", "s3://b/c")]
+    [found] = products.datasets(tmp_path.as_uri(), [("r1", wrote)])
+    assert (found.uri, found.of_runs, found.kept) == (f"{tmp_path.as_uri()}/a", {"r1": (3, 40)}, [])
+
+
+def test_the_champion_is_told_with_the_reason(tmp_path: Path) -> None:
+    root = tmp_path.as_uri()
+    model = written(tmp_path / "toy/model", b"new")
+    found = evaluation(Scores(**scores(f"{root}/toy/model", model.weights_sha256, accuracy=0.9)))
+    promotion.publish(found, f"{root}/toy/champion", Rule(metric="accuracy"), "there is no champion yet")
+    records = [
+        record("predict", {"model": f"{root}/toy/champion"}),
+        record("evaluate", {"others": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
+    ]
+    [champion] = products.champions(root, records)
+    assert champion.uri == f"{root}/toy/champion"
+    assert champion.weights == model.weights_sha256[:16]
+    assert champion.promotion.why == "there is no champion yet"
