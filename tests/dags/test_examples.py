@@ -46,9 +46,9 @@ class Started:
     process: subprocess.Popen[str]
 
     @classmethod
-    def now(cls, dag_id: str, home: Path) -> Started:
-        script = '. stack/local/env.sh && airflow dags test "$0" >"$1" 2>&1'
-        command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log")]
+    def now(cls, dag_id: str, home: Path, conf: str = "{}") -> Started:
+        script = '. stack/local/env.sh && airflow dags test --conf "$2" "$0" >"$1" 2>&1'
+        command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log"), conf]
         environment = os.environ | _environment(home)
         return cls(
             dag_id, home, subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True)
@@ -116,6 +116,16 @@ def test_penguins_are_weighed(penguins: Run) -> None:
     assert penguins.stages["export"].output["rows"] == 342, "two of the 344 have no body mass"
     assert penguins.stages["evaluate"].output["metrics"]["mae"] < 0.4, "kilograms; the masses differ by 0.8 (std)"
     assert len(pd.read_parquet(penguins.storage / "penguins/predictions")) == 342
+
+
+def test_the_best_of_a_sweep_becomes_the_champion(started: dict[str, Started], penguins: Run) -> None:
+    rates = '{"learning_rates": [0.0001, 0.02]}'
+    sweep = Started.now("penguins_sweep", started["penguins"].home, rates).finished()
+    slow, quick = (sweep.stages[f"train.{number}"].output for number in (0, 1))
+    assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
+    champion = bundle.current(str(penguins.storage / "penguins/champion"))
+    assert champion.weights_sha256 == quick["weights_sha256"]
+    assert champion.recipe_params == {"learning_rate": 0.02}
 
 
 def test_the_run_is_shown_as_a_table(digits: Run) -> None:
