@@ -1,4 +1,4 @@
-"""Trainyard's additions to Airflow's pages: links, and pages of its own."""
+"""Trainyard's additions to Airflow: links, pages of its own, and a listener."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
+from trainyard import listener
 from trainyard.links import LINKS, PAGES
 
 
@@ -27,6 +28,7 @@ class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
     """What the plugins manager looks for."""
 
     name = "trainyard"
+    listeners: ClassVar[list[Any]] = [listener]
     operator_extra_links: ClassVar[list[Any]] = list(LINKS)
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [{"app": pages, "url_prefix": PAGES, "name": "Trainyard"}]
     external_views: ClassVar[list[dict[str, Any]]] = [

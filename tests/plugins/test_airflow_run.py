@@ -84,6 +84,9 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     assert (event["rows"], event["content_hash"]) == (40, result["content_hash"])
     assert other == (0,)
 
+    (failure,) = (tmp_path / "s/runs/outcome").glob("*/failures/*.json")
+    assert failure.name == "bad.json" and "the price of tea is unknown" in json.loads(failure.read_text())["error"]
+
     assert MARKER not in done.stdout + done.stderr
     left = [path for root in (tmp_path, airflow_database.parent) for path in root.rglob("*") if path.is_file()]
     assert any(path.name == "report.html" for path in left)

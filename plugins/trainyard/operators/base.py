@@ -203,7 +203,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def _planned(self, context: Context) -> Plan:
         try:
             settings = TrainyardHook(self.conn_id).get_conn()
-            return self.plan(_place(context, settings.storage), settings)
+            return self.plan(place_of(context["ti"], settings.storage), settings)
         except TrainyardError as error:
             raise AirflowFailException(str(error)) from None
 
@@ -295,8 +295,8 @@ def uri_of(root: str, value: Any) -> Any:
     return storage.resolve(root, uri) if isinstance(uri, str) else uri
 
 
-def _place(context: Context, root: str) -> Place:
-    ti = context["ti"]
+def place_of(ti: Any, root: str) -> Place:
+    """Which try of which task a task instance is; `root` is the URI below which things are stored."""
     return Place(
         dag_id=ti.dag_id,
         run_id=ti.run_id,

@@ -1,4 +1,4 @@
-"""What of a run is under way: tasks whose application has no record yet, and how far their gangs are."""
+"""What of a run is under way: tasks that have begun and neither ended nor failed, and how far their gangs are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard.contract import events, record, standing, storage
+from trainyard.contract import events, failure, record, standing, storage
 from trainyard.contract.spec import SPECS, JobSpec, TrainSpec
 from trainyard.contract.standing import Standing
 from trainyard.pages.runs import Run
@@ -46,8 +46,8 @@ def _spec(uri: str) -> JobSpec:
 
 
 def _ended(spec: JobSpec) -> bool:
-    found = record.newest(spec.place)
-    return found is not None and found.place.try_number >= spec.place.try_number
+    ends = (record.newest(spec.place), failure.newest(spec.place))
+    return any(end is not None and end.place.try_number >= spec.place.try_number for end in ends)
 
 
 def _under_way(spec: JobSpec) -> UnderWay:

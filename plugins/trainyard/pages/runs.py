@@ -17,8 +17,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainyard import holding, ledger
-from trainyard.contract import record, storage
+from trainyard.contract import failure, record, storage
 from trainyard.contract.errors import TrainyardError
+from trainyard.contract.failure import Failure
 from trainyard.contract.record import RunRecord
 from trainyard.holding import Holding
 from trainyard.ledger import Account, Line
@@ -121,9 +122,15 @@ def page(items: Sequence[T], number: int) -> Page[T]:
 def stages(run: Run) -> list[Stage]:
     """What became of the tasks of a run that have ended, in the order in which they began.
 
-    Raises TrainyardError for a record that cannot be read.
+    A try that failed and left no record is there too. Raises TrainyardError for what cannot be read.
     """
-    return waits([found for found in record.read(run.directory) if found.place.dag_id == run.dag_id])
+    ends = {found.place.task: found for found in record.read(run.directory)}
+    for failed in failure.read(run.directory):
+        known = ends.get(failed.place.task)
+        if known is None or known.place.try_number < failed.place.try_number:
+            ends[failed.place.task] = _without_record(failed)
+    mine = [end for end in ends.values() if end.place.dag_id == run.dag_id]
+    return waits(sorted(mine, key=lambda end: end.started_at))
 
 
 def waits(records: Sequence[RunRecord]) -> list[Stage]:
@@ -166,6 +173,13 @@ def line(run: Run, holdings: Sequence[Holding]) -> Line | None:
     """A run as one line of the ledger."""
     found = account(run, holdings)
     return ledger.line(run.run_id, [found]) if found else None
+
+
+def _without_record(failed: Failure) -> RunRecord:
+    return RunRecord(
+        place=failed.place, job="", application="", started_at=failed.at, seconds=0.0, status="failed",
+        error=failed.error,
+    )  # fmt: skip
 
 
 def _names(directory: str) -> list[str]:

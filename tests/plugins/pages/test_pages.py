@@ -15,6 +15,7 @@ from tests.plugins.pages.conftest import NOON, Airflow
 from trainyard import holding
 from trainyard.contract import storage
 from trainyard.contract.events import EventLog
+from trainyard.contract.failure import Failure
 from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import Place, TrainSpec
 from trainyard.contract.standing import RankStanding, Standing
@@ -254,6 +255,17 @@ def test_metrics_are_drawn_from_run_to_run_with_words_for_those_who_do_not_see_t
     shown = airflow.get("pipeline", **RUN).text
     assert 'aria-label="export: accuracy, between 0.5 and 0.75; last accuracy 0.75"' in shown
     assert ["r1", "0.75"] in cells(shown) and ["r0", "0.5"] in cells(shown)
+
+
+def test_a_try_that_left_no_record_is_told_with_the_reason(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    directory = airflow.run("ann.digits", "r1", state="failed")
+    place = Place(dag_id="ann.digits", run_id="r1", task_id="train", directory=directory, try_number=2)
+    Failure(place=place, at=NOON.timestamp() + 60, error="YARN killed <b>the driver</b>.\nand more").save()
+    page = airflow.get("run", **RUN).text
+    assert "YARN killed &lt;b&gt;the driver&lt;/b&gt;." in page and "and more" not in page
+    Failure(place=place.model_copy(update={"task_id": "export", "try_number": 1}), at=0, error="no tea").save()
+    assert "no tea" not in airflow.get("run", **RUN).text
 
 
 def test_why_a_stage_failed_is_told_in_its_first_line(airflow: Airflow) -> None:

@@ -1,0 +1,22 @@
+"""Keeps why a task of ours failed, for the pages: Airflow calls it where the task ran, at each try."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+from trainyard.connections import TrainyardHook
+from trainyard.contract.failure import Failure
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def on_task_instance_failed(task_instance: Any, error: object) -> None:
+    """Airflow logs what this raises, and goes on."""
+    from trainyard.operators.base import JobOperator, place_of
+
+    task = getattr(task_instance, "task", None)
+    if isinstance(task, JobOperator):
+        place = place_of(task_instance, TrainyardHook(task.conn_id).get_conn().storage)
+        Failure(place=place, at=time.time(), error=str(error or "")).save()
