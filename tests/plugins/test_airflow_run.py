@@ -118,6 +118,53 @@ def test_an_export_of_what_has_not_changed_runs_nothing(
     ]  # fmt: skip
 
 
+EPOCHS_DAG = """
+from airflow.sdk import DAG
+from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
+
+with DAG("NAME", schedule=None):
+    export = ExportOperator(
+        task_id="export", prepare="toy.prepare:rows", source="SOURCE", format="json", batches="NAME/batches",
+        splits={"train": 1.0},
+    )
+    train = TrainOperator(
+        task_id="train", recipe="toy.recipe:network", batches=export.output, model="NAME/model", epochs=2,
+        batch_size=8, epoch_models=True,
+    )
+    EvaluateOperator(
+        task_id="evaluate", model=train.output, against=train.output["epoch_models"], batches=export.output,
+        split="train", metrics=["mae"],
+    )
+"""
+RECIPE = """
+from torch import nn
+from trainer.recipe import Recipe
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.slope(x[:, None])[:, 0]
+
+def network():
+    return Recipe(model=Line(), features="x", label="y", loss=nn.MSELoss())
+"""
+
+
+def test_the_model_of_each_epoch_is_handed_to_the_evaluation(
+    dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, python: Callable[..., Any], airflow_database: Path
+) -> None:
+    (dag_file.parent / "recipe.py").write_text(RECIPE)
+    dag("epochs", EPOCHS_DAG)
+    done = python("-m", "airflow", "dags", "test", "epochs")
+    assert done.returncode == 0, done.stdout[-5000:]
+    (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
+    others = json.loads(record.read_text())["output"]["others"]
+    assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]
+
+
 SCRIPT_DAG = """
 from airflow.sdk import DAG
 from trainyard.operators import ScriptOperator

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainyard.contract.record import RunRecord
 from trainyard.contract.spec import TrainOptions, TrainSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator, uri_of
 from trainyard.operators.options import Templated, default
 from trainyard.sizing import Memory
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 FORMATS_NEED = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
@@ -37,8 +41,8 @@ class TrainOperator(JobOperator):
     :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
     :param formats: what the model is written as too, beside its weights: `onnx`, `pt2` (torch.export) or `mlflow`;
         their URIs are in what the task returns
-    :param epoch_models: whether the model of each epoch is kept, a bundle of its own; their URIs are what the task
-        returns as `epoch_models`, for an EvaluateOperator to compare
+    :param epoch_models: whether the model of each epoch is kept, a bundle of its own; their URIs are
+        `train.output["epoch_models"]`, for an EvaluateOperator to compare
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
     :param accumulate: steps whose gradients are added up before one update
@@ -153,6 +157,13 @@ class TrainOperator(JobOperator):
             told = {name: uri_of(root, v) if isinstance(v, Mapping) and "uri" in v else v for name, v in given.items()}
             fields["recipe_params"] = told
         return fields
+
+    def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
+        """As of every job; the models of epochs under a key of their own too, for `train.output["epoch_models"]`."""
+        result = super()._result(context, found)
+        if result["epoch_models"]:
+            context["ti"].xcom_push(key="epoch_models", value=result["epoch_models"])
+        return result
 
     def _modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         wanted = [name for format in spec["formats"] for name in FORMATS_NEED.get(format, ())]
