@@ -19,7 +19,7 @@ from trainyard.contract.manifest import BatchManifest, Statistics
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows of the dataset at `uri`, as `share` of an epoch's; of its newest version, if no `manifest` is given."""
+    """Rows of the dataset at `uri`, as `share` of an epoch's."""
 
     uri: str
     share: float
@@ -27,6 +27,7 @@ class Portion:
 
     @classmethod
     def of(cls, uri: str, share: float) -> Portion:
+        """Of its newest version. Raises TrainyardError where there is none."""
         return cls(uri, share, manifests.current(uri))
 
 
