@@ -161,8 +161,8 @@ class TrainOperator(JobOperator):
     def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
         """As of every job; the models of epochs under a key of their own too, for `train.output["epoch_models"]`."""
         result = super()._result(context, found)
-        if result["epoch_models"]:
-            context["ti"].xcom_push(key="epoch_models", value=result["epoch_models"])
+        if models := result.get("epoch_models"):
+            context["ti"].xcom_push(key="epoch_models", value=models)
         return result
 
     def _modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
