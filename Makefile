@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test check docs faults lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test check docs faults kerberos lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -60,6 +60,10 @@ test: $(READY) tools horovod ## everything that `check` does, and every other te
 
 faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; hours
 	. stack/local/env.sh && pytest -q tests/cluster/faults_by_stage.py && cat .run/faults.txt
+
+kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Kerberos, with a KDC of its own
+	@stack/hadoop/kerberos.sh $(VENV)
+	. stack/local/env.sh && pytest -q tests/cluster/kerberos.py
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt
 	$(UV) pip compile -q --no-header --python-version 3.11 requirements.in -o requirements.txt

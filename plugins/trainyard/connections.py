@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
 from trainyard.runtime import spark_defaults
+from trainyard.yarn import cluster
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         }
 
     def get_conn(self) -> Settings:
-        """The settings; the default connection need not exist. With `webhdfs`, HDFS is reached by that connection."""
+        """The settings; the default connection need not exist. With `webhdfs`, HDFS is reached by that connection.
+
+        Raises TrainyardError when the storage asks for Kerberos, and there is no ticket.
+        """
         try:
             extra = self.get_connection(self.conn_id).extra_dejson
         except AirflowNotFoundException:
@@ -64,11 +68,14 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                     'extra {"storage": "file:///..."}.'
                 ) from None
             extra = {}
+        root = str(extra.get("storage") or default_storage())
         if extra.get("webhdfs"):
             from trainyard import webhdfs
 
             storage.route("hdfs", webhdfs.connect(extra["webhdfs"]))
-        return Settings(storage=str(extra.get("storage") or default_storage()))
+        else:
+            cluster.admit(root)
+        return Settings(root)
 
 
 def airflow_home() -> Path:

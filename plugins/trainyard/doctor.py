@@ -59,7 +59,7 @@ def examine(conn_id: str, spark_conn_id: str) -> Iterator[Check]:
     told = f"{spark.master}, queue {spark.queue}" if spark.queue else spark.master
     yield Check(f"connection {spark_conn_id}", told, problem := unknown_master(spark))
     if not problem:
-        yield from _on_yarn(spark) if spark.master == "yarn" else _on_this_machine()
+        yield from _on_yarn(spark, conn_id) if spark.master == "yarn" else _on_this_machine()
 
 
 def _look(subject: str, look: Callable[[], str]) -> Check:
@@ -88,8 +88,8 @@ def _storage(conn_id: str) -> str:
     root = TrainyardHook(conn_id).get_conn().storage
     if why := storage.refusal(root):
         raise TrainyardError(
-            f"{root} cannot be written: {why}. Have it opened to this user, or write another place as storage in the "
-            f"extra of connection {conn_id!r}."
+            f"{root} cannot be written: {why}. Have it opened to this user, who needs a ticket where it asks for "
+            f"Kerberos, or write another place as storage in the extra of connection {conn_id!r}."
         )
     return f"{root}, writable"
 
@@ -110,21 +110,28 @@ def _imports(python: str) -> str:
     return f"{python} imports {', '.join(modules)}"
 
 
-def _on_yarn(spark: SparkConnection) -> Iterator[Check]:
+def _on_yarn(spark: SparkConnection, conn_id: str) -> Iterator[Check]:
     try:
         manager = cluster.resource_manager()
-        found = survey(manager, manager.user or "")
+        found = survey(manager, manager.user)
     except TrainyardError as error:
         yield Check("ResourceManager", "not usable", str(error))
         return
     yield Check("ResourceManager", f"{', '.join(manager.urls)}, asked as {found.user}")
     yield _look("clock", lambda: _clock(manager))
+    yield _look("tokens", lambda: _tokens(conn_id))
     queue = found.queue(spark.queue or "default")
     yield _look("queue", lambda: _queue(spark, found, queue))
     for partition in (DEFAULT_PARTITION, *sorted(found.partitions)):
         if partition or found.nodes_of(partition):
             yield from _partition(manager, found, queue, partition)
     yield _look("triggerer", _triggerer)
+
+
+def _tokens(conn_id: str) -> str:
+    if why := cluster.unusable_token(TrainyardHook(conn_id).get_conn().storage):
+        raise TrainyardError(why)
+    return "containers can use storage by theirs, or need none"
 
 
 def _clock(manager: ResourceManager) -> str:

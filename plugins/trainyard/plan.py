@@ -35,11 +35,15 @@ GANG_CONF = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
     "spark.speculation": "false",
 }
+SHIPPED = "./__spark_conf__/__hadoop_conf__"
+"""Where Spark unpacks the client's Hadoop configuration in each container: Python reads HDFS by it, as Spark does."""
 YARN_CONF = {
     "spark.yarn.maxAppAttempts": "1",
     "spark.yarn.submit.waitAppCompletion": "false",
+    "spark.yarn.appMasterEnv.HADOOP_CONF_DIR": SHIPPED,
     "spark.yarn.appMasterEnv.PYTHONSAFEPATH": "1",
     "spark.yarn.appMasterEnv.PYTHONUNBUFFERED": "1",
+    "spark.executorEnv.HADOOP_CONF_DIR": SHIPPED,
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.executorEnv.PYTHONUNBUFFERED": "1",
 }

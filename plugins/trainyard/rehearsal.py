@@ -29,9 +29,16 @@ def rehearse(stages: Sequence[Preview]) -> list[Finding]:
     if on_yarn:
         survey = cluster.survey()
         examined = [finding for plan in on_yarn for finding in preflight.examine(plan, survey)]
+        examined += _tokens(on_yarn)
         broken = {finding.stage for finding in examined if finding.problem}
         found += examined + _probed([plan for plan in on_yarn if plan.place.task not in broken])
     return found + _stored(stages)
+
+
+def _tokens(plans: Sequence[Plan]) -> list[Finding]:
+    """Where containers could not use their token."""
+    problems = {plan.storage: (plan.place.task, cluster.unusable_token(plan.storage)) for plan in reversed(plans)}
+    return [Finding(stage, "token", root, "unusable", why) for root, (stage, why) in problems.items() if why]
 
 
 def _stored(stages: Sequence[Preview]) -> list[Finding]:

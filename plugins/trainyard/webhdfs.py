@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from typing import IO, Any
 
+import requests
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
+from trainyard import kerberos
 from trainyard.contract.errors import TrainyardError
 
 PORT = 9870
@@ -97,7 +100,9 @@ class _Writer(io.BytesIO):
 def connect(conn_id: str) -> WebHdfs:
     """The file system that an Airflow connection names: host (or several, with commas), port, login, schema.
 
-    A host may bring its own port; the schema is http or https. Raises TrainyardError when there is no such connection.
+    A host may bring its own port; the schema is http or https. With `security = kerberos` in Airflow's `[core]`, as for
+    Airflow's own WebHDFS hook, requests show the ticket. Raises TrainyardError when there is no such connection, or no
+    ticket.
     """
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -109,7 +114,11 @@ def connect(conn_id: str) -> WebHdfs:
     hosts = [host.strip() for host in (connection.host or "localhost").split(",")]
     ported = [host if ":" in host else f"{host}:{connection.port or PORT}" for host in hosts]
     urls = [f"{connection.schema or 'http'}://{host}" for host in ported]
-    return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None))
+    if conf.get("core", "security", fallback="") != "kerberos":
+        return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None))
+    session = requests.Session()
+    session.auth = kerberos.ticket()[1]
+    return WebHdfs(Client(";".join(urls), session=session))
 
 
 def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:

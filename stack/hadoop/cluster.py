@@ -1,5 +1,7 @@
 """A real Hadoop on this machine, without containers: `python -m stack.hadoop.cluster start|stop|status --home DIR`.
 
+With `--kerberos` a new one asks everybody for Kerberos, HDFS, YARN and their pages.
+
 Daemons listen on loopback, on ports that were free, so several clusters live side by side: all that one
 is lies in its home. `start` ends when every node has registered with its label; `stop` ends every daemon.
 `HOME/env.sh` is to be sourced by what submits to it.
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+from requests.auth import AuthBase
 
 from stack.hadoop import config
 from stack.hadoop.config import (
@@ -37,6 +40,7 @@ from stack.hadoop.config import (
     USER,
     Daemon,
 )
+from stack.hadoop.kerberos import Kdc
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
@@ -46,26 +50,32 @@ PATIENCE = 180.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster: its home folder, and the port of each `daemon.port`."""
+    """One cluster: its home folder, the port of each `daemon.port`, and the KDC of one that asks for Kerberos."""
 
     home: Path
     ports: dict[str, int]
+    kdc: Kdc | None = None
 
     @classmethod
-    def create(cls, home: Path) -> Cluster:
-        """A new, formatted cluster in the empty folder `home`; nothing runs yet."""
+    def create(cls, home: Path, kerberos: bool = False) -> Cluster:
+        """A new, formatted cluster in the empty folder `home`; nothing of it runs yet but the KDC."""
         if home.exists() and any(home.iterdir()):
             raise SystemExit(f"{home} is not empty; stop what is there, and remove it.")
         home.mkdir(parents=True, exist_ok=True)
-        cluster = cls(home, _free_ports(config.port_names()))
+        ports = _free_ports([*config.port_names(), *(["kdc"] if kerberos else [])])
+        cluster = cls._of(home, ports)
+        if cluster.kdc:
+            cluster.kdc.create()
+        others = cluster.kdc.properties() if cluster.kdc else {}
         addresses = {name: f"{HOST}:{port}" for name, port in cluster.ports.items()}
         for daemon in (None, *DAEMONS.values()):
-            for name, text in config.files(daemon, home, addresses).items():
+            for name, text in config.files(daemon, home, addresses, others).items():
                 file = cluster._conf(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
         (home / "log").mkdir()
         (home / "pid").mkdir()
+        cluster._start_kdc()  # a NameNode logs in even to format
         cluster._run(NAME_NODE, "-format", "-force", "-nonInteractive")
         (cluster._conf(None) / "spark-defaults.conf").write_text(_spark_defaults())
         (home / "env.sh").write_text(cluster.environment_script())
@@ -75,7 +85,11 @@ class Cluster:
     @classmethod
     def open(cls, home: Path) -> Cluster:
         """The cluster that was created in `home`."""
-        return cls(home, json.loads((home / "cluster.json").read_text())["ports"])
+        return cls._of(home, json.loads((home / "cluster.json").read_text())["ports"])
+
+    @classmethod
+    def _of(cls, home: Path, ports: dict[str, int]) -> Cluster:
+        return cls(home, ports, Kdc(home / "kdc", ports["kdc"]) if "kdc" in ports else None)
 
     def url(self, port: str) -> str:
         """Where the REST interface `daemon.port` answers."""
@@ -95,21 +109,16 @@ class Cluster:
             "SPARK_SUBMIT_OPTS": START_QUICKLY,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(yarn),
-        }
+        } | ({**self.kdc.environment, "KRB5CCNAME": str(self.kdc.tickets)} if self.kdc else {})
 
     def environment_script(self) -> str:
         return "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
 
     def start(self) -> None:
         """Start all daemons that do not run."""
+        self._start_kdc()
         for name in DAEMONS:
-            if self.pid(name) is None:
-                with (self.home / "log" / f"{name}.log").open("ab") as log:
-                    process = subprocess.Popen(
-                        self._command(DAEMONS[name]), env=_environment(), cwd=self.home, stdin=subprocess.DEVNULL,
-                        stdout=log, stderr=log, start_new_session=True,
-                    )  # fmt: skip
-                (self.home / "pid" / name).write_text(f"{process.pid} {_started(process.pid)}")
+            self._start(name, self._command(DAEMONS[name]))
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send one daemon a signal, and wait for its end."""
@@ -124,7 +133,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End all daemons, and what they started."""
-        for name in reversed(DAEMONS):
+        for name in (*reversed(DAEMONS), "kdc"):
             self.kill(name, signal.SIGTERM)
 
     def pid(self, name: str) -> int | None:
@@ -171,17 +180,52 @@ class Cluster:
 
     def yarn(self, path: str, **query: str) -> Any:
         """What the ResourceManager's REST interface says at `path`."""
-        return _get(f"{self.url('resourcemanager.http')}/ws/v1/cluster/{path}", query | {"user.name": USER})
+        return self._get(f"{self.url('resourcemanager.http')}/ws/v1/cluster/{path}", query | {"user.name": USER})
+
+    def _start_kdc(self) -> None:
+        if self.kdc:
+            self._start("kdc", self.kdc.command)
+            if not _within(PATIENCE, self.kdc.logs_in):
+                raise SystemExit(f"the KDC gives no ticket; see {self.home}/log/kdc.log")
+
+    def _start(self, name: str, command: list[str]) -> None:
+        if self.pid(name) is not None:
+            return
+        with (self.home / "log" / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command, env=self._environment(), cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        (self.home / "pid" / name).write_text(f"{process.pid} {_started(process.pid)}")
+
+    def _environment(self) -> dict[str, str]:
+        """What daemons inherit, and through NodeManagers containers: nobody's ticket."""
+        java = Path(shutil.which("java") or "java").resolve().parent.parent
+        others = ("HADOOP_", "YARN_", "HDFS_", "KRB5")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        return {"JAVA_HOME": str(java), **own, **(self.kdc.environment if self.kdc else {}), "KRB5CCNAME": os.devnull}
 
     def _label(self) -> None:
         known = self.yarn("get-node-labels").get("nodeLabelInfo") or []
         if PARTITION not in [label["name"] for label in (known if isinstance(known, list) else [known])]:
             url = f"{self.url('resourcemanager.http')}/ws/v1/cluster/add-node-labels"
             body: Any = {"nodeLabelInfo": [{"name": PARTITION, "exclusivity": True}]}
-            requests.post(url, params={"user.name": USER}, json=body, timeout=5).raise_for_status()
+            answer = requests.post(url, params={"user.name": USER}, json=body, auth=self._auth, timeout=5)
+            answer.raise_for_status()
 
     def _bean(self, port: str, name: str) -> dict[str, Any]:
-        return dict(_get(f"{self.url(port)}/jmx", {"qry": name})["beans"][0])
+        return dict(self._get(f"{self.url(port)}/jmx", {"qry": name})["beans"][0])
+
+    def _get(self, url: str, query: dict[str, str]) -> Any:
+        headers = {"Accept": "application/json"}
+        answer = requests.get(url, params=query, headers=headers, auth=self._auth, timeout=5)
+        answer.raise_for_status()
+        return answer.json()
+
+    @property
+    def _auth(self) -> AuthBase | None:
+        """How its pages know who asks: by the ticket of the user, where they ask for one."""
+        return self.kdc.auth() if self.kdc else None
 
     def _conf(self, daemon: Daemon | None) -> Path:
         return self.home / "conf" / (daemon.name if daemon else "client")
@@ -192,7 +236,7 @@ class Cluster:
     def _run(self, daemon: Daemon, *arguments: str) -> None:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
             command = self._command(daemon, *arguments)
-            subprocess.run(command, env=_environment(), cwd=self.home, stdout=log, stderr=log, check=True)
+            subprocess.run(command, env=self._environment(), cwd=self.home, stdout=log, stderr=log, check=True)
 
 
 def jars() -> Path:
@@ -210,13 +254,6 @@ def jars() -> Path:
         except OSError:
             shutil.rmtree(staged)
     return folder
-
-
-def _environment() -> dict[str, str]:
-    """What daemons inherit, and through NodeManagers containers."""
-    java = Path(shutil.which("java") or "java").resolve().parent.parent
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("HADOOP_", "YARN_", "HDFS_"))}
-    return {"JAVA_HOME": str(java)} | own
 
 
 def _spark_defaults() -> str:
@@ -273,20 +310,15 @@ def _within(seconds: float, true: Any) -> bool:
     return False
 
 
-def _get(url: str, query: dict[str, str]) -> Any:
-    answer = requests.get(url, params=query, headers={"Accept": "application/json"}, timeout=5)
-    answer.raise_for_status()
-    return answer.json()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("start", "stop", "status"))
     parser.add_argument("--home", type=Path, default=Path(".run/hadoop"), help="folder of the cluster")
+    parser.add_argument("--kerberos", action="store_true", help="a new cluster asks for Kerberos")
     chosen = parser.parse_args()
     home = chosen.home.resolve()
     if chosen.command == "start":
-        cluster = Cluster.open(home) if (home / "cluster.json").exists() else Cluster.create(home)
+        cluster = Cluster.open(home) if (home / "cluster.json").exists() else Cluster.create(home, chosen.kerberos)
         cluster.start()
         cluster.wait()
         print(f"ResourceManager {cluster.url('resourcemanager.http')}  NameNode {cluster.url('namenode.http')}")

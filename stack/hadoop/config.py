@@ -14,6 +14,7 @@ import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from xml.sax.saxutils import escape
 
 PARTITION = "gpu"
@@ -78,8 +79,13 @@ def port_names() -> list[str]:
     return [f"{daemon.name}.{port}" for daemon in DAEMONS.values() for port in daemon.ports]
 
 
-def files(daemon: Daemon | None, home: Path, addresses: Addresses) -> dict[str, str]:
-    """The configuration files of `daemon`, or of a client (None), by their names below its folder."""
+def files(
+    daemon: Daemon | None, home: Path, addresses: Addresses, others: Mapping[str, Properties] = MappingProxyType({})
+) -> dict[str, str]:
+    """The configuration files of `daemon`, or of a client (None), by their names below its folder.
+
+    `others` are properties beside these, by site.
+    """
     sites: dict[str, Properties] = {
         "core-site": _core(home, addresses),
         "hdfs-site": _hdfs(home, addresses) | (_data(daemon, home, addresses) if daemon in DATA_NODES else {}),
@@ -97,7 +103,9 @@ def files(daemon: Daemon | None, home: Path, addresses: Addresses) -> dict[str, 
     # The jar of the NameNode and DataNode lacks these folders, which they will not start without.
     pages = {f"webapps/{page}/empty": "" for page in ("hdfs", "datanode", "static")}
     return (
-        {f"{site}.xml": _xml(properties) for site, properties in sites.items()} | {"log4j.properties": _LOG4J} | pages
+        {f"{site}.xml": _xml(properties | others.get(site, {})) for site, properties in sites.items()}
+        | {"log4j.properties": _LOG4J}
+        | pages
     )
 
 

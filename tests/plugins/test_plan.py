@@ -27,6 +27,14 @@ def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -
     return make(job, SparkConnection("spark_default", master), RUNTIME)
 
 
+def test_python_in_containers_reads_hdfs_by_the_configuration_that_spark_ships() -> None:
+    job = Job("TrainOperator 'train'", place(), "file:///s", {})
+    conf = make(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME).conf
+    for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
+        # Not {{PWD}}: YARN fills that in for the container, but PySpark hands the setting to its workers as it is.
+        assert conf[f"{prefix}.HADOOP_CONF_DIR"] == "./__spark_conf__/__hadoop_conf__"
+
+
 def test_the_same_job_gives_the_same_plan() -> None:
     assert planned(workers=2) == planned(workers=2)
 

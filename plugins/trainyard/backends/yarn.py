@@ -116,6 +116,8 @@ class YarnBackend:
 
     def _fitted(self, say: Say) -> Plan:
         """The plan in containers that this cluster grants, held against it."""
+        if why := cluster.unusable_token(self._plan.storage):
+            raise TrainyardError(f"{self._plan.operator}: {why}")
         try:
             return preflight.fitted(self._plan, cluster.survey())
         except OtherSchedulerError as error:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 
-from requests.auth import AuthBase
-
-from trainyard.contract.errors import TrainyardError
+from trainyard import kerberos
 from trainyard.yarn import site
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.survey import Survey
@@ -15,17 +13,20 @@ from trainyard.yarn.survey import survey as survey_of
 
 
 def resource_manager() -> ResourceManager:
-    """The ResourceManager of the cluster that HADOOP_CONF_DIR describes, asked as the user who submits."""
-    folder = site.folder()
-    properties = site.properties(folder / "yarn-site.xml")
-    core = folder / "core-site.xml"
-    secure = site.authentication(site.properties(core) if core.exists() else {}) == "kerberos"
-    return ResourceManager(site.resource_managers(properties), _user(), _spnego() if secure else None)
+    """The ResourceManager of the cluster that HADOOP_CONF_DIR describes, asked as the user who submits.
+
+    Raises TrainyardError when it asks for Kerberos and there is no ticket.
+    """
+    urls = site.resource_managers(site.properties(site.folder() / "yarn-site.xml"))
+    if site.authentication(site.core()) == "kerberos":
+        return ResourceManager(urls, *kerberos.ticket())
+    return ResourceManager(urls, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
 
 
 def survey() -> Survey:
     """What the cluster has at this moment, for the user who submits."""
-    return survey_of(resource_manager(), _user())
+    manager = resource_manager()
+    return survey_of(manager, manager.user)
 
 
 def end(tag: str) -> list[str]:
@@ -37,17 +38,12 @@ def end(tag: str) -> list[str]:
     return live
 
 
-def _spnego() -> AuthBase:
-    """Kerberos for HTTP, with the ticket that `kinit` or `airflow kerberos` got."""
-    try:
-        from requests_gssapi import HTTPSPNEGOAuth
-    except ImportError:
-        raise TrainyardError(
-            "the cluster's pages ask for Kerberos (hadoop.http.authentication.type in core-site.xml); install "
-            "airflow-trainyard[kerberos] where Airflow runs."
-        ) from None
-    return HTTPSPNEGOAuth()  # type: ignore[no-any-return]
+def admit(uri: str) -> None:
+    """Raises TrainyardError when `uri` lies on an HDFS that asks for Kerberos, and there is no ticket."""
+    if uri.startswith("hdfs://") and site.is_known() and kerberos.asked_for(site.core()):
+        kerberos.ticket()
 
 
-def _user() -> str:
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+def unusable_token(uri: str) -> str:
+    """Why containers of this cluster could not read or write `uri`, empty when they can."""
+    return kerberos.unusable_token(site.core(), uri)

@@ -56,12 +56,12 @@ class ResourceManager:
     """The ResourceManagers of one cluster, of which one is active.
 
     :param urls: where each answers, such as `http://rm1:8088`
-    :param user: who asks, where the cluster believes it (`user.name`); not sent with `auth`
+    :param user: who asks; sent as `user.name` where there is no `auth` to prove it
     :param auth: how requests are authenticated: Kerberos' SPNEGO, for example
     """
 
     urls: tuple[str, ...]
-    user: str | None = None
+    user: str = ""
     auth: AuthBase | None = None
 
     def tagged(self, tag: str) -> list[Application]:

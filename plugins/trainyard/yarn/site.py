@@ -12,6 +12,11 @@ from trainyard.contract.errors import TrainyardError
 _MANAGER = "yarn.resourcemanager"
 
 
+def is_known(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a client's configuration is there at all."""
+    return any(environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+
+
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of Hadoop's client configuration. Raises TrainyardError when there is none."""
     named = environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
@@ -28,6 +33,12 @@ def properties(file: Path) -> dict[str, str]:
     # The administrator's own file, as Hadoop reads it.
     root = ElementTree.parse(file).getroot()  # noqa: S314
     return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
+
+
+def core() -> dict[str, str]:
+    """What core-site.xml says, nothing when there is none."""
+    file = folder() / "core-site.xml"
+    return properties(file) if file.exists() else {}
 
 
 def authentication(core: Mapping[str, str]) -> str:
