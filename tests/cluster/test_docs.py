@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.conftest import ROOT, Shell
 from tests.docs.pages import PAGES, Block, blocks
-from tests.docs.reader import is_in
+from tests.docs.reader import is_in, write
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -31,6 +32,13 @@ def commands() -> list[tuple[Block, list[Block]]]:
 
 @pytest.mark.parametrize(("command", "outputs"), commands(), ids=str)
 def test_a_command_does_what_its_page_says(shell: Shell, tmp_path: Path, command: Block, outputs: list[Block]) -> None:
-    done = shell(f"cd {tmp_path} && export PYTHONPATH={ROOT}/plugins:{ROOT}\n{command.text}")
+    dags = tmp_path / "dags"
+    shutil.copytree(ROOT / "dags", dags)
+    for block in blocks(command.page):
+        if block.file:
+            write(tmp_path, block)
+    done = shell(
+        f"cd {tmp_path} && export AIRFLOW__CORE__DAGS_FOLDER={dags} PYTHONPATH={ROOT}/plugins:{ROOT}\n{command.text}"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [str(output) for output in outputs if not is_in(done.stdout, output)] == []

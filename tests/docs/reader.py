@@ -84,10 +84,7 @@ class Reader:
 
     def python(self, block: Block) -> None:
         if block.file:
-            file = self.checkout / block.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            (file.parent / "__init__.py").touch()
-            file.write_text(block.text)
+            file = write(self.checkout, block)
             importlib.invalidate_caches()
             module = importlib.import_module(f"{file.parent.name}.{file.stem}")
             self.dags += [made for made in vars(module).values() if isinstance(made, DAG)]
@@ -159,6 +156,15 @@ KINDS: dict[str, Callable[[Reader, Block], None]] = {
     "{eval-rst": Reader.nothing,
     "{toctree": Reader.nothing,
 }
+
+
+def write(checkout: Path, block: Block) -> Path:
+    """The block as the file that it is, in a package."""
+    file = checkout / str(block.file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    (file.parent / "__init__.py").touch()
+    file.write_text(block.text)
+    return file
 
 
 def is_in(printed: str, output: Block) -> bool:
