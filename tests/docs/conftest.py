@@ -1,18 +1,23 @@
-"""A checkout to read the documentation in, with the examples' batches and models."""
+"""A checkout to read the documentation in, with the examples' batches and models; an Airflow home of the tests' own."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pyspark.sql import functions as F
+_HOME = tempfile.TemporaryDirectory(prefix="trainyard-tests-", ignore_cleanup_errors=True)
+os.environ.setdefault("AIRFLOW_HOME", f"{_HOME.name}/airflow")
 
-from tests.docs.pages import ROOT, blocks
-from tests.docs.reader import Reader
+import pytest  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402
+
+from tests.docs.pages import ROOT, blocks  # noqa: E402
+from tests.docs.reader import Reader  # noqa: E402
 
 OURS = ("plugins", "etl", "trainer", "stack", "tests", "bench", ".venv", "Makefile", "docker-compose.yaml")
 
