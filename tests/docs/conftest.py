@@ -34,18 +34,19 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def examples(checkout: Path, spark: Any) -> Path:
-    """The checkout, with batches and a model of digits, and batches of penguins, in its storage."""
+    """The checkout, with batches and a model of digits, batches of penguins and a table of flowers in its storage."""
     from penguins.prepare import table
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits, load_iris
 
     from trainer.fit import fit
 
     root = f"{checkout}/.run/storage"
-    digits = load_digits()
+    digits, iris = load_digits(), load_iris()
     images = [
         (f"{number:04d}", (pixels / 16).tolist(), int(label), "validation" if number % 10 else "train")
         for number, (pixels, label) in enumerate(zip(digits.data, digits.target, strict=True))
     ]
+    flowers = [(float(row[1]), float(row[0]), int(kind)) for row, kind in zip(iris.data, iris.target, strict=True)]
     csv = spark.read.options(header="true", inferSchema="true", nullValue="NA").csv(
         str(checkout / "dags/penguins/penguins.csv")
     )
@@ -58,6 +59,7 @@ def examples(checkout: Path, spark: Any) -> Path:
         frame.coalesce(1).write.format("batches").mode("append").options(splitColumn="split", shapes=shapes[name]).save(
             f"{root}/{name}/batches"
         )
+    spark.createDataFrame(flowers, "width float, length float, kind int").write.parquet(f"{root}/flowers.parquet")
     given = {"epochs": 2, "batch_size": 32, "epoch_models": True}
     fit("digits.recipe:convnet", batches=f"{root}/digits/batches", model=f"{root}/digits/model", **given)
     return checkout

@@ -24,6 +24,7 @@ def test_pages_are_made_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     reference = (tmp_path / "operators.html").read_text()
     assert "grow_memory_to" in reference and "epoch_models" in reference, "options come from docstrings"
+    assert "min_workers" in (tmp_path / "documents.html").read_text(), "so do the fields of documents"
 
 
 @every_page
