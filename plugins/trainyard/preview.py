@@ -79,6 +79,9 @@ def preview(task: Any, params: Mapping[str, Any]) -> Preview:
         return Preview(task.task_id, plan, writes=(root, *products))
     except TrainyardError as error:
         return Preview(task.task_id, None, str(error))
+    except (OSError, RuntimeError) as error:
+        problem = f"{task.title}: what the storage of connection {task.conn_id!r} holds cannot be read: {error}"
+        return Preview(task.task_id, None, problem)
 
 
 def _plan(task: JobOperator, place: Place, root: str, params: Mapping[str, Any]) -> Plan:
