@@ -25,6 +25,7 @@ from trainyard.plan import run_directory
 pytestmark = pytest.mark.airflow
 
 RUN = {"conn_id": "trainyard_default", "dag_id": "ann.digits", "run_id": "r1"}
+BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 NASTY = ["a/b", 'say "hi"', "<script>alert(1)</script>", "../../etc", "..", "100% & more?#", "übung 1"]
 
 
@@ -77,6 +78,31 @@ def test_who_has_not_logged_in_sees_nothing(airflow: Airflow, page: str) -> None
     airflow.run("ann.digits", "r1")
     answer = airflow.get(page, user=None, **RUN)
     assert answer.status_code == 401 and "digits" not in answer.text
+
+
+@pytest.mark.parametrize("page", ["", "run"])
+def test_whose_browser_has_not_logged_in_is_led_to_airflows_login_and_from_there_to_the_page(
+    airflow: Airflow, page: str
+) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    login = airflow.get(page, user=None, accept=BROWSER, **RUN)
+    assert (login.status_code, login.url.path) == (200, "/auth/login") and "digits" not in login.text
+    path, _, query = login.url.params["next"].partition("?")
+    assert path == f"/trainyard/{page}"
+    assert airflow.get(page, accept=BROWSER, **dict(parse_qsl(query))).text == airflow.get(page, **RUN).text
+
+
+def test_the_login_is_asked_for_where_airflow_is(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/air/flow/")
+    led = airflow.get("ledger", user=None, accept=BROWSER).history[0].headers["Location"]
+    assert led.startswith("/air/flow/api/v2/auth/login?next=%2Fair%2Fflow%2Ftrainyard%2Fledger")
+
+
+def test_who_has_logged_in_and_may_not_is_refused_without_another_login(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    assert airflow.get("run", user="bob", accept=BROWSER, **RUN).status_code == 403
 
 
 @pytest.mark.parametrize("name", NASTY)
