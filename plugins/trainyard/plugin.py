@@ -32,4 +32,4 @@ class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
             "destination": "nav",
             "nav_top_level": True,
         }
-    ]  # fmt: skip
+    ]
