@@ -6,6 +6,7 @@ import json
 import re
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -148,6 +149,21 @@ def test_runs_of_a_second_connection_are_listed_with_its_name(
         "AIRFLOW_CONN_ELSEWHERE", json.dumps({"conn_type": "trainyard", "extra": {"storage": other.root}})
     )
     assert "conn_id=elsewhere" in airflow.get().text
+
+
+def test_runs_of_a_connection_that_a_backend_of_secrets_holds_are_listed_when_it_is_named(
+    airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    other = Airflow(airflow.app, storage.join(airflow.root, "elsewhere"))
+    other.run("ann.digits", "r1")
+    vault = tmp_path / "vault.json"
+    vault.write_text(json.dumps({"kept": {"conn_type": "trainyard", "extra": {"storage": other.root}}}))
+    monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", "airflow.secrets.local_filesystem.LocalFilesystemBackend")
+    monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND_KWARGS", json.dumps({"connections_file_path": str(vault)}))
+    assert "conn_id=kept" not in airflow.get().text
+    monkeypatch.setenv("AIRFLOW__TRAINYARD__CONNECTIONS", "kept, mistaken")
+    assert "conn_id=kept" in airflow.get().text
 
 
 def test_runs_are_listed_newest_first_a_page_at_a_time(airflow: Airflow) -> None:
