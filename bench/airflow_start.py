@@ -17,7 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 EMPTY = 'from airflow.sdk import DAG\n\nwith DAG("empty", schedule=None):\n    pass\n'
 STARTS = {
-    "airflow version": "from airflow.__main__ import main; import sys; sys.argv = ['airflow', 'version']; main()",
     "plugins manager": "from airflow import plugins_manager as p; p.ensure_plugins_loaded(); p.get_fastapi_plugins()",
     "api-server": "from airflow.api_fastapi.app import create_app; create_app()",
     "parse of an empty DAG": (
