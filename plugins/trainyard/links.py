@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
+from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.bases.xcom import BaseXCom
 
@@ -57,6 +58,11 @@ class SparkLink(PushedLink):
 
 
 LINKS: tuple[PushedLink, ...] = (ReportLink(), ApplicationLink(), DriverLogLink(), SparkLink())
+
+
+def in_airflow(path: str) -> str:
+    """A path of Airflow's, below that of the address it is reached by."""
+    return f"{urlsplit(conf.get('api', 'base_url', fallback='')).path.rstrip('/')}{path}"
 
 
 def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
-from trainyard.connections import TrainyardHook
-from trainyard.contract.failure import Failure
-
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_task_instance_failed(task_instance: Any, error: object) -> None:
-    """Airflow logs what this raises, and goes on."""
+    """Airflow logs what this raises, and goes on. What it takes is imported here, not whenever Airflow starts."""
+    from trainyard.connections import TrainyardHook
+    from trainyard.contract.failure import Failure
     from trainyard.operators.base import JobOperator, place_of
 
     task = getattr(task_instance, "task", None)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
 from trainyard import listener
-from trainyard.links import LINKS, PAGES
+from trainyard.links import LINKS, PAGES, in_airflow
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
@@ -17,11 +15,6 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
     from trainyard.pages import app
 
     await app(scope, receive, send)
-
-
-def entrance() -> str:
-    """The first page, as a path of the Airflow that it is in."""
-    return f"{urlsplit(conf.get('api', 'base_url', fallback='')).path.rstrip('/')}{PAGES}/"
 
 
 class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
@@ -32,5 +25,11 @@ class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
     operator_extra_links: ClassVar[list[Any]] = list(LINKS)
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [{"app": pages, "url_prefix": PAGES, "name": "Trainyard"}]
     external_views: ClassVar[list[dict[str, Any]]] = [
-        {"name": "Trainyard", "href": entrance(), "url_route": "trainyard", "destination": "nav", "nav_top_level": True}
+        {
+            "name": "Trainyard",
+            "href": in_airflow(f"{PAGES}/"),
+            "url_route": "trainyard",
+            "destination": "nav",
+            "nav_top_level": True,
+        }
     ]

@@ -19,6 +19,7 @@ end=$((SECONDS + 600))
 # shellcheck disable=SC2046
 while waiting=$(docker inspect -f '{{.Name}} {{.State.Status}} {{.State.Health.Status}}' $($COMPOSE ps -aq) | grep -v ' running healthy$'); do
   if [ "$SECONDS" -gt "$end" ] || grep -q ' exited ' <<<"$waiting"; then
+    $COMPOSE logs --tail 30 >&2
     echo "$waiting" >&2
     exit 1
   fi

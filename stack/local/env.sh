@@ -20,6 +20,6 @@ if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
   export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/java"
 fi
 if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
-  mkdir -p "$AIRFLOW_HOME"
+  mkdir -p -m 700 "$AIRFLOW_HOME"
   airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; rm -f "$AIRFLOW_HOME/airflow.db"; false; }
 fi

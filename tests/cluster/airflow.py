@@ -84,6 +84,14 @@ class Airflow:
     def state(self, dag: str, run: str) -> str:
         return str(self.api("GET", f"dags/{dag}/dagRuns/{run}")["state"])
 
+    def runs(self, dag: str) -> list[str]:
+        return [str(run["dag_run_id"]) for run in self.api("GET", f"dags/{dag}/dagRuns")["dag_runs"]]
+
+    def returned(self, dag: str, run: str, task: str) -> Any:
+        """What a task returned."""
+        path = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value"
+        return self.api("GET", path)["value"]
+
     def task(self, dag: str, run: str, task: str) -> str:
         return str(self.api("GET", f"dags/{dag}/dagRuns/{run}/taskInstances/{task}")["state"])
 

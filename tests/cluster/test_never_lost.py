@@ -23,7 +23,7 @@ def airflow(
     with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         started.api("POST", "pools", **pool)
-        for dag in ("compete", "stuck", "late"):
+        for dag in ("compete", "follow", "stuck", "late"):
             wait_for(lambda dag=dag: started.knows(dag))
         yield started
 
@@ -43,7 +43,15 @@ def states(cluster: Cluster, name: str) -> list[object]:
     return [app["state"] for app in named(cluster, name)]
 
 
-def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies(airflow: Airflow, cluster: Cluster, source: str) -> None:
+def followed(airflow: Airflow) -> list[str]:
+    """The models that the scheduler has run `follow` for, by their weights."""
+    ended = [run for run in airflow.runs("follow") if airflow.state("follow", run) == "success"]
+    return [weights for run in ended for weights in airflow.returned("follow", run, "models")]
+
+
+def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies_and_their_models_start_other_dags(
+    airflow: Airflow, cluster: Cluster, source: str
+) -> None:
     runs = ("first", "second")
     for run in runs:
         airflow.trigger("compete", run, source=source)
@@ -70,6 +78,9 @@ def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies(airflow: Airflow, clu
         page = requests.get(links["YARN application"], timeout=30)
         assert page.ok and any(str(app["id"]) in page.url for app in gangs)
         assert "/containerlogs/container_" in links["Driver log"] and "/proxy/application_" in links["Spark UI"]
+
+    trained = [airflow.returned("compete", run, "train")["weights_sha256"] for run in runs]
+    wait_for(lambda: sorted(followed(airflow)) == sorted(trained))
 
 
 def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:

@@ -64,9 +64,9 @@ def environment(pipelines: Path, tmp_path: Path) -> dict[str, str]:
 def python(environment: dict[str, str]) -> Run:
     """Runs Python to its end in a process of its own, in `environment`."""
 
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(*arguments: str, umask: int = -1) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False, umask=umask
         )
 
     return run

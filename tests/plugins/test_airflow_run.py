@@ -56,6 +56,11 @@ def dag(dag_file: Path, tmp_path: Path) -> Callable[[str, str], None]:
     return write
 
 
+def modes(folder: Path) -> set[tuple[bool, int]]:
+    """Of all that lies below a folder: whether it is a folder too, and who may do what."""
+    return {(path.is_dir(), path.stat().st_mode & 0o777) for path in folder.rglob("*")}
+
+
 def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
@@ -100,10 +105,11 @@ def test_an_export_of_what_has_not_changed_runs_nothing(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     dag("again", DAG[: DAG.index('    ExportOperator(task_id="bad"')])
-    first, second = (python("-m", "airflow", "dags", "test", "again") for _ in range(2))
+    first, second = (python("-m", "airflow", "dags", "test", "again", umask=0o022) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), second.stdout
     assert "Exporting to" in first.stdout and "there is no dataset yet" in first.stdout
     assert "source files, code and options are those of version 1" in second.stdout
+    assert modes(tmp_path / "s") == {(True, 0o755), (False, 0o644)}
     with (tmp_path / "source.json").open("a") as source:
         source.write('{"x": 0.5, "y": 1}\n')
     third = python("-m", "airflow", "dags", "test", "again")
@@ -158,8 +164,9 @@ def test_the_model_of_each_epoch_is_handed_to_the_evaluation(
 ) -> None:
     (dag_file.parent / "recipe.py").write_text(RECIPE)
     dag("epochs", EPOCHS_DAG)
-    done = python("-m", "airflow", "dags", "test", "epochs")
+    done = python("-m", "airflow", "dags", "test", "epochs", umask=0o077)
     assert done.returncode == 0, done.stdout[-5000:]
+    assert modes(tmp_path / "s") == {(True, 0o700), (False, 0o600)}
     (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
     others = json.loads(record.read_text())["output"]["others"]
     assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]

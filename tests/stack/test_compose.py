@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,27 @@ def test_secrets_come_from_env_and_there_is_nothing_to_fall_back_on() -> None:
 def test_the_example_has_no_value_for_a_secret_and_git_does_not_know_the_copy() -> None:
     assert [value for name, value in example().items() if SECRET.search(name)] == [""] * 5
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_secrets_are_random_and_for_the_eyes_of_their_owner(tmp_path: Path, umask: int) -> None:
+    shutil.copy(ROOT / ".env.example", tmp_path)
+    script = shutil.copytree(ROOT / "stack/compose", tmp_path / "stack/compose") / "up.sh"
+    # It ends where compose fails, which is after the file is written.
+    subprocess.run([script], env={"PATH": os.environ["PATH"], "COMPOSE": "false"}, check=False, umask=umask)
+    file = tmp_path / ".env"
+    values = dict(line.split("=", 1) for line in file.read_text().splitlines() if SECRET.search(line.split("=")[0]))
+    assert len(set(values.values())) == 5 and all(len(value) == 44 for value in values.values())
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_folder_of_a_local_airflow_is_for_its_owner(tmp_path: Path) -> None:
+    script = shutil.copytree(ROOT / "stack/local", tmp_path / "stack/local") / "env.sh"
+    airflow = tmp_path / ".venv/bin/airflow"
+    airflow.parent.mkdir(parents=True)
+    airflow.symlink_to(shutil.which("true") or "")
+    subprocess.run(["bash", "-euc", f". {script}"], env={"PATH": os.environ["PATH"]}, check=True, umask=0o022)
+    assert (tmp_path / ".run/airflow").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)

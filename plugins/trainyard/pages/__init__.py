@@ -6,18 +6,20 @@ A page is named by its path and a query: `run?conn_id=trainyard_default&dag_id=d
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import Depends, FastAPI, HTTPException, Query
-from fastapi.responses import HTMLResponse
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.datastructures import URL
 
 from trainyard import ledger
 from trainyard.contract import storage
 from trainyard.contract.errors import TrainyardError
-from trainyard.links import report_uri
+from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, html, live, products, runs
 from trainyard.pages.runs import Run
 
@@ -107,9 +109,19 @@ def unreadable(_: object, error: TrainyardError) -> HTMLResponse:
 
 
 @app.exception_handler(HTTPException)
-def refused(_: object, error: HTTPException) -> HTMLResponse:
-    """Why there is no page."""
+def refused(request: Request, error: HTTPException) -> Response:
+    """Why there is no page; whom Airflow does not know, and who wants a page and no answer to a script, may log in."""
+    unknown = error.status_code == 401 or error.detail == "Invalid JWT token"
+    if unknown and "text/html" in request.headers.get("Accept", ""):
+        return RedirectResponse(_login(request.url))
     return html.render("refused", error.status_code, why=error.detail)
+
+
+def _login(page: URL) -> str:
+    """Airflow's login, that leads to the page when it is done, as Airflow's own pages have it."""
+    name = page.path.rpartition("/")[2]
+    query = f"?{page.query}" if page.query else ""
+    return in_airflow(f"/api/v2/auth/login?{urlencode({'next': in_airflow(f'{PAGES}/{name}{query}')})}")
 
 
 def _pipelines(session: SessionDep, user: BaseUser, readable: set[str]) -> dict[tuple[str, str], list[str]]:

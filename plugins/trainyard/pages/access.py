@@ -10,6 +10,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.configuration import conf
 from airflow.models import Connection, DagModel
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -54,10 +55,10 @@ def roots(session: Session) -> dict[str, str]:
     """Connection -> where it says that things are stored; of several that say the same, the first.
 
     The default comes first, then those of the environment and of Airflow's database; what another backend of
-    secrets holds cannot be listed.
+    secrets holds cannot be listed, and is named by Airflow's setting `connections` of section `trainyard`.
     """
     found: dict[str, str] = {}
-    for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(session)]):
+    for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(session), *_in_configuration()]):
         root = storage_root(conn_id)
         if root not in found.values():
             found[conn_id] = root
@@ -73,6 +74,10 @@ def _is_ours(conn_id: str) -> bool:
 def _in_environment() -> Iterator[str]:
     named = sorted(name.removeprefix(CONN_ENV_PREFIX) for name in os.environ if name.startswith(CONN_ENV_PREFIX))
     return filter(_is_ours, map(str.lower, named))
+
+
+def _in_configuration() -> Iterator[str]:
+    return filter(_is_ours, conf.getlist("trainyard", "connections", fallback=[]))
 
 
 def _in_database(session: Session) -> list[str]:

@@ -26,13 +26,13 @@ class Airflow:
     app: Any
     root: str
 
-    def get(self, path: str = "", /, user: str | None = "ann", **query: Any) -> Any:
-        """The answer to a user, or to somebody who has not logged in."""
+    def get(self, path: str = "", /, user: str | None = "ann", accept: str = "*/*", **query: Any) -> Any:
+        """The answer to a user, or to somebody who has not logged in: to a script of theirs, or what `accept` says."""
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
         from starlette.testclient import TestClient
 
-        headers = {}
+        headers = {"Accept": accept}
         if user:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role="VIEWER"))
             headers["Authorization"] = f"Bearer {token}"

@@ -6,6 +6,7 @@ import json
 import re
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,7 @@ from trainyard.plan import run_directory
 pytestmark = pytest.mark.airflow
 
 RUN = {"conn_id": "trainyard_default", "dag_id": "ann.digits", "run_id": "r1"}
+BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 NASTY = ["a/b", 'say "hi"', "<script>alert(1)</script>", "../../etc", "..", "100% & more?#", "übung 1"]
 
 
@@ -79,6 +81,31 @@ def test_who_has_not_logged_in_sees_nothing(airflow: Airflow, page: str) -> None
     assert answer.status_code == 401 and "digits" not in answer.text
 
 
+@pytest.mark.parametrize("page", ["", "run"])
+def test_whose_browser_has_not_logged_in_is_led_to_airflows_login_and_from_there_to_the_page(
+    airflow: Airflow, page: str
+) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    login = airflow.get(page, user=None, accept=BROWSER, **RUN)
+    assert (login.status_code, login.url.path) == (200, "/auth/login") and "digits" not in login.text
+    path, _, query = login.url.params["next"].partition("?")
+    assert path == f"/trainyard/{page}"
+    assert airflow.get(page, accept=BROWSER, **dict(parse_qsl(query))).text == airflow.get(page, **RUN).text
+
+
+def test_the_login_is_asked_for_where_airflow_is(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/air/flow/")
+    led = airflow.get("ledger", user=None, accept=BROWSER).history[0].headers["Location"]
+    assert led.startswith("/air/flow/api/v2/auth/login?next=%2Fair%2Fflow%2Ftrainyard%2Fledger")
+
+
+def test_who_has_logged_in_and_may_not_is_refused_without_another_login(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    assert airflow.get("run", user="bob", accept=BROWSER, **RUN).status_code == 403
+
+
 @pytest.mark.parametrize("name", NASTY)
 def test_a_name_of_any_characters_is_shown_as_it_is_and_leads_to_its_run(airflow: Airflow, name: str) -> None:
     dag_id = f"ann{name}"
@@ -122,6 +149,21 @@ def test_runs_of_a_second_connection_are_listed_with_its_name(
         "AIRFLOW_CONN_ELSEWHERE", json.dumps({"conn_type": "trainyard", "extra": {"storage": other.root}})
     )
     assert "conn_id=elsewhere" in airflow.get().text
+
+
+def test_runs_of_a_connection_that_a_backend_of_secrets_holds_are_listed_when_it_is_named(
+    airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    other = Airflow(airflow.app, storage.join(airflow.root, "elsewhere"))
+    other.run("ann.digits", "r1")
+    vault = tmp_path / "vault.json"
+    vault.write_text(json.dumps({"kept": {"conn_type": "trainyard", "extra": {"storage": other.root}}}))
+    monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", "airflow.secrets.local_filesystem.LocalFilesystemBackend")
+    monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND_KWARGS", json.dumps({"connections_file_path": str(vault)}))
+    assert "conn_id=kept" not in airflow.get().text
+    monkeypatch.setenv("AIRFLOW__TRAINYARD__CONNECTIONS", "kept, mistaken")
+    assert "conn_id=kept" in airflow.get().text
 
 
 def test_runs_are_listed_newest_first_a_page_at_a_time(airflow: Airflow) -> None:

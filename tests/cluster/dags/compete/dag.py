@@ -25,7 +25,7 @@ with DAG("compete", schedule=None, max_active_runs=2, default_args=TWICE, params
         task_id="train",
         recipe="compete.recipe:linear",
         batches=export.output,
-        model="compete/{{ run_id }}/model",
+        model="compete/model",
         workers=3,
         epochs=1,
         memory=Memory(heap="512m", native="1g"),
