@@ -9,9 +9,11 @@ from trainyard.placement import Placement
 
 PARAMS = {
     "epochs": Param(8, type="integer", minimum=1, description="passes over the rows that are trained on"),
+    "batch_size": Param(64, type="integer", minimum=1, description="rows of a batch, over all ranks"),
     "workers": Param(2, type="integer", minimum=1, description="ranks of the gang"),
     "strategy": Param("allreduce", enum=["allreduce", "averaging", "threshold", "diloco", "fsdp"]),
     "learning_rate": Param(0.003, type="number", exclusiveMinimum=0),
+    "width": Param(32, type="integer", minimum=1, description="channels of the first layer"),
 }
 
 with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=True, doc_md=__doc__):
@@ -39,11 +41,11 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
         recipe="digits.recipe:convnet",
         batches=export.output,
         model="digits/model",
-        recipe_params={"learning_rate": "{{ params.learning_rate }}"},
+        recipe_params={"learning_rate": "{{ params.learning_rate }}", "width": "{{ params.width }}"},
         workers="{{ params.workers }}",
         strategy="{{ params.strategy }}",
         epochs="{{ params.epochs }}",
-        batch_size=64,
+        batch_size="{{ params.batch_size }}",
         placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
         monitor="accuracy",
         monitor_mode="max",
