@@ -45,7 +45,6 @@ def test_storage_that_asks_for_a_ticket_is_refused_without_one(tmp_path: Path, m
     (tmp_path / "core-site.xml").write_text(
         f"<configuration><property><name>{name}</name><value>{value}</value></property></configuration>"
     )
-    (tmp_path / "yarn-site.xml").write_text("<configuration/>")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "gssapi", None)
     cluster.admit("file:///data")

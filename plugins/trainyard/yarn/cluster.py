@@ -40,7 +40,7 @@ def end(tag: str) -> list[str]:
 
 def admit(uri: str) -> None:
     """Raises TrainyardError when `uri` lies on an HDFS that asks for Kerberos, and there is no ticket."""
-    if uri.startswith("hdfs://") and site.is_known() and kerberos.asked_for(site.core()):
+    if uri.startswith("hdfs://") and kerberos.asked_for(site.core()):
         kerberos.ticket()
 
 

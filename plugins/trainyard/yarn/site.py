@@ -12,14 +12,9 @@ from trainyard.contract.errors import TrainyardError
 _MANAGER = "yarn.resourcemanager"
 
 
-def is_known(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a client's configuration is there at all."""
-    return any(environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
-
-
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of Hadoop's client configuration. Raises TrainyardError when there is none."""
-    named = environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
+    named = _named(environ)
     if not named or not Path(named, "yarn-site.xml").exists():
         raise TrainyardError(
             f"HADOOP_CONF_DIR={named or ''} holds no yarn-site.xml; where Airflow runs, set it to the folder of the "
@@ -35,10 +30,15 @@ def properties(file: Path) -> dict[str, str]:
     return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
 
 
-def core() -> dict[str, str]:
+def core(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What core-site.xml says, nothing when there is none."""
-    file = folder() / "core-site.xml"
-    return properties(file) if file.exists() else {}
+    named = _named(environ)
+    file = Path(named, "core-site.xml") if named else None
+    return properties(file) if file and file.exists() else {}
+
+
+def _named(environ: Mapping[str, str]) -> str | None:
+    return environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
 
 
 def authentication(core: Mapping[str, str]) -> str:
