@@ -1,0 +1,63 @@
+"""How much of what a pipeline holds of a cluster is busy, stage by stage, and what one application would have held.
+
+    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/busy.py [--epochs 400] [--width 160]
+
+The digits DAG on a Hadoop of its own, by the ledger that Airflow's pages show: the ResourceManager's resource-seconds
+against the time in which ranks compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from stack.hadoop.cluster import Cluster
+from trainyard import holding, ledger
+from trainyard.contract import storage
+from trainyard.contract.table import table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=400)
+    parser.add_argument("--width", type=int, default=160, help="of the network: how much a step computes")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster.create(Path(folder, "hadoop"))
+        cluster.start()
+        try:
+            cluster.wait()
+            os.environ.update(cluster.environment())
+            given = {"epochs": chosen.epochs, "width": chosen.width, "batch_size": 256}
+            command = ["airflow", "dags", "test", "digits", "-c", json.dumps(given)]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+            show(storage.join(cluster.storage, "runs", "digits"))
+        finally:
+            cluster.stop()
+
+
+def show(runs: str) -> None:
+    directory = storage.join(runs, storage.names(runs)[-1])
+    entries = [ledger.entry(held) for held in holding.of_run(directory)]
+    rows = [
+        [one.task, *(f"{hours * 60:.1f}" for hours in (one.ended - one.began, one.allocated.gpus)), _share(one)]
+        for one in entries
+    ]
+    print(table(["stage", "minutes", "GPU minutes", "busy of allocated"], rows))
+    whole = ledger.line("run", [ledger.Account("digits", directory, tuple(entries))])
+    assert whole.monolith
+    gpus, cores = whole.monolith.gpus / whole.allocated.gpus, whole.monolith.cores / whole.allocated.cores
+    print(f"\nthe run: {_share(whole)} busy; one application would have held {gpus:.2f} x GPUs, {cores:.2f} x cores")
+
+
+def _share(held: ledger.Entry | ledger.Line) -> str:
+    return f"{held.busy.cores / held.allocated.cores:.3f}"
+
+
+if __name__ == "__main__":
+    main()
