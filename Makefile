@@ -56,7 +56,7 @@ test: $(READY) tools horovod ## everything that `check` does, and every other te
 	$(VENV)/bin/ruff format --check .
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
-	. stack/local/env.sh && pytest
+	stack/local/test.sh
 
 faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; hours
 	. stack/local/env.sh && pytest -q tests/cluster/faults_by_stage.py && cat .run/faults.txt
