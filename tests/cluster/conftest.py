@@ -22,9 +22,15 @@ Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def kerberos() -> bool:
+    """Whether the Hadoop of the tests asks for Kerberos."""
+    return False
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, kerberos: bool) -> Iterator[Cluster]:
     """One Hadoop for all tests. At its end no application may be left."""
-    cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"))
+    cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"), kerberos)
     cluster.start()
     try:
         cluster.wait()

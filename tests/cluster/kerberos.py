@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,19 +15,13 @@ from tests.cluster.conftest import Shell
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 TRAINYARD = "PYTHONPATH=plugins python -m trainyard"
+# How who asked was known, what was done, and to what, in the NameNode's own log.
 AUDITED = re.compile(r"auth:(\w+)\)\s+ip=\S+\s+cmd=(\w+)\s+src=/trainyard/(\S+)")
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """In place of the one that all other tests of this folder share."""
-    cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"), kerberos=True)
-    cluster.start()
-    try:
-        cluster.wait()
-        yield cluster
-    finally:
-        cluster.stop()
+def kerberos() -> bool:
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +31,12 @@ def digits(shell: Shell) -> None:
     assert done.returncode == 0, done.stdout[-6000:]
 
 
-def audited(cluster: Cluster) -> list[tuple[str, str, str]]:
-    """How who asked was known, what was done, and to what, by the NameNode's own log."""
-    return [(how, command, path) for how, command, path in AUDITED.findall(log(cluster))]
-
-
 def log(cluster: Cluster) -> str:
     return (cluster.home / "log" / "namenode.log").read_text()
 
 
 def test_containers_write_with_their_tokens_and_airflow_with_its_ticket(cluster: Cluster, digits: None) -> None:
-    written = [(how, path) for how, command, path in audited(cluster) if command == "create"]
+    written = [(how, path) for how, command, path in AUDITED.findall(log(cluster)) if command == "create"]
     assert {how for how, path in written if path.startswith(("digits/batches/", "digits/model/"))} == {"TOKEN"}
     assert {how for how, path in written if "/specs/" in path} == {"KERBEROS"}
 
