@@ -69,6 +69,7 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     assert done.returncode != 0
     assert "AirflowException: ValueError: the price of tea is unknown\n" in done.stdout + done.stderr
     assert " INFO SparkContext" not in done.stdout
+    assert "XCom not found" not in done.stdout + done.stderr
 
     with sqlite3.connect(airflow_database) as database:
         pushed = database.execute("select task_id, key, value from xcom where dag_id = 'outcome'").fetchall()

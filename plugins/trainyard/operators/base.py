@@ -163,7 +163,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def _submitted(self, context: Context, planned: Plan) -> dict[str, Any]:
         place, backend = planned.place, self._backend_for(planned)
-        self._push_report_page(context, place)
+        self._push_links(context, place)
         spec = self.SPEC.model_validate(planned.spec)
         storage.replace(planned.spec_uri, spec.to_json().encode())
         return self._waited_for(context, place, backend, partial(backend.run, self.log.info))
@@ -222,9 +222,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         finally:
             self._report(place.directory)
 
-    def _push_report_page(self, context: Context, place: Place) -> None:
+    def _push_links(self, context: Context, place: Place) -> None:
+        """The address of the report, and no other yet: for a link that nobody pushed Airflow logs an error."""
         page = report_page(airflow_conf.get("api", "base_url", fallback=""), self.conn_id, place.dag_id, place.run_id)
-        context["ti"].xcom_push(key=ReportLink.KEY, value=page)
+        for link in LINKS:
+            context["ti"].xcom_push(key=link.KEY, value=page if link.KEY == ReportLink.KEY else "")
 
     def _push_pages(self, context: Context, backend: Backend) -> None:
         for key, address in (backend.pages if isinstance(backend, DeferredBackend) else {}).items():

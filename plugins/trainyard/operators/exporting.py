@@ -129,7 +129,7 @@ class ExportingOperator(JobOperator):
             output=found.summary(uri) | {"reused": True},
         )  # fmt: skip
         told.save()
-        self._push_report_page(context, planned.place)
+        self._push_links(context, planned.place)
         self._report(planned.place.directory)
         return self._result(context, told)
 
