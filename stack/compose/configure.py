@@ -1,7 +1,8 @@
 """Writes the configuration of the Hadoop in docker-compose.yaml: `python -m stack.compose.configure DIRECTORY`.
 
 A folder for each daemon, with `java.args` to start it by, and one for clients. Every daemon is a container that
-the others know by the daemon's name, and listens on Hadoop's own ports.
+the others know by the daemon's name below `localhost`, and listens on Hadoop's own ports. A browser takes all names
+there for its own machine, and finds the pages that are published: links of Airflow's and YARN's lead there as well.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ HOME = Path("/var/lib/trainyard")
 JARS = Path("/opt/hadoop")
 CONF = Path("/etc/hadoop")
 PYSPARK = Path("/opt/venv/lib/python3.11/site-packages/pyspark")
-EVENTS = "hdfs://namenode:8020/spark-events"
+EVENTS = "hdfs://namenode.localhost:8020/spark-events"
 DAEMONS = {name: daemon for name, daemon in config.DAEMONS.items() if name != "gpunode2"}
 ADDRESSES = {
-    f"{daemon.name}.{port}": f"{daemon.name}:{number}"
+    f"{daemon.name}.{port}": f"{daemon.name}.localhost:{number}"
     for daemon in DAEMONS.values()
     for port, number in daemon.ports.items()
-}
+} | {"gpunode1.http": "gpunode1.localhost:8043"}  # a browser's machine has one port 8042, and node1 is there
 
 
 def files(gpus: int) -> dict[str, str]:
@@ -35,7 +36,7 @@ def files(gpus: int) -> dict[str, str]:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": EVENTS,
             "spark.history.fs.logDirectory": EVENTS,
-            "spark.yarn.historyServer.address": "history:18080",
+            "spark.yarn.historyServer.address": "history.localhost:18080",
         },
     )
     for daemon in DAEMONS.values():

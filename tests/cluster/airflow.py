@@ -95,6 +95,11 @@ class Airflow:
     def task(self, dag: str, run: str, task: str) -> str:
         return str(self.api("GET", f"dags/{dag}/dagRuns/{run}/taskInstances/{task}")["state"])
 
+    def said(self, dag: str, task: str) -> str:
+        """The logs of all tries of a task, in all runs, for who looks for the reason of a failure."""
+        files = sorted((self.logs / "airflow" / "logs").glob(f"dag_id={dag}/run_id=*/task_id={task}/*"))
+        return "\n".join(f"{file}\n{file.read_text()}" for file in files)
+
 
 @contextmanager
 def running(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]:

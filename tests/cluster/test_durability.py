@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from trainyard.backends import processes
 from trainyard.backends.yarn import YarnBackend
 from trainyard.contract import record
 from trainyard.contract.errors import TrainyardError
+from trainyard.plan import Plan
 from trainyard.yarn.trigger import ApplicationTrigger
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -31,14 +33,20 @@ STUCK = """
 """
 
 
+def at(plan: Plan, **place: int) -> Plan:
+    """`plan` in another try."""
+    return replace(plan, place=plan.place.model_copy(update=place))
+
+
 def test_a_task_that_starts_again_takes_the_result_that_is_there(exports: Exports, cluster: Cluster) -> None:
     plan = exports.plan()
     first = finished(plan)
     assert (first.status, first.output["rows"]) == ("succeeded", 500)
     assert finished(plan) == first
     assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["SUCCEEDED"]
-    record.take(first)
-    again = finished(plan)
+    record.take(plan.place, first)
+    assert finished(at(plan, try_number=2)) == first, "the try that took it died before Airflow knew"
+    again = finished(at(plan, try_number=2, first_try=2))
     assert again.application != first.application, "a task that succeeded and is cleared is done anew"
     assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["SUCCEEDED", "SUCCEEDED"]
 

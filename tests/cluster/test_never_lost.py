@@ -23,7 +23,7 @@ def airflow(
     with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         started.api("POST", "pools", **pool)
-        for dag in ("compete", "follow", "stuck", "late"):
+        for dag in ("compete", "follow", "stuck", "late", "untold"):
             wait_for(lambda dag=dag: started.knows(dag))
         yield started
 
@@ -68,7 +68,8 @@ def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies_and_their_models_star
     assert {run: airflow.state("compete", run) for run in runs} == dict.fromkeys(runs, "success")
     for stage in ("export", "train"):
         ended = named(cluster, f"compete.{stage}")
-        assert [app["finalStatus"] for app in ended] == ["SUCCEEDED", "SUCCEEDED"], "one application a task"
+        found = [app["finalStatus"] for app in ended]
+        assert found == ["SUCCEEDED", "SUCCEEDED"], f"one application a task; {airflow.said('compete', stage)}"
     gangs = named(cluster, "compete.train")
     first, second = gangs
     assert int(str(second["startedTime"])) >= int(str(first["finishedTime"])), "no gang held half of the GPUs"
@@ -95,6 +96,23 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
     airflow.api("PATCH", "dags/stuck/dagRuns/r/taskInstances/export", new_state="failed")
     wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "KILLED"])
     assert airflow.task("stuck", "r", "export") == "failed"
+
+
+def test_a_worker_that_dies_with_the_result_leaves_it_to_the_next_try_and_not_to_a_cleared_task(
+    airflow: Airflow, cluster: Cluster, source: str
+) -> None:
+    def export() -> tuple[str, int]:
+        found = airflow.api("GET", "dags/untold/dagRuns/r/taskInstances/export")
+        return str(found["state"]), int(found["try_number"])
+
+    airflow.trigger("untold", "r", source=source)
+    wait_for(lambda: export() == ("success", 2), 600)
+    assert states(cluster, "untold.export") == ["FINISHED"]
+    airflow.api(
+        "POST", "dags/untold/clearTaskInstances", dag_run_id="r", task_ids=["export"], dry_run=False, only_failed=False
+    )
+    wait_for(lambda: export() == ("success", 3), 600)
+    assert states(cluster, "untold.export") == ["FINISHED", "FINISHED"]
 
 
 def test_a_task_that_waits_too_long_fails_and_its_application_ends(

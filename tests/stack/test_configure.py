@@ -25,10 +25,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def local(name: str) -> str:
+    """The name of a daemon's container."""
+    return f"{name}.localhost"
+
+
 @pytest.mark.parametrize("name", configure.DAEMONS)
 def test_a_daemon_is_the_service_of_its_name(name: str) -> None:
-    service = COMPOSE["services"][name]
-    assert (service["hostname"], service["command"]) == (name, [name])
+    assert COMPOSE["services"][name]["command"] == [name]
 
 
 @pytest.mark.parametrize("name", [name for name in configure.DAEMONS if name != "gpunode1"])
@@ -50,15 +54,23 @@ def test_the_node_of_the_partition_counts_the_gpus_of_the_machine(written: Path)
 
 
 def test_every_daemon_listens_on_hadoops_own_ports_under_its_own_name() -> None:
-    assert configure.ADDRESSES["namenode.rpc"] == "namenode:8020"
-    assert configure.ADDRESSES["gpunode1.http"] == "gpunode1:8042"
-    assert {address.split(":")[0] for address in configure.ADDRESSES.values()} == set(configure.DAEMONS)
+    assert configure.ADDRESSES["namenode.rpc"] == "namenode.localhost:8020"
+    assert configure.ADDRESSES["node1.http"] == "node1.localhost:8042"
+    assert {address.split(":")[0] for address in configure.ADDRESSES.values()} == set(map(local, configure.DAEMONS))
 
 
-@pytest.mark.parametrize("name", ["namenode", "resourcemanager"])
-def test_the_page_that_is_published_is_the_daemons(name: str) -> None:
+@pytest.mark.parametrize("name", [*configure.DAEMONS, "history"])
+def test_containers_and_browsers_know_a_daemon_by_the_same_name(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["hostname"] == local(name)
+    assert service["networks"]["default"]["aliases"] == [local(name)]
+
+
+@pytest.mark.parametrize("name", ["namenode", "resourcemanager", "node1", "gpunode1"])
+def test_a_page_is_published_where_links_lead_to(name: str) -> None:
     [port] = COMPOSE["services"][name]["ports"]
-    assert port.endswith(f":{config.DAEMONS[name].ports['http']}")
+    _, linked = configure.ADDRESSES[f"{name}.http"].split(":")
+    assert port.endswith(f":-{linked}}}:{linked}")
 
 
 def test_airflow_stores_where_the_name_node_is(written: Path) -> None:
@@ -68,7 +80,8 @@ def test_airflow_stores_where_the_name_node_is(written: Path) -> None:
 
 
 def test_the_resource_manager_is_found_from_the_clients_folder(written: Path) -> None:
-    assert site.resource_managers(site.properties(written / "client/yarn-site.xml")) == ("http://resourcemanager:8088",)
+    found = site.resource_managers(site.properties(written / "client/yarn-site.xml"))
+    assert found == ("http://resourcemanager.localhost:8088",)
 
 
 def test_applications_leave_their_events_where_the_history_reads_them(written: Path) -> None:
@@ -76,7 +89,7 @@ def test_applications_leave_their_events_where_the_history_reads_them(written: P
     settings = dict(line.split(" ", 1) for line in lines)
     assert settings["spark.eventLog.dir"] == settings["spark.history.fs.logDirectory"] == configure.EVENTS
     [port] = COMPOSE["services"]["history"]["ports"]
-    assert port.endswith(settings["spark.yarn.historyServer.address"].removeprefix("history"))
+    assert port.endswith(settings["spark.yarn.historyServer.address"].removeprefix(local("history")))
 
 
 def test_a_daemons_script_makes_what_the_configuration_names() -> None:

@@ -44,7 +44,7 @@ class YarnBackend:
         found = manager.tagged(plan.tag)
         for ended in (one for one in found if not one.live):
             self._keep(manager, ended, say)
-        step = on_start(found, record.newest(plan.place), record.taken(plan.place))
+        step = on_start(found, record.newest(plan.place), record.spent(plan.place))
         if isinstance(step, Take):
             say(f"{step.record.application} has done this already; its result is taken.")
             return step.record

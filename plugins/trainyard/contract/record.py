@@ -44,15 +44,21 @@ def newest(place: Place) -> RunRecord | None:
     return RunRecord.load(uri) if storage.exists(uri) else None
 
 
-def take(record: RunRecord) -> None:
-    """Note that the task has succeeded with this record: it is the result of no later run of the task."""
-    storage.replace(_taken(record.place), record.application.encode())
+def take(place: Place, record: RunRecord) -> None:
+    """Note that the try at `place` has `record` as its result."""
+    storage.replace(_taken(place), f"{record.application}\n{place.try_number}".encode())
 
 
 def taken(place: Place) -> str | None:
-    """The application whose record was last the task's result."""
-    uri = _taken(place)
-    return storage.read(uri).decode() if storage.exists(uri) else None
+    """The application whose record was last a result of the task's."""
+    application, _ = _last_taken(place)
+    return application
+
+
+def spent(place: Place) -> str | None:
+    """As `taken`, unless the task was not cleared since: then that try died before Airflow knew of its result."""
+    application, by = _last_taken(place)
+    return None if place.first_try <= by < place.try_number else application
 
 
 def read(directory: str) -> list[RunRecord]:
@@ -60,6 +66,15 @@ def read(directory: str) -> list[RunRecord]:
     root = storage.join(directory, "records")
     found = [RunRecord.load(storage.join(root, n)) for n in storage.names(root) if not n.startswith(".")]
     return sorted(found, key=lambda record: record.started_at)
+
+
+def _last_taken(place: Place) -> tuple[str | None, int]:
+    """The application, and the try that took it."""
+    uri = _taken(place)
+    if not storage.exists(uri):
+        return None, 0
+    application, by = storage.read(uri).decode().split("\n")
+    return application, int(by)
 
 
 def _taken(place: Place) -> str:

@@ -118,13 +118,17 @@ class Drift(Part):
 
 
 class Place(Part):
-    """Where in Airflow a job belongs, and the directory that its run writes to."""
+    """Where in Airflow a job belongs, and the directory that its run writes to.
+
+    `first_try` is the first of its tries since the task was last cleared, which makes a result anew.
+    """
 
     dag_id: str
     run_id: str
     task_id: str
     map_index: int = -1
     try_number: PositiveInt = 1
+    first_try: PositiveInt = 1
     directory: str
 
     @property

@@ -193,7 +193,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             self._push_pages(context, backend)
         if isinstance(found, BaseTrigger):
             self.defer(trigger=found, method_name="resume", timeout=self.execution_timeout)
-        return self._result(context, found)
+        return self._result(context, place, found)
 
     def on_kill(self) -> None:
         """End the application, with every process of it."""
@@ -232,14 +232,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         for key, address in (backend.pages if isinstance(backend, DeferredBackend) else {}).items():
             context["ti"].xcom_push(key=key, value=address)
 
-    def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
+    def _result(self, context: Context, place: Place, found: RunRecord) -> dict[str, Any]:
         """What the job returned, told to whom it concerns."""
         if found.status == "failed":
             raise AirflowException(found.error)
         for asset in self.outlets:
             if isinstance(asset, Asset) and (self.PRODUCT is None or asset.name == self.product):
                 context["outlet_events"][asset].extra = {k: v for k, v in found.output.items() if k != "uri"}
-        record.take(found)
+        record.take(place, found)
         return found.output
 
     def _report(self, directory: str) -> None:
@@ -305,5 +305,6 @@ def place_of(ti: Any, root: str) -> Place:
         task_id=ti.task_id,
         map_index=-1 if ti.map_index is None else ti.map_index,
         try_number=ti.try_number,
+        first_try=max(1, ti.max_tries - (ti.task.retries or 0) + 1),  # clearing raises max_tries, as Airflow counts too
         directory=run_directory(root, ti.dag_id, ti.run_id),
     )

@@ -131,7 +131,7 @@ class ExportingOperator(JobOperator):
         told.save()
         self._push_links(context, planned.place)
         self._report(planned.place.directory)
-        return self._result(context, told)
+        return self._result(context, planned.place, told)
 
     def _fields(self) -> dict[str, Any]:
         return {

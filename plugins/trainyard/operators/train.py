@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import TrainOptions, TrainSpec
+from trainyard.contract.spec import Place, TrainOptions, TrainSpec
 from trainyard.operators.base import COMMON_FIELDS, JobOperator, uri_of
 from trainyard.operators.options import Templated, default
 from trainyard.sizing import Memory
@@ -158,9 +158,9 @@ class TrainOperator(JobOperator):
             fields["recipe_params"] = told
         return fields
 
-    def _result(self, context: Context, found: RunRecord) -> dict[str, Any]:
+    def _result(self, context: Context, place: Place, found: RunRecord) -> dict[str, Any]:
         """As of every job; the models of epochs under a key of their own too, for `train.output["epoch_models"]`."""
-        result = super()._result(context, found)
+        result = super()._result(context, place, found)
         if models := result.get("epoch_models"):
             context["ti"].xcom_push(key="epoch_models", value=models)
         return result

@@ -37,16 +37,16 @@ class Take:
 Step = Submit | Reattach | Take
 
 
-def on_start(applications: Sequence[Application], record: RunRecord | None, taken: str | None) -> Step:
+def on_start(applications: Sequence[Application], record: RunRecord | None, spent: str | None) -> Step:
     """The step for a task that starts, of its applications (oldest first) and its newest record.
 
-    `taken` is the application whose result was already the task's: who clears a task that succeeded
-    wants its work done anew.
+    `spent` is the application whose result was the task's before it was cleared: who clears a task that
+    succeeded wants its work done anew.
     """
     live = [application for application in applications if application.live]
     if live:
         return Reattach(live[0])
-    ended = [application for application in applications if application.id != taken]
+    ended = [application for application in applications if application.id != spent]
     newest = ended[-1] if ended else None
     if record and record.status == "succeeded" and newest and record.application == newest.id:
         return Take(record)

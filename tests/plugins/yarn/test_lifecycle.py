@@ -56,5 +56,5 @@ def test_an_ended_application_without_a_good_record_is_done_again(found: RunReco
     assert on_start([application(1)], found, None) == Submit(after=application(1))
 
 
-def test_a_result_that_was_taken_before_is_made_anew() -> None:
-    assert on_start([application(1)], record(1), taken=application(1).id) == Submit()
+def test_a_result_that_is_spent_is_made_anew() -> None:
+    assert on_start([application(1)], record(1), spent=application(1).id) == Submit()
