@@ -1,6 +1,6 @@
 """How much of what a pipeline holds of a cluster is busy, stage by stage, and what one application would have held.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/busy.py [--epochs 400] [--width 160]
+    . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160]
 
 The digits DAG on a Hadoop of its own, by the ledger that Airflow's pages show: the ResourceManager's resource-seconds
 against the time in which ranks compute.
