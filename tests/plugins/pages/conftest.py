@@ -70,7 +70,7 @@ class Airflow:
         return directory
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(airflow_database: Path) -> Iterator[Any]:
     """Airflow's own application, with its plugins and an auth manager that tells users apart."""
     with pytest.MonkeyPatch.context() as patch:
