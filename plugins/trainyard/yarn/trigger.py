@@ -53,6 +53,8 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the `application` that ended, with `trouble` when nobody answered in time."""
         manager = await asyncio.to_thread(cluster.resource_manager)
+        if self.reattached:  # it may have ended; a trigger that fires before Airflow knows of the wait fails the task
+            await asyncio.sleep(self.poll)
         answered, trouble, told = time.monotonic(), "", ""
         while time.monotonic() - answered < self.patience:
             try:
