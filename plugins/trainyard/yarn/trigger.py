@@ -24,7 +24,9 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
 
     A ResourceManager that is absent, recovers, refuses (while a ticket is renewed), or does not know the
     application (any more) is asked again for `patience` seconds. Others that run for the same task are
-    killed: a submission that was thought lost may still have come through.
+    killed: a submission that was thought lost may still have come through. What an earlier try had submitted
+    may have ended already, and is asked for after three polls: the scheduler hears of a worker's end some
+    seconds late, and fails a task that runs again by then.
 
     :param application: id of what is waited for
     :param tag: what all applications of the task carry
@@ -53,8 +55,8 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the `application` that ended, with `trouble` when nobody answered in time."""
         manager = await asyncio.to_thread(cluster.resource_manager)
-        if self.reattached:  # it may have ended; a trigger that fires before Airflow knows of the wait fails the task
-            await asyncio.sleep(self.poll)
+        if self.reattached:
+            await asyncio.sleep(3 * self.poll)
         answered, trouble, told = time.monotonic(), "", ""
         while time.monotonic() - answered < self.patience:
             try:
