@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.airflow import Airflow, running
 from tests.cluster.conftest import applications
 from tests.cluster.jobs import wait_for
+from trainyard.backends import processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(2400)]
 
@@ -23,7 +25,7 @@ def airflow(
     with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         started.api("POST", "pools", **pool)
-        for dag in ("compete", "follow", "stuck", "late", "untold"):
+        for dag in ("compete", "follow", "stuck", "early", "late", "untold"):
             wait_for(lambda dag=dag: started.knows(dag))
         yield started
 
@@ -41,6 +43,18 @@ def named(cluster: Cluster, name: str) -> list[dict[str, object]]:
 
 def states(cluster: Cluster, name: str) -> list[object]:
     return [app["state"] for app in named(cluster, name)]
+
+
+@contextmanager
+def stopped(tag: str) -> Iterator[None]:
+    """The submission of an application, held where it is."""
+    submission = processes.tagged(tag)
+    assert submission, "it is over already"
+    for process in submission:
+        process.suspend()
+    yield
+    for process in submission:
+        process.resume()
 
 
 def followed(airflow: Airflow) -> list[str]:
@@ -96,6 +110,15 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
     airflow.api("PATCH", "dags/stuck/dagRuns/r/taskInstances/export", new_state="failed")
     wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "KILLED"])
     assert airflow.task("stuck", "r", "export") == "failed"
+
+
+def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
+    airflow.trigger("early", "r", source=source)
+    wait_for(lambda: states(cluster, "early.export"), 600)
+    with stopped(str(named(cluster, "early.export")[0]["applicationTags"])):
+        airflow.api("PATCH", "dags/early/dagRuns/r/taskInstances/export", new_state="failed")
+    wait_for(lambda: states(cluster, "early.export") == ["KILLED"])
+    assert airflow.task("early", "r", "export") == "failed"
 
 
 def test_a_worker_that_dies_with_the_result_leaves_it_to_the_next_try_and_not_to_a_cleared_task(

@@ -192,6 +192,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         finally:
             self._push_pages(context, backend)
         if isinstance(found, BaseTrigger):
+            if _ended_meanwhile(context["ti"]):
+                backend.kill()
+                raise AirflowFailException("The task was ended while it was submitted; its application is ended too.")
             self.defer(trigger=found, method_name="resume", timeout=self.execution_timeout)
         return self._result(context, place, found)
 
@@ -295,6 +298,13 @@ def uri_of(root: str, value: Any) -> Any:
         return [uri_of(root, item) for item in value]
     uri = value.get("uri") if isinstance(value, Mapping) else value
     return storage.resolve(root, uri) if isinstance(uri, str) else uri
+
+
+def _ended_meanwhile(ti: Any) -> bool:
+    """Whether a task instance was marked or cleared while its process, this one, worked: it cannot defer any more."""
+    index = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
+    states = ti.get_task_states(dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    return "running" not in states.get(ti.run_id, {}).values()
 
 
 def place_of(ti: Any, root: str) -> Place:

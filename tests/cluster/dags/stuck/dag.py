@@ -6,21 +6,13 @@ from airflow.sdk import DAG
 
 from trainyard.operators import ExportOperator
 
-with DAG("stuck", schedule=None, params={"source": ""}):
-    ExportOperator(
-        task_id="export",
-        prepare="stuck.prepare:rows",
-        source="{{ params.source }}",
-        format="json",
-        batches="stuck/batches",
-    )
-
-with DAG("late", schedule=None, params={"source": ""}):
-    ExportOperator(
-        task_id="export",
-        prepare="stuck.prepare:rows",
-        source="{{ params.source }}",
-        format="json",
-        batches="late/batches",
-        execution_timeout=timedelta(seconds=120),
-    )
+for name, limit in {"stuck": None, "early": None, "late": timedelta(seconds=120)}.items():
+    with DAG(name, schedule=None, params={"source": ""}) as globals()[name]:
+        ExportOperator(
+            task_id="export",
+            prepare="stuck.prepare:rows",
+            source="{{ params.source }}",
+            format="json",
+            batches=f"{name}/batches",
+            execution_timeout=limit,
+        )
