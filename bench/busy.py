@@ -1,9 +1,9 @@
 """How much of what a pipeline holds of a cluster is busy, stage by stage, and what one application would have held.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160]
+    . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160] [--strategy S]
 
 The digits DAG on a Hadoop of its own, by the ledger that Airflow's pages show: the ResourceManager's resource-seconds
-against the time in which ranks compute.
+against the time in which ranks compute. Below it is what the rest of training's time went into.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stack.hadoop.cluster import Cluster
 from trainyard import holding, ledger
-from trainyard.contract import storage
+from trainyard.contract import record, storage
 from trainyard.contract.table import table
 
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=400)
     parser.add_argument("--width", type=int, default=160, help="of the network: how much a step computes")
+    parser.add_argument("--strategy", default="allreduce")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster.create(Path(folder, "hadoop"))
@@ -33,7 +34,7 @@ def main() -> None:
         try:
             cluster.wait()
             os.environ.update(cluster.environment())
-            given = {"epochs": chosen.epochs, "width": chosen.width, "batch_size": 256}
+            given = vars(chosen) | {"batch_size": 256}
             command = ["airflow", "dags", "test", "digits", "-c", json.dumps(given)]
             subprocess.run(command, check=True, stdout=sys.stderr)
             show(storage.join(cluster.storage, "runs", "digits"))
@@ -43,7 +44,8 @@ def main() -> None:
 
 def show(runs: str) -> None:
     directory = storage.join(runs, storage.names(runs)[-1])
-    entries = [ledger.entry(held) for held in holding.of_run(directory)]
+    held = holding.of_run(directory)
+    entries = [ledger.entry(one) for one in held]
     rows = [
         [one.task, *(f"{hours * 60:.1f}" for hours in (one.ended - one.began, one.allocated.gpus)), _share(one)]
         for one in entries
@@ -53,6 +55,17 @@ def show(runs: str) -> None:
     assert whole.monolith
     gpus, cores = whole.monolith.gpus / whole.allocated.gpus, whole.monolith.cores / whole.allocated.cores
     print(f"\nthe run: {_share(whole)} busy; one application would have held {gpus:.2f} x GPUs, {cores:.2f} x cores")
+    idle(next(one for one in held if one.place.task == "train"))
+
+
+def idle(training: holding.Holding) -> None:
+    """The shares of training's time in which its ranks did not compute."""
+    found = record.newest(training.place)
+    assert found
+    spent: dict[str, float] = found.output["seconds"]
+    lost = {name: spent.get(name, 0.0) for name in sorted(holding.WAITING)}
+    lost["start and end"] = training.seconds - sum(spent.values())
+    print("training: " + ", ".join(f"{name} {seconds / training.seconds:.3f}" for name, seconds in lost.items()))
 
 
 def _share(held: ledger.Entry | ledger.Line) -> str:
