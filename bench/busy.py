@@ -3,7 +3,7 @@
     . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160] [--strategy S]
 
 The digits DAG on a Hadoop of its own, by the ledger that Airflow's pages show: the ResourceManager's resource-seconds
-against the time in which ranks compute. Below it is what the rest of training's time went into.
+against the time in which ranks compute. Below it is what training's time went into.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def show(runs: str) -> None:
     assert whole.monolith
     gpus, cores = whole.monolith.gpus / whole.allocated.gpus, whole.monolith.cores / whole.allocated.cores
     print(f"\nthe run: {_share(whole)} busy; one application would have held {gpus:.2f} x GPUs, {cores:.2f} x cores")
-    idle(next(one for one in held if one.place.task == "train"))
+    print(table(["of training", "share"], _phases(next(one for one in held if one.place.task == "train"))))
 
 
-def idle(training: holding.Holding) -> None:
-    """The shares of training's time in which its ranks did not compute."""
+def _phases(training: holding.Holding) -> list[list[str]]:
+    """What an average rank did while the application held its containers; starting and ending it is the rest."""
     found = record.newest(training.place)
     assert found
     spent: dict[str, float] = found.output["seconds"]
-    lost = {name: spent.get(name, 0.0) for name in sorted(holding.WAITING)}
-    lost["start and end"] = training.seconds - sum(spent.values())
-    print("training: " + ", ".join(f"{name} {seconds / training.seconds:.3f}" for name, seconds in lost.items()))
+    shares = spent | {"start and end": training.seconds - sum(spent.values())}
+    longest = sorted(shares.items(), key=lambda share: -share[1])
+    return [[f"{name}{', idle' * (name in holding.WAITING)}", f"{s / training.seconds:.3f}"] for name, s in longest]
 
 
 def _share(held: ledger.Entry | ledger.Line) -> str:
