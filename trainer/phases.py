@@ -85,13 +85,13 @@ class Phases:
             yield share
 
     def end_epoch(self) -> dict[str, float]:
-        """Seconds spent in each phase since the last call; the event files are brought up to date."""
+        """Seconds spent in each phase since the last call; the event file catches up."""
         seconds = dict(self._epoch)
         self._epoch.clear()
         self._spans = self._left // 10
         if self.log:
             self.log.counter("seconds", **seconds)
-            self.log.flush()
+            self.log.catch_up()
         return seconds
 
     def note(self, write: Callable[[EventLog], None]) -> None:

@@ -45,24 +45,28 @@ def test_it_is_known_where_a_rank_is() -> None:
 
 
 def test_the_spans_of_a_run_stay_few_however_many_epochs_it_has(tmp_path: Path) -> None:
-    phases = Phases(EventLog(str(tmp_path), "train", "rank 0"))
+    log = EventLog(str(tmp_path), "train", "rank 0")
+    phases = Phases(log)
     for _ in range(200):
         for _ in range(500):
             phases.add("forward", 0, 1)
         phases.end_epoch()
+    log.flush()
     told = events.read(str(tmp_path))
     assert sum(event["name"] == "forward" for event in told) <= SPANS
     assert sum(event["name"] == "seconds" for event in told) == 200
 
 
 def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:
-    phases = Phases(EventLog(folder, "train", f"rank {world.rank}", world.rank))
+    log = EventLog(folder, "train", f"rank {world.rank}", world.rank)
     began = time.perf_counter()
     fitted = fit(
         f"{RECIPES}:linear", batches=batches, model=f"{folder}/model", world=world, epochs=3, batch_size=20,
-        strategy=strategy, phases=phases, checkpoints=f"{folder}/checkpoints",
+        strategy=strategy, phases=Phases(log), checkpoints=f"{folder}/checkpoints",
     )  # fmt: skip
-    return [dict(rank.seconds) for rank in fitted.spent], time.perf_counter() - began, fitted.limit
+    passed = time.perf_counter() - began
+    log.flush()
+    return [dict(rank.seconds) for rank in fitted.spent], passed, fitted.limit
 
 
 @pytest.mark.ranks

@@ -30,6 +30,7 @@ class EventLog:
         self._new: list[tuple[str, str, int, dict[str, Any]]] = []
         self._lines: list[str] = []
         self._lock = threading.Lock()
+        self._catching_up = threading.Thread()
         self._emit("M", "process_name", 0, args={"name": task})
         self._emit("M", "thread_name", 0, args={"name": process})
 
@@ -60,6 +61,12 @@ class EventLog:
             del self._new[: len(new)]
             self._lines += [self._line(*event) for event in new]
             storage.replace(self._uri, "".join(self._lines).encode())
+
+    def catch_up(self) -> None:
+        """Begin a `flush`, and do not wait for it; while one goes on, the next call takes what is new."""
+        if not self._catching_up.is_alive():
+            self._catching_up = threading.Thread(target=self.flush, name="events", daemon=True)
+            self._catching_up.start()
 
     def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
         self._new.append((phase, name, wall_ns, fields))
