@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
@@ -14,6 +17,8 @@ from tests.cluster.airflow import Airflow, running
 from tests.cluster.conftest import applications
 from tests.cluster.jobs import wait_for
 from trainyard.backends import processes
+from trainyard.contract.spec import Place
+from trainyard.plan import application_tag, run_directory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(2400)]
 
@@ -46,15 +51,30 @@ def states(cluster: Cluster, name: str) -> list[object]:
 
 
 @contextmanager
-def stopped(tag: str) -> Iterator[None]:
-    """The submission of an application, held where it is."""
-    submission = processes.tagged(tag)
-    assert submission, "it is over already"
-    for process in submission:
-        process.suspend()
-    yield
-    for process in submission:
-        process.resume()
+def submitting(cluster: Cluster, dag: str, run: str, task: str) -> Iterator[None]:
+    """The submission of a task, held where YARN knows the application and spark-submit has not ended."""
+    directory = run_directory(cluster.storage, dag, run)
+    tag = application_tag(Place(dag_id=dag, run_id=run, task_id=task, directory=directory))
+
+    def tell(number: signal.Signals) -> None:
+        for process in processes.tagged(tag):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def submitted() -> bool:
+        """Asked while it stands still; between two questions it goes on for a moment."""
+        tell(signal.SIGCONT)
+        time.sleep(0.05)
+        tell(signal.SIGSTOP)
+        return bool(states(cluster, f"{dag}.{task}"))
+
+    wait_for(lambda: processes.tagged(tag), 600)
+    try:
+        wait_for(submitted, 600)
+        assert processes.tagged(tag), "it has ended already"
+        yield
+    finally:
+        tell(signal.SIGCONT)
 
 
 def followed(airflow: Airflow) -> list[str]:
@@ -114,8 +134,7 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
 
 def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
     airflow.trigger("early", "r", source=source)
-    wait_for(lambda: states(cluster, "early.export"), 600)
-    with stopped(str(named(cluster, "early.export")[0]["applicationTags"])):
+    with submitting(cluster, "early", "r", "export"):
         airflow.api("PATCH", "dags/early/dagRuns/r/taskInstances/export", new_state="failed")
     wait_for(lambda: states(cluster, "early.export") == ["KILLED"])
     assert airflow.task("early", "r", "export") == "failed"
