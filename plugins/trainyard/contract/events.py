@@ -63,7 +63,7 @@ class EventLog:
             storage.replace(self._uri, "".join(self._lines).encode())
 
     def catch_up(self) -> None:
-        """Begin a `flush`, and do not wait for it; while one goes on, the next call takes what is new."""
+        """Begin a `flush`, and do not wait for it; what it cannot write, or is new meanwhile, stays for the next."""
         if not self._catching_up.is_alive():
             self._catching_up = threading.Thread(target=self.flush, name="events", daemon=True)
             self._catching_up.start()

@@ -192,7 +192,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         finally:
             self._push_pages(context, backend)
         if isinstance(found, BaseTrigger):
-            if _ended_meanwhile(context["ti"]):
+            if _ended_meanwhile(context["ti"], place):
                 backend.kill()
                 raise AirflowFailException("The task was ended while it was submitted; its application is ended too.")
             self.defer(trigger=found, method_name="resume", timeout=self.execution_timeout)
@@ -300,11 +300,12 @@ def uri_of(root: str, value: Any) -> Any:
     return storage.resolve(root, uri) if isinstance(uri, str) else uri
 
 
-def _ended_meanwhile(ti: Any) -> bool:
-    """Whether a task instance was marked or cleared while its process, this one, worked: it cannot defer any more."""
-    index = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
-    states = ti.get_task_states(dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
-    return "running" not in states.get(ti.run_id, {}).values()
+def _ended_meanwhile(ti: Any, place: Place) -> bool:
+    """Whether the task at `place` was marked or cleared while its process, this one, worked: it may not defer."""
+    states = ti.get_task_states(
+        dag_id=place.dag_id, run_ids=[place.run_id], task_ids=[place.task_id], map_index=place.map_index
+    )
+    return "running" not in states.get(place.run_id, {}).values()
 
 
 def place_of(ti: Any, root: str) -> Place:

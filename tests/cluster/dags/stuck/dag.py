@@ -7,7 +7,7 @@ from airflow.sdk import DAG
 from trainyard.operators import ExportOperator
 
 for name, limit in {"stuck": None, "early": None, "late": timedelta(seconds=120)}.items():
-    with DAG(name, schedule=None, params={"source": ""}) as globals()[name]:
+    with DAG(name, schedule=None, params={"source": ""}):
         ExportOperator(
             task_id="export",
             prepare="stuck.prepare:rows",
