@@ -28,18 +28,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=160, help="of the network: how much a step computes")
     parser.add_argument("--strategy", default="allreduce")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster.create(Path(folder, "hadoop"))
-        cluster.start()
-        try:
-            cluster.wait()
-            os.environ.update(cluster.environment())
-            given = vars(chosen) | {"batch_size": 256}
-            command = ["airflow", "dags", "test", "digits", "-c", json.dumps(given)]
-            subprocess.run(command, check=True, stdout=sys.stderr)
-            show(storage.join(cluster.storage, "runs", "digits"))
-        finally:
-            cluster.stop()
+    with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder, "hadoop")) as cluster:
+        os.environ.update(cluster.environment())
+        given = vars(chosen) | {"batch_size": 256}
+        command = ["airflow", "dags", "test", "digits", "-c", json.dumps(given)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        show(storage.join(cluster.storage, "runs", "digits"))
 
 
 def show(runs: str) -> None:

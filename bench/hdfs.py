@@ -56,15 +56,9 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="memory as the machine happens to have it")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster.create(Path(folder, "hadoop"))
-        cluster.start()
-        try:
-            cluster.wait()
-            os.environ.update(cluster.environment())
-            measure(Path(folder), storage.join(cluster.storage, "batches"), chosen)
-        finally:
-            cluster.stop()
+    with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder, "hadoop")) as cluster:
+        os.environ.update(cluster.environment())
+        measure(Path(folder), storage.join(cluster.storage, "batches"), chosen)
 
 
 def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,18 @@ class Cluster:
     def open(cls, home: Path) -> Cluster:
         """The cluster that was created in `home`."""
         return cls._of(home, json.loads((home / "cluster.json").read_text())["ports"])
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, home: Path, kerberos: bool = False) -> Iterator[Cluster]:
+        """A new cluster in the empty folder `home`, healthy; it ends with the `with`."""
+        cluster = cls.create(home, kerberos)
+        cluster.start()
+        try:
+            cluster.wait()
+            yield cluster
+        finally:
+            cluster.stop()
 
     @classmethod
     def _of(cls, home: Path, ports: dict[str, int]) -> Cluster:

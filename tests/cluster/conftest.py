@@ -30,15 +30,10 @@ def kerberos() -> bool:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, kerberos: bool) -> Iterator[Cluster]:
     """One Hadoop for all tests. At its end no application may be left."""
-    cluster = Cluster.create(tmp_path_factory.mktemp("hadoop"), kerberos)
-    cluster.start()
-    try:
-        cluster.wait()
+    with Cluster.running(tmp_path_factory.mktemp("hadoop"), kerberos) as cluster:
         yield cluster
         left = [app["name"] for app in applications(cluster) if app["state"] not in ("FINISHED", "FAILED", "KILLED")]
         assert left == [], "applications that no test ended"
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")
