@@ -122,7 +122,7 @@ class _Engine:
         epoch = self._at.epoch
         speed = self._train_epoch(epoch, begin)
         strategy.settle()
-        total = run.world.sum(self._loss_sum).item()
+        total = self._sum(self._loss_sum)
         self._loss_sum.zero_()
         figures = {"loss": total / run.train.order.rows, "rows_per_second": speed}
         if run.world.size > 1:
@@ -231,7 +231,7 @@ class _Engine:
             mine: dict[str, Any] = {"strategy": strategy.rank_state()}
             state = {"model": model, "best": self._best_weights, "strategy": strategy.state()}
             (mine if strategy.own_optimizer else state)["optimizer"] = optimizer
-            loss = run.world.sum(self._loss_sum.clone()).item() if self._at.step else 0.0
+            loss = self._sum(self._loss_sum.clone()) if self._at.step else 0.0
             loop = {
                 "history": self.history.epochs,
                 "best_epoch": self.history.best,
@@ -273,12 +273,21 @@ class _Engine:
                         loss_sum += _loss(recipe, output, columns).double() * share.rows
                     for metric in metrics.values() if share.rows else ():
                         metric.update(output, columns[recipe.label or ""])
-        self.run.world.sum(loss_sum)
-        figures = {"validation_loss": loss_sum.item() / loader.order.rows}
+        figures = {"validation_loss": self._sum(loss_sum) / loader.order.rows}
         for name, metric in metrics.items():
             figures[name] = float(metric.compute())
             metric.reset()
         return figures
+
+    def _sum(self, mine: Tensor) -> float:
+        """The sum of `mine` over all ranks, which takes its place. A rank that waits for the others communicates."""
+        world = self.run.world
+        mine.item()  # what a GPU has yet to compute is no waiting
+        wall, start = time.time_ns(), time.perf_counter_ns()
+        total = world.sum(mine).item()
+        if world.size > 1:
+            self.run.phases.communicated(wall, time.perf_counter_ns() - start, True)
+        return total
 
     def _update(self, share: Share) -> None:
         """One optimizer step on one global batch; this rank's row losses are added to the epoch's.

@@ -93,8 +93,8 @@ class Cluster:
     def running(cls, home: Path, kerberos: bool = False) -> Iterator[Cluster]:
         """A new cluster in the empty folder `home`, healthy; it ends with the `with`."""
         cluster = cls.create(home, kerberos)
-        cluster.start()
         try:
+            cluster.start()
             cluster.wait()
             yield cluster
         finally:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 _HOME = tempfile.TemporaryDirectory(prefix="trainyard-tests-", ignore_cleanup_errors=True)
 os.environ.setdefault("AIRFLOW_HOME", f"{_HOME.name}/airflow")
 
 import pytest  # noqa: E402
+import requests  # noqa: E402
 
 from stack.hadoop.cluster import Cluster  # noqa: E402
+from stack.hadoop.config import USER  # noqa: E402
 from tests.cluster.jobs import Exports  # noqa: E402
 from trainyard.contract import storage  # noqa: E402
+from trainyard.contract.errors import TrainyardError  # noqa: E402
+from trainyard.yarn.resource_manager import LIVE, ResourceManager  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -32,8 +37,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, kerberos: bool) -> Iterato
     """One Hadoop for all tests. At its end no application may be left."""
     with Cluster.running(tmp_path_factory.mktemp("hadoop"), kerberos) as cluster:
         yield cluster
-        left = [app["name"] for app in applications(cluster) if app["state"] not in ("FINISHED", "FAILED", "KILLED")]
-        assert left == [], "applications that no test ended"
+        assert [app["name"] for app in live(cluster)] == [], "applications that no test ended"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a failed test leaves in the cluster ends with it: the next ones would wait for its room."""
+    report = yield
+    found = item.funcargs.get("cluster") if isinstance(item, pytest.Function) else None
+    if report.failed and isinstance(found, Cluster):
+        with contextlib.suppress(requests.RequestException, TrainyardError):  # a failed test may have ended daemons too
+            end_all(found)
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +86,17 @@ def configured(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.fixture
 def exports(configured: Cluster, tmp_path: Path) -> Exports:
     return Exports(tmp_path, storage.join(configured.storage, tmp_path.name))
+
+
+def live(cluster: Cluster) -> list[dict[str, object]]:
+    return [app for app in applications(cluster) if app["state"] in LIVE]
+
+
+def end_all(cluster: Cluster) -> None:
+    """Kill every application that has not ended."""
+    manager = ResourceManager((cluster.url("resourcemanager.http"),), USER, cluster.kdc and cluster.kdc.auth())
+    for app in live(cluster):
+        manager.kill(str(app["id"]))
 
 
 def applications(cluster: Cluster, tag: str | None = None) -> list[dict[str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,19 @@ class Crashing(nn.Linear):
 
 def crashing(rank: int, how: str) -> Recipe:
     return Recipe(model=Crashing(rank, how), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+class Dawdling(nn.Linear):
+    """Takes a second for each batch of validation on rank 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training and torch.distributed.get_rank() == 0:
+            time.sleep(1)
+        return super().forward(x)
+
+
+def dawdling() -> Recipe:
+    return Recipe(model=Dawdling(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
 def weighted_step() -> Recipe:

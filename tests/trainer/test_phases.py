@@ -82,3 +82,17 @@ def test_every_rank_knows_what_all_ranks_spent(tmp_path: Path, strategy: str) ->
         assert 0 < sum(seconds.values()) <= whole, "phases do not overlap"
     names = {e["name"] for e in events.read(str(tmp_path)) if e["ph"] == "X"}
     assert {"exchange", "communicate"} <= names
+
+
+def validated(world: World, batches: str, folder: str) -> dict[str, float]:
+    phases = Phases(None)
+    fit(f"{RECIPES}:dawdling", batches=batches, model=f"{folder}/model", world=world, epochs=1, phases=phases)
+    return dict(phases.totals)
+
+
+@pytest.mark.ranks
+def test_waiting_for_a_rank_that_still_validates_is_communicating(tmp_path: Path) -> None:
+    batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
+    with Gang(2) as gang:
+        _, quick = gang(validated, batches, str(tmp_path))
+    assert quick["communicate"] > quick["validate"]
