@@ -231,7 +231,7 @@ class _Engine:
             mine: dict[str, Any] = {"strategy": strategy.rank_state()}
             state = {"model": model, "best": self._best_weights, "strategy": strategy.state()}
             (mine if strategy.own_optimizer else state)["optimizer"] = optimizer
-            loss = self._sum(self._loss_sum.clone()) if self._at.step else 0.0
+            loss = self._sum(self._loss_sum) if self._at.step else 0.0
             loop = {
                 "history": self.history.epochs,
                 "best_epoch": self.history.best,
@@ -280,14 +280,12 @@ class _Engine:
         return figures
 
     def _sum(self, mine: Tensor) -> float:
-        """The sum of `mine` over all ranks, which takes its place. A rank that waits for the others communicates."""
-        world = self.run.world
-        mine.item()  # what a GPU has yet to compute is no waiting
-        wall, start = time.time_ns(), time.perf_counter_ns()
-        total = world.sum(mine).item()
-        if world.size > 1:
-            self.run.phases.communicated(wall, time.perf_counter_ns() - start, True)
-        return total
+        """The sum of one value over all ranks. What this rank waits for the others is a phase of its own."""
+        own = mine.item()  # on a GPU it is computed only now, which is no waiting
+        if self.run.world.size == 1:
+            return own
+        with self.run.phases.waiting():
+            return self.run.world.sum(mine.clone()).item()
 
     def _update(self, share: Share) -> None:
         """One optimizer step on one global batch; this rank's row losses are added to the epoch's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ SPANS = 4000
 """Spans of a rank that are kept: an epoch's first steps take a tenth of what the epochs before have left."""
 COMMUNICATE = "communicate"
 EXCHANGE = "exchange"
+WAIT = "wait for ranks"
 
 
 @dataclass(slots=True)
@@ -51,8 +53,9 @@ class _Phase:
 class Phases:
     """Times the phases of the loop, which do not overlap; `log` may be None, for a run that keeps no events.
 
-    Exchanges between ranks go on beside the phases. What a rank waits for one is the phase "communicate", and
-    is taken from the phase in which it waits. `totals` are the seconds in each phase since the beginning.
+    Exchanges between ranks go on beside the phases. What a rank waits for one is the phase "communicate", what it
+    waits for the others outside of steps "wait for ranks"; both are taken from the phase in which it waits.
+    `totals` are the seconds in each phase since the beginning.
     """
 
     def __init__(self, log: EventLog | None, here: Whereabouts | None = None) -> None:
@@ -72,8 +75,14 @@ class Phases:
         """An exchange; `waited` says whether the rank did nothing else meanwhile."""
         self._span(EXCHANGE, wall_ns, duration_ns)
         if waited:
-            self.waited_ns += duration_ns
-            self.add(COMMUNICATE, wall_ns, duration_ns)
+            self._wait(COMMUNICATE, wall_ns, duration_ns)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A context in which the rank does nothing but wait for the others, outside of steps."""
+        wall, start = time.time_ns(), time.perf_counter_ns()
+        yield
+        self._wait(WAIT, wall, time.perf_counter_ns() - start)
 
     def timed(self, shares: Iterator[Any]) -> Iterator[Any]:
         """`shares`, with the wait for each as the phase "data wait"."""
@@ -103,6 +112,10 @@ class Phases:
         self._epoch[name] += duration_ns / 1e9
         self.totals[name] += duration_ns / 1e9
         self._span(name, wall_ns, duration_ns)
+
+    def _wait(self, name: str, wall_ns: int, duration_ns: int) -> None:
+        self.waited_ns += duration_ns
+        self.add(name, wall_ns, duration_ns)
 
     def _span(self, name: str, wall_ns: int, duration_ns: int) -> None:
         if self.log and self._spans:

@@ -23,7 +23,7 @@ from trainyard.yarn.resource_manager import Application
 
 STARTING = frozenset({"start Spark", "import", "import prepare", "wait for slots"})
 """What a driver does before its job begins."""
-WAITING = frozenset({"data wait", "communicate", "look for a checkpoint", "set up"})
+WAITING = frozenset({"data wait", "communicate", "wait for ranks", "look for a checkpoint", "set up"})
 """Phases of a rank in which it does not compute."""
 LEAST_SECONDS = 0.001
 

@@ -36,7 +36,8 @@ def span(name: str, begin: float, end: float) -> dict[str, Any]:
 
 
 def test_ranks_work_in_the_phases_in_which_they_compute(tmp_path: Path) -> None:
-    phases = {"set up": 5.0, "data wait": 2.0, "communicate": 3.0, "forward": 10.0, "backward": 20.0, "validate": 1.0}
+    idle = {"set up": 5.0, "data wait": 2.0, "communicate": 3.0, "wait for ranks": 4.0}
+    phases = idle | {"forward": 10.0, "backward": 20.0, "validate": 1.0}
     assert holding.working(record(tmp_path, {"seconds": phases}), []) == pytest.approx(31)
 
 

@@ -40,7 +40,7 @@ def test_the_largest_share_is_told_with_what_would_help(ranks: list[dict[str, fl
 
 
 def test_validation_and_checkpoints_are_not_the_time_of_steps() -> None:
-    assert said({"validate": 100.0, "checkpoint": 50.0, "set up": 30.0}) == said({})
+    assert said({"validate": 100.0, "wait for ranks": 70.0, "checkpoint": 50.0, "set up": 30.0}) == said({})
 
 
 def test_a_run_without_steps_is_not_judged() -> None:

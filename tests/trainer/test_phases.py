@@ -15,6 +15,7 @@ from trainer.phases import COMMUNICATE, SPANS, Phases
 from trainer.world import World
 from trainyard.contract import events
 from trainyard.contract.events import EventLog
+from trainyard.report import timeline
 
 
 def test_waiting_for_an_exchange_is_a_phase_of_its_own_and_not_part_of_the_one_it_lies_in() -> None:
@@ -85,14 +86,18 @@ def test_every_rank_knows_what_all_ranks_spent(tmp_path: Path, strategy: str) ->
 
 
 def validated(world: World, batches: str, folder: str) -> dict[str, float]:
-    phases = Phases(None)
-    fit(f"{RECIPES}:dawdling", batches=batches, model=f"{folder}/model", world=world, epochs=1, phases=phases)
+    log = EventLog(folder, "train", f"rank {world.rank}", world.rank)
+    phases = Phases(log)
+    fit(f"{RECIPES}:dawdling", batches=batches, model=f"{folder}/model", world=world, epochs=2, phases=phases)
+    log.flush()
     return dict(phases.totals)
 
 
 @pytest.mark.ranks
-def test_waiting_for_a_rank_that_still_validates_is_communicating(tmp_path: Path) -> None:
+def test_waiting_for_a_rank_that_still_validates_is_neither_validating_nor_part_of_a_step(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
     with Gang(2) as gang:
         _, quick = gang(validated, batches, str(tmp_path))
-    assert quick["communicate"] > quick["validate"]
+    drawn = timeline.steps(events.read(str(tmp_path)))
+    assert drawn and "data wait" in drawn.names, "what is drawn begins with an epoch, not where the ranks meet after it"
+    assert quick["wait for ranks"] > quick["validate"]

@@ -27,6 +27,7 @@ PALETTE = {
     "backward": "#2f6fab",
     "communicate": "#d1495b",
     "exchange": "#e8959f",
+    "wait for ranks": "#a83a49",
     "optimizer": "#6a994e",
     "validate": "#8ab17d",
     "checkpoint": "#8d6e63",
