@@ -20,7 +20,7 @@ demo: $(READY) ## run the digits pipeline from source files to predictions, and 
 ui: $(READY) ## start a local Airflow with the DAGs and connections ready; prints URL and login
 	@stack/local/ui.sh
 
-cluster: $(READY) ## start a Hadoop of seven daemons on this machine: HDFS, and YARN with two labelled nodes
+cluster: $(READY) ## start a Hadoop of seven daemons on this machine: HDFS, and YARN with two labeled nodes
 	@$(VENV)/bin/python -m stack.hadoop.cluster start
 
 cluster-stop: $(READY) ## end that Hadoop

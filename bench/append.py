@@ -17,10 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from etl import export
-from trainyard.contract import manifest
-from trainyard.contract.events import EventLog
-from trainyard.contract.spec import ExportSpec, Place, Source
+from trainyard.etl.jobs import export
+from trainyard.schemas import manifest
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.task_key import TaskKey
 
 WIDTH, CORES = 32, 2
 
@@ -47,9 +49,9 @@ def rows(spark: Any, place: Path, count: int) -> Source:
 
 
 def seconds(spark: Any, folder: Path, source: Source, partition: str | None) -> float:
-    place = Place(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
+    place = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
     spec = ExportSpec(
-        place=place, prepare="bench.append:prepare", source=source, batches=str(folder / "batches"),
+        task_key=place, prepare="bench.append:prepare", source=source, dataset=str(folder / "dataset"),
         partition=partition, shards=CORES,
     )  # fmt: skip
     started = time.perf_counter()
@@ -72,7 +74,7 @@ def main() -> None:
         for number in range(asked.runs):
             whole.append(seconds(spark, folder, every, None))
             added.append(seconds(spark, folder, more, f"day {number}"))
-            assert manifest.current(str(folder / "batches")).rows == asked.rows + asked.rows // 100
+            assert manifest.read_current(str(folder / "dataset")).rows == asked.rows + asked.rows // 100
     spark.stop()
     ratio = statistics.median(small / large for small, large in zip(added, whole, strict=True))
     print(f"all {asked.rows:,} rows: {statistics.median(whole):.2f} s; 1 % more: {statistics.median(added):.2f} s")

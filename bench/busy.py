@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 from stack.hadoop.cluster import Cluster
-from trainyard import holding, ledger
-from trainyard.contract import record, storage
-from trainyard.contract.table import table
+from trainyard import storage
+from trainyard.schemas import run_record
+from trainyard.table import table
+from trainyard.usage import resource_usage, usage_report
 
 
 def main() -> None:
@@ -37,32 +38,37 @@ def main() -> None:
 
 
 def show(runs: str) -> None:
-    directory = storage.join(runs, storage.names(runs)[-1])
-    held = holding.of_run(directory)
-    entries = [ledger.entry(one) for one in held]
+    directory = storage.join(runs, storage.list_names(runs)[-1])
+    held = resource_usage.read_run(directory)
+    entries = [usage_report.application_usage(one) for one in held]
     rows = [
         [one.task, *(f"{hours * 60:.1f}" for hours in (one.ended - one.began, one.allocated.gpus)), _share(one)]
         for one in entries
     ]
     print(table(["stage", "minutes", "GPU minutes", "busy of allocated"], rows))
-    whole = ledger.line("run", [ledger.Account("digits", directory, tuple(entries))])
-    assert whole.monolith
-    gpus, cores = whole.monolith.gpus / whole.allocated.gpus, whole.monolith.cores / whole.allocated.cores
+    whole = usage_report.sum_runs("run", [usage_report.RunUsage("digits", directory, tuple(entries))])
+    assert whole.single_application
+    gpus, cores = (
+        whole.single_application.gpus / whole.allocated.gpus,
+        whole.single_application.cores / whole.allocated.cores,
+    )
     print(f"\nthe run: {_share(whole)} busy; one application would have held {gpus:.2f} x GPUs, {cores:.2f} x cores")
-    print(table(["of training", "share"], _phases(next(one for one in held if one.place.task == "train"))))
+    print(table(["of training", "share"], _phases(next(one for one in held if one.task_key.task == "train"))))
 
 
-def _phases(training: holding.Holding) -> list[list[str]]:
+def _phases(training: resource_usage.ResourceUsage) -> list[list[str]]:
     """What an average rank did while the application held its containers; starting and ending it is the rest."""
-    found = record.newest(training.place)
+    found = run_record.read_latest(training.task_key)
     assert found
     spent: dict[str, float] = found.output["seconds"]
     shares = spent | {"start and end": training.seconds - sum(spent.values())}
     longest = sorted(shares.items(), key=lambda share: -share[1])
-    return [[f"{name}{', idle' * (name in holding.WAITING)}", f"{s / training.seconds:.3f}"] for name, s in longest]
+    return [
+        [f"{name}{', idle' * (name in resource_usage.WAITING)}", f"{s / training.seconds:.3f}"] for name, s in longest
+    ]
 
 
-def _share(held: ledger.Entry | ledger.Line) -> str:
+def _share(held: usage_report.ApplicationUsage | usage_report.UsageLine) -> str:
     return f"{held.busy.cores / held.allocated.cores:.3f}"
 
 

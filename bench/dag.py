@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trainyard.contract.spec import SPECS
+from trainyard.schemas.specs import SPECS
 
 ROOT = Path(__file__).parent.parent
 PLAIN = """
@@ -55,7 +55,9 @@ def plain_dag(folder: Path, environment: dict[str, str]) -> None:
     tasks = []
     for stage in json.loads(printed[printed.index("[") :]):
         plan, name = stage["plan"], stage["task_id"]
-        spec = plan["spec"] | {"place": plan["spec"]["place"] | {"directory": f"file://{folder}/storage/runs/plain/1"}}
+        spec = plan["spec"] | {
+            "task_key": plan["spec"]["task_key"] | {"directory": f"file://{folder}/storage/runs/plain/1"}
+        }
         if "source" in spec:
             spec["source"]["path"] = source
         file = folder / "specs" / f"{name}.json"
@@ -88,7 +90,7 @@ def main() -> None:
         taken: dict[str, list[float]] = {"digits": [], "plain": []}
         for _ in range(runs):
             for name, seconds in taken.items():
-                shutil.rmtree(folder / "storage" / "digits" / "batches")  # or there would be nothing to export
+                shutil.rmtree(folder / "storage" / "digits" / "dataset")  # or there would be nothing to export
                 started = time.perf_counter()
                 run(f"airflow dags test {name}", environment)
                 seconds.append(time.perf_counter() - started)

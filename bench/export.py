@@ -59,7 +59,7 @@ def compare(place: Path, rows: int, runs: int) -> dict[str, list[float]]:
     """Seconds of each run, for each writer; one run of each goes before, uncounted."""
     from pyspark.sql import SparkSession
 
-    from etl import batches
+    from trainyard.etl.datasource import source as dataset_format
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
@@ -71,13 +71,13 @@ def compare(place: Path, rows: int, runs: int) -> dict[str, list[float]]:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    batches.register(spark)
+    dataset_format.register(spark)
     numbers = ", ".join(f"float(rand({seed}))" for seed in range(WIDTH))
     source = spark.range(rows, numPartitions=CORES).selectExpr(f"array({numbers}) as x", "id % 10 as y")
     source.write.parquet(str(place / "source"))
     frame = spark.read.parquet(str(place / "source"))
     writers: dict[str, Callable[[str], None]] = {
-        "batches": lambda out: frame.write.format("batches").mode("overwrite").save(out),
+        "batches": lambda out: frame.write.format("trainyard").mode("overwrite").save(out),
         "Parquet (default)": lambda out: frame.write.parquet(out),
         "Parquet (uncompressed)": lambda out: frame.write.option("compression", "none").parquet(out),
     }

@@ -32,19 +32,19 @@ import torch
 
 from stack.hadoop.cluster import Cluster
 from tests.trainer import datasets
-from trainer.cache import ShardCache
-from trainer.dataset import FETCHERS, Dataset
-from trainer.loader import Loader
-from trainer.order import Order, window_rows
-from trainyard.contract import manifest as manifests
-from trainyard.contract import storage
+from trainyard import storage
+from trainyard.schemas import manifest as manifests
+from trainyard.trainer.data.cache import ShardCache
+from trainyard.trainer.data.loader import Loader
+from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.split_reader import FETCHERS, SplitReader
 
 BATCH, WIDTH = 1024, 32
 ROWS_PER_BLOCK = 16384
 WARM_BYTES = 4 << 30
 
 
-def epoch(dataset: Dataset) -> None:
+def epoch(dataset: SplitReader) -> None:
     order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle=True)
     assert sum(len(share.columns["label"]) for share in Loader(dataset, order).epoch(0)) == dataset.rows
 
@@ -58,7 +58,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder, "hadoop")) as cluster:
         os.environ.update(cluster.environment())
-        measure(Path(folder), storage.join(cluster.storage, "batches"), chosen)
+        measure(Path(folder), storage.join(cluster.storage, "dataset"), chosen)
 
 
 def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:
@@ -67,15 +67,15 @@ def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:
         "x": rng.random((chosen.rows, WIDTH), dtype=np.float32),
         "label": np.arange(chosen.rows, dtype=np.int64) % 10,
     }
-    local = datasets.write(folder / "batches", {"train": columns}, ROWS_PER_BLOCK, shards=8)
+    local = datasets.write(folder / "dataset", {"train": columns}, ROWS_PER_BLOCK, shards=8)
     fs, path = fsspec.core.url_to_fs(remote)
     fs.put(local, path, recursive=True)
-    manifest = manifests.current(remote)
+    manifest = manifests.read_current(remote)
     shards = manifest.split("train").shards
     cache = folder / "cache"
 
-    def opened(uri: str, limit: int = 1 << 40) -> Dataset:
-        return Dataset(uri, manifest, "train", ("x", "label"), cache=ShardCache(cache, limit))
+    def opened(uri: str, limit: int = 1 << 40) -> SplitReader:
+        return SplitReader(uri, manifest, "train", ("x", "label"), cache=ShardCache(cache, limit))
 
     def raw() -> None:
         with ThreadPoolExecutor(FETCHERS) as pool:

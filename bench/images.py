@@ -27,8 +27,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.trainer import datasets
-from trainer.images import rgb
-from trainer.iterable import Batches
+from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.images import rgb
 
 BATCH = 64
 CORES = len(os.sched_getaffinity(0))
@@ -124,11 +124,11 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         files, labels = tiles(chosen.rows, chosen.tiles)
-        uri = datasets.write(Path(folder, "batches"), {"train": {"image": files, "label": labels}}, 1024, shards=4)
+        uri = datasets.write(Path(folder, "dataset"), {"train": {"image": files, "label": labels}}, 1024, shards=4)
         Path(folder, "files").write_bytes(b"".join(files))
         np.save(Path(folder, "ends.npy"), np.cumsum([len(file) for file in files]))
         np.save(Path(folder, "labels.npy"), labels)
-        data = Batches(uri, batch_size=BATCH, decode={"image": rgb})
+        data = Dataset(uri, batch_size=BATCH, decode={"image": rgb})
         pool = ThreadPoolExecutor(CORES)
 
         def ours() -> float:

@@ -29,9 +29,9 @@ import torch.distributed as dist
 from torch import nn
 
 from tests.trainer import datasets
-from trainer.fit import fit
-from trainer.recipe import Recipe
-from trainer.world import World
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.world import World
 
 BATCH, STEPS, INTERFACE = 128, 50, "wire"
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
@@ -109,7 +109,7 @@ def rank(number: int, folder: str, rounds: int) -> None:
         for variant, strategy in VARIANTS.items():
             before = _interface()
             fitted = fit(
-                "bench.link:recipe", batches=f"{folder}/batches", model=f"{folder}/{variant}-{count}", epochs=2,
+                "bench.link:recipe", dataset=f"{folder}/dataset", model=f"{folder}/{variant}-{count}", epochs=2,
                 world=World(number, 2, host=ADDRESSES[number]), strategy=strategy, batch_size=BATCH,
             )  # fmt: skip
             epochs = fitted.history.epochs
@@ -144,7 +144,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     columns = {"x": rng.random((BATCH * STEPS, 64), dtype=np.float32), "label": rng.integers(0, 10, BATCH * STEPS)}
     with tempfile.TemporaryDirectory() as folder, namespaces(asked.mbit) as names:
-        datasets.write(Path(folder, "batches"), {"train": columns}, 1024)
+        datasets.write(Path(folder, "dataset"), {"train": columns}, 1024)
         found = ranks(names, folder, asked.rounds)
     for variant in VARIANTS:
         mine = [entry for entry in found if entry["variant"] == variant]

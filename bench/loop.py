@@ -22,20 +22,20 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer import datasets
-from trainer.dataset import Dataset
-from trainer.loader import Loader, Share
-from trainer.loop import Training, train
-from trainer.network import Network
-from trainer.order import Order, window_rows
-from trainer.phases import Phases
-from trainer.progress import Progress
-from trainer.recipe import Recipe
-from trainer.strategies import choose
-from trainer.world import World
-from trainyard.contract import manifest as manifests
-from trainyard.contract.events import EventLog
-from trainyard.contract.spec import TrainOptions
-from trainyard.contract.strategies import Allreduce
+from trainyard.schemas import manifest as manifests
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.strategies import Allreduce
+from trainyard.schemas.specs.train import TrainOptions
+from trainyard.trainer.data.loader import Loader, LocalBatch
+from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.loop.engine import Training, train
+from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.loop.progress import Progress
+from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.strategies import build_strategy
+from trainyard.trainer.world import World
 
 CLASSES, TURN = 10, 10
 SHAPES = {"MLP": (200_000, 1024, (32,)), "CNN": (20_000, 256, (1, 16, 16))}
@@ -73,12 +73,12 @@ class Bare:
 class Turns(Loader):
     """Our loader, which gives the bare loop its turn between our steps and times both."""
 
-    def __init__(self, dataset: Dataset, order: Order, bare: Bare) -> None:
+    def __init__(self, dataset: SplitReader, order: Order, bare: Bare) -> None:
         super().__init__(dataset, order)
         self._bare = bare
         self.turns: list[tuple[float, float]] = []
 
-    def epoch(self, epoch: int, step: int = 0) -> Iterator[Share]:
+    def epoch(self, epoch: int, step: int = 0) -> Iterator[LocalBatch]:
         started = time.perf_counter()
         for share in super().epoch(epoch, step):
             if share.step % TURN == 0 and share.step:
@@ -99,8 +99,8 @@ def main() -> None:
         columns = {"x": rng.random((rows, *shape), dtype=np.float32), "label": rng.integers(0, CLASSES, rows)}
         x, y = (torch.from_numpy(columns[key]) for key in ("x", "label"))
         with tempfile.TemporaryDirectory() as folder:
-            uri = datasets.write(Path(folder, "batches"), {"train": columns}, 16384)
-            dataset = Dataset(uri, manifests.current(uri), "train", ("x", "label"))
+            uri = datasets.write(Path(folder, "dataset"), {"train": columns}, 16384)
+            dataset = SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
             order = Order(dataset.blocks, batch, 0, window_rows(batch, dataset.row_bytes))
             loader = Turns(dataset, order, Bare(name, batch, x, y))
             recipe = Recipe(
@@ -112,7 +112,7 @@ def main() -> None:
                 Training(
                     recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
                     options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
-                    strategy=choose(Allreduce(), World()), train=loader, validation=None,
+                    strategy=build_strategy(Allreduce(), World()), train=loader, validation=None,
                     phases=phases, progress=Progress(epochs, order, True, phases, ()),
                 )
             )  # fmt: skip

@@ -15,22 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainyard.contract import manifest as manifests
-from trainyard.contract.manifest import (
-    BatchManifest,
-    Column,
-    Partition,
-    Provenance,
-    Shard,
-    Split,
-    Statistics,
-)
+from trainyard.schemas import manifest as manifests
+from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 ROWS = 4096
 WRITES = 100
 
 
-def made(shards: int, batches: int) -> BatchManifest:
+def made(shards: int, batches: int) -> DatasetManifest:
     """A dataset of `shards` files in 100 partitions."""
     told = Provenance(application="application_1700000000000_0001", written_at="2026-01-01T00:00:00+00:00")
     files = tuple(
@@ -45,7 +37,7 @@ def made(shards: int, batches: int) -> BatchManifest:
     }
     columns = (Column(name="x", kind="tensor", type="float", shape=(32,)),)
     splits = {"train": Split(rows=ROWS * batches * shards, shards=files, statistics={"x": Statistics(count=1)})}
-    return BatchManifest(
+    return DatasetManifest(
         number=WRITES, columns=columns, splits=splits, partitions=partitions, spark_schema="{}", provenance=told,
         content_hash=manifests.content_hash(columns, splits),
     )  # fmt: skip
@@ -73,7 +65,7 @@ def main() -> None:
         print(f"commit: {time.perf_counter() - started:.2f} s")
         text = manifest.to_json()
         print(f"{len(text) / 1e6:.0f} MB; json alone: {seconds(lambda: json.loads(text)):.2f} s")
-        print(f"load: {seconds(lambda: manifests.current(folder)):.2f} s (goal 1)")
+        print(f"load: {seconds(lambda: manifests.read_current(folder)):.2f} s (goal 1)")
         print(f"what came since a version: {seconds(lambda: manifest.since(WRITES - 1)):.2f} s")
 
 

@@ -27,11 +27,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as shown
 from selenium.webdriver.support.wait import WebDriverWait
 
-from trainyard import report
-from trainyard.contract.events import EventLog
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
-from trainyard.plan import run_directory
+from trainyard.planning.paths import run_directory
+from trainyard.report import render
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("export", "train", "evaluate", "predict")
@@ -56,10 +56,10 @@ def fill(storage: str, runs: int) -> None:
     for number in range(runs):
         directory = run_directory(storage, "digits", f"r{number}")
         for position, task in enumerate(STAGES):
-            place = Place(dag_id="digits", run_id=f"r{number}", task_id=task, directory=directory)
+            place = TaskKey(dag_id="digits", run_id=f"r{number}", task_id=task, directory=directory)
             metrics = {"accuracy": 0.9 + number / runs / 20} if task == "evaluate" else {}
             RunRecord(
-                place=place, job=task, application=f"local-{number}", started_at=60.0 * number + 10 * position,
+                task_key=place, job=task, application=f"local-{number}", started_at=60.0 * number + 10 * position,
                 seconds=9.0, status="succeeded",
                 output={"metrics": metrics, "uri": f"{storage}/digits/{task}", "version": 1, "rows": 1797,
                         "model": f"{storage}/digits/model"},
@@ -75,7 +75,7 @@ def large_report(directory: str, events: int) -> Path:
             for position, phase in enumerate(PHASES):
                 log.add(phase, 10**9 * (10 * step + 2 * position), 19 * 10**8)
         log.flush()
-    report.render(directory)
+    render.render(directory)
     return Path(directory, "report.html")
 
 

@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 import torch
 
 from tests.trainer import datasets
-from trainer.dataset import Dataset
-from trainer.loader import Loader
-from trainer.order import Order, window_rows
-from trainyard.contract import manifest as manifests
+from trainyard.schemas import manifest as manifests
+from trainyard.trainer.data.loader import Loader
+from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.split_reader import SplitReader
 
 BATCH, WIDTH = 1024, 32
 ROWS_PER_BLOCK = 16384
@@ -44,13 +44,13 @@ SLOW_ROWS = 100_000
 Reader = Callable[[], int]
 
 
-def loader(dataset: Dataset, shuffle: bool) -> Reader:
+def loader(dataset: SplitReader, shuffle: bool) -> Reader:
     order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle)
     ours = Loader(dataset, order)
     return lambda: sum(len(share.columns["label"]) for share in ours.epoch(0))
 
 
-def copy(dataset: Dataset) -> Reader:
+def copy(dataset: SplitReader) -> Reader:
     def read() -> int:
         found = 0
         for number in range(len(dataset.blocks)):
@@ -64,7 +64,7 @@ def copy(dataset: Dataset) -> Reader:
     return read
 
 
-def index_select(dataset: Dataset) -> Reader:
+def index_select(dataset: SplitReader) -> Reader:
     rng = np.random.default_rng(0)
     order = rng.permutation(len(dataset.blocks)).tolist()
     orders = [torch.from_numpy(rng.permutation(rows)) for rows in dataset.blocks]
@@ -165,10 +165,10 @@ def main() -> None:
             "x": rng.random((chosen.rows, WIDTH), dtype=np.float32),
             "label": np.arange(chosen.rows, dtype=np.int64) % 10,
         }
-        uri = datasets.write(Path(folder, "batches"), {"train": columns}, ROWS_PER_BLOCK, shards=4)
+        uri = datasets.write(Path(folder, "dataset"), {"train": columns}, ROWS_PER_BLOCK, shards=4)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(columns["x"].ravel()), WIDTH)
         pq.write_table(pa.table({"x": flat, "label": columns["label"]}), Path(folder, "rows.parquet"))
-        dataset = Dataset(uri, manifests.current(uri), "train", ("x", "label"))
+        dataset = SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
         readers = {
             "ours, sequential": loader(dataset, shuffle=False),
             "copy": copy(dataset),

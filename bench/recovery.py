@@ -25,11 +25,12 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer import datasets
-from trainer import gang
-from trainer.recipe import Recipe
-from trainyard.contract import events as event_log
-from trainyard.contract.events import EventLog
-from trainyard.contract.spec import Place, TrainOptions, TrainSpec
+from trainyard.schemas import events as event_log
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+from trainyard.trainer.group import supervisor
+from trainyard.trainer.model.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 LAST_STEP = 17
@@ -60,7 +61,7 @@ def session() -> Any:
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in ("plugins", ""))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.python.daemon.module", "trainer.daemon")
+    builder = builder.config("spark.python.daemon.module", "trainyard.trainer.group.daemon")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
@@ -71,14 +72,14 @@ def trained(spark: Any, folder: Path, kill: bool) -> list[dict[str, Any]]:
     folder.mkdir()
     if kill:
         (folder / "kill").touch()
-    place = Place(dag_id="d", run_id="r", task_id="train", directory=str(folder / "run"))
+    place = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(folder / "run"))
     job = TrainSpec(
-        place=place, recipe="bench.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
-        batches=datasets.write(folder / "batches", {"train": datasets.blobs(1000)}), model=str(folder / "model"),
+        task_key=place, recipe="bench.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
+        dataset=datasets.write(folder / "dataset", {"train": datasets.blobs(1000)}), model=str(folder / "model"),
         options=TrainOptions(epochs=1, batch_size=40, checkpoint_steps=5),
     )  # fmt: skip
     events = EventLog(place.directory, place.task, "driver")
-    gang.run(spark, job, events)
+    supervisor.run(spark, job, events)
     events.flush()
     return event_log.read(place.directory)
 
@@ -106,7 +107,7 @@ def started(found: dict[str, list[dict[str, Any]]], which: str = "") -> float:
 
 def start(events: list[dict[str, Any]]) -> float:
     found = processes(events)
-    return started(found) - first(found["driver"], "gang")[0]
+    return started(found) - first(found["driver"], "worker group")[0]
 
 
 def recovery(events: list[dict[str, Any]], killed: float) -> dict[str, float]:
@@ -114,7 +115,7 @@ def recovery(events: list[dict[str, Any]], killed: float) -> dict[str, float]:
     found = processes(events)
     again = [event for event in found["driver"] if event["ts"] / 1e6 > killed]
     ranks = [found[f"rank {rank}, start 2"] for rank in range(2)]
-    known, begun = first(again, "restart")[0], first(again, "gang")[0]
+    known, begun = first(again, "restart")[0], first(again, "worker group")[0]
     imported, met = (max(first(rank, name)[1] for rank in ranks) for name in ("import", "rendezvous"))
     entered, stepped = max(first(rank, "import")[0] for rank in ranks), started(found, ", start 2")
     return {

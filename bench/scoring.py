@@ -24,12 +24,13 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.datasets import load_digits
 
-from etl import arrow, batches
-from etl.evaluate import evaluate
-from etl.predict import predict
 from tests.trainer import datasets
-from trainer import bundle
-from trainer.fit import fit
+from trainyard.etl.datasource import arrow_batches
+from trainyard.etl.datasource import source as dataset_format
+from trainyard.etl.evaluation.evaluate import evaluate
+from trainyard.etl.jobs.predict import predict
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.trained_model import load_model
 
 CORES = 2
 ONE = ["accuracy"]
@@ -46,7 +47,7 @@ def session() -> Any:
     builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "4g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    batches.register(spark)
+    dataset_format.register(spark)
     return spark
 
 
@@ -66,7 +67,7 @@ def seconds(work: Callable[[], Any]) -> float:
 def by_torch(model: str, columns: datasets.Columns) -> float:
     """Seconds with the best of four batch sizes."""
     torch.set_num_threads(CORES)
-    loaded = bundle.load(model)
+    loaded = load_model(model)
     images = torch.from_numpy(np.asarray(columns["image"], np.float32))
 
     def apply(size: int) -> None:
@@ -82,7 +83,7 @@ def by_udf(frame: Any, model: str) -> Any:
 
     def make() -> Any:
         torch.set_num_threads(1)
-        loaded = bundle.load(model)
+        loaded = load_model(model)
         return lambda image: loaded.predict({"image": image})
 
     kind = StructType([StructField("digit", LongType()), StructField("probability", FloatType())])
@@ -103,25 +104,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         model = str(Path(directory, "model"))
         dataset = datasets.write(Path(directory, "few"), {"train": {k: v[:1797] for k, v in columns.items()}})
-        fit("digits.recipe:convnet", batches=dataset, model=model, epochs=1)
+        fit("digits.recipe:convnet", dataset=dataset, model=model, epochs=1)
         table = pa.table({"id": range(asked.rows), "image": list(columns["image"].reshape(asked.rows, -1))})
         for part in range(CORES):
             pq.write_table(table.slice(part * asked.rows // CORES, asked.rows // CORES), f"{directory}/{part}.parquet")
         source = spark.read.parquet(f"{directory}/*.parquet")
         table = table.append_column("label", pa.array(columns["label"]))
-        spark.createDataFrame(table).repartition(CORES).write.format("batches").mode("overwrite").save(
+        spark.createDataFrame(table).repartition(CORES).write.format("trainyard").mode("overwrite").save(
             f"{directory}/all"
         )
-        labelled = spark.read.format("batches").load(f"{directory}/all")
+        labeled = spark.read.format("trainyard").load(f"{directory}/all")
         found: dict[str, list[float]] = {name: [] for name in ("ours", "torch", "udf", "one", "ten")}
-        with arrow.batches_of(10_000, spark):
+        with arrow_batches.batches_of(10_000, spark):
             for number in range(asked.runs + 1):
                 taken = {
                     "ours": seconds(done(predict(source, model, ["id"]))),
                     "torch": by_torch(model, columns),
                     "udf": seconds(done(by_udf(source, model))),
-                    "one": seconds(lambda: evaluate(labelled, [model], ONE)),
-                    "ten": seconds(lambda: evaluate(labelled, [model], TEN)),
+                    "one": seconds(lambda: evaluate(labeled, [model], ONE)),
+                    "ten": seconds(lambda: evaluate(labeled, [model], TEN)),
                 }
                 for name, value in taken.items() if number else ():  # the first run warms up
                     found[name].append(value)

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 from tests.trainer import datasets
-from trainer.iterable import Batches
+from trainyard.trainer.data.dataset import Dataset
 
 BATCH = 256
 
@@ -61,8 +61,8 @@ def main() -> None:
         rows, labels = tokens(chosen.rows), np.arange(chosen.rows) % 10
         uri = datasets.write(Path(folder), {"train": {"tokens": rows, "label": labels}}, 4096, shards=4)
         readers: dict[str, Iterable[dict[str, Tensor]]] = {
-            "ours": Batches(uri, batch_size=BATCH),
-            "ours, bucketed": Batches(uri, batch_size=BATCH, bucket_by="tokens"),
+            "ours": Dataset(uri, batch_size=BATCH),
+            "ours, bucketed": Dataset(uri, batch_size=BATCH, bucket_by="tokens"),
             "by hand": by_hand(rows, labels),
         }
         total = sum(map(len, rows))

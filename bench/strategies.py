@@ -34,12 +34,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torchmetrics.classification import MulticlassAccuracy
 
 from tests.trainer import datasets
-from tests.trainer.ranks import Gang
-from trainer.fit import fit
-from trainer.phases import Phases
-from trainer.recipe import Recipe
-from trainer.world import World
-from trainyard.contract.events import EventLog
+from tests.trainer.workers import Gang
+from trainyard.schemas.events import EventLog
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.world import World
 
 SHAPES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "MLP": (100_000, 1024, (32,)),
@@ -89,7 +89,7 @@ def speed(world: World, data: str, name: str, variant: Variant, folder: str) -> 
     alone = variant.get("alone")
     log = EventLog(folder, "train", f"rank {world.rank}", world.rank) if variant.get("events") else None
     fitted = fit(
-        "bench.strategies:recipe", recipe_params={"name": name}, batches=f"{data}/{'half' if alone else 'whole'}",
+        "bench.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'whole'}",
         model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
         strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
         phases=Phases(log),
@@ -115,7 +115,7 @@ def saving(world: World, data: str, name: str, folder: str) -> list[float]:
     """The speed of 50 steps while a checkpoint is taken and written, as a fraction of that of the next 50."""
     Stamped.ends.clear()
     fit(
-        f"{__name__}:stamped", recipe_params={"name": name}, batches=f"{data}/whole", model=f"{folder}/m",
+        f"{__name__}:stamped", recipe_params={"name": name}, dataset=f"{data}/whole", model=f"{folder}/m",
         world=world, epochs=1, batch_size=SHAPES[name][1], checkpoint_steps=2 * BETWEEN, checkpoints=f"{folder}/c",
     )  # fmt: skip
     halves = np.diff(Stamped.ends[2 * BETWEEN - 1 :: BETWEEN])
@@ -172,7 +172,7 @@ def ratio(found: dict[str, list[float]], ours: str, theirs: str) -> float:
 
 def accuracy(world: World, data: str, strategy: Any, seed: int, epochs: int, folder: str) -> tuple[float, float, int]:
     fitted = fit(
-        "bench.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, batches=data,
+        "bench.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, dataset=data,
         model=folder, world=world, epochs=epochs, batch_size=32, strategy=strategy, seed=seed,
     )  # fmt: skip
     return fitted.history.epochs[-1]["accuracy"], fitted.history.epochs[-1]["bytes_per_step"], fitted.bytes_sent

@@ -9,7 +9,7 @@ os.environ.setdefault("AIRFLOW_HOME", str(ROOT / "build" / "airflow"))
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
 project = "Trainyard"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = project
 default_role = "code"

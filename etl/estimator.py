@@ -24,17 +24,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField
 
-from etl import batches, columns, predict, splits
-from trainer import gang
-from trainer import recipe as recipes
-from trainer.recipe import Recipe
-from trainyard.contract import bundle as bundles
-from trainyard.contract import storage
-from trainyard.contract.bundle import ModelBundle
-from trainyard.contract.document import complaints
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.events import EventLog
-from trainyard.contract.spec import Place, TrainOptions, TrainSpec
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.etl.datasource import columns, source
+from trainyard.etl.jobs import predict, splits
+from trainyard.schemas import model_artifact as bundles
+from trainyard.schemas.document import complaints
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+from trainyard.trainer.group import supervisor
+from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)
 _KEPT = "__vector_"
@@ -74,16 +76,18 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     store = _param("store", "where batches and models go: a directory that driver and executors reach, as a URI")
     workers = _param("workers", "ranks; each needs a slot, all at once")
     strategy = _param("strategy", "how ranks agree on one model: a name, or a dict of a name and options")
-    restarts = _param("restarts", "times that the gang starts again after it lost a rank, without progress in between")
+    max_restarts = _param(
+        "max_restarts", "times that the gang starts again after it lost a rank, without progress in between"
+    )
     validation = _param("validation", "the fraction of rows to validate on, or a boolean column that is true for them")
     shapes = _param("shapes", "the shape of the tensor in each flat array column, by its name")
-    lists = _param("lists", "array columns that keep the length of each row")
+    variable_length = _param("variable_length", "array columns that keep the length of each row")
     bucket_by = _param("bucket_by", "one of these; batches then hold rows of about one length")
     balance = _param("balance", "whether each value of the recipe's label is drawn equally often")
     weight_by = _param("weight_by", "the column of weights in proportion to which rows are drawn")
     epochs = _param("epochs", "passes over the rows that are trained on")
     batch_size = _param("batch_size", "rows over all ranks before one update")
-    accumulate = _param("accumulate", "parts of a batch, for memory")
+    micro_batches = _param("micro_batches", "parts of a batch, for memory")
     seed = _param("seed", "of the split, of the order of rows, and of the model's first weights")
     precision = _param("precision", "of forward and backward pass: float32, bfloat16 or float16")
     clip_norm = _param("clip_norm", "largest norm of the gradient")
@@ -97,7 +101,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         known = {**TrainSpec.model_fields, **TrainOptions.model_fields}
         plain = {name: field.default for name, field in known.items() if self.hasParam(name)}
         given = {name: value for name, value in plain.items() if isinstance(value, str | float | int)}
-        self._setDefault(recipe_params={}, shapes={}, lists=[], **given)
+        self._setDefault(recipe_params={}, shapes={}, variable_length=[], **given)
         for name in params:
             if not self.hasParam(name):
                 names = ", ".join(param.name for param in self.params)
@@ -111,9 +115,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
         spec = self._spec(storage.join(self.getOrDefault("store"), run), run)
         self._export(dataset, spec)
-        events = EventLog(spec.place.directory, spec.place.task, "driver")
+        events = EventLog(spec.task_key.directory, spec.task_key.task, "driver")
         try:
-            gang.run(dataset.sparkSession, spec, events)
+            supervisor.run(dataset.sparkSession, spec, events)
         finally:
             events.flush()
         return TrainyardModel(model=spec.model)
@@ -122,16 +126,16 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         given = {param.name: self.getOrDefault(param) for param in self.params if self.isDefined(param)}
         options = {name: given[name] for name in TrainOptions.model_fields if name in given}
         fields = {name: given[name] for name in TrainSpec.model_fields if name in given}
-        place = Place(dag_id="estimator", run_id=run, task_id="train", directory=directory)
-        where = {"batches": storage.join(directory, "batches"), "model": storage.join(directory, "model")}
+        place = TaskKey(dag_id="estimator", run_id=run, task_id="train", directory=directory)
+        where = {"dataset": storage.join(directory, "dataset"), "model": storage.join(directory, "model")}
         try:
-            return TrainSpec.model_validate({**fields, **where, "place": place, "options": options})
+            return TrainSpec.model_validate({**fields, **where, "task_key": place, "options": options})
         except ValidationError as error:
             raise TrainyardError(f"TrainyardEstimator: {complaints(error)}.") from error
 
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
-        batches.register(spark)
+        source.register(spark)
         parted = self._parted(frame, recipes.load(spec.recipe, spec.recipe_params))
         shuffled = splits.shuffle(parted, spark.sparkContext.defaultParallelism, spec.options.seed)
         declared = ["train", "validation"] if self.isDefined("validation") else ["train"]
@@ -139,9 +143,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "splitColumn": splits.SPLIT,
             "splits": ",".join(declared),
             "shapes": json.dumps(self.getOrDefault("shapes")),
-            "lists": ",".join(self.getOrDefault("lists")),
+            "variableLength": ",".join(self.getOrDefault("variable_length")),
         }
-        batches.save(shuffled, spec.batches, "append", options)
+        source.save(shuffled, spec.dataset, "append", options)
 
     def _parted(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """The recipe's columns of `frame`, and the split of each row."""
@@ -172,19 +176,19 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # type: ignore[misc]
     """Adds the columns of a bundle's predictions. Saved it is the bundle's URI: the bundle stays in its store."""
 
-    model = _param("model", "the URI of a model bundle")
+    model = _param("model", "the URI of a model artifact")
 
     def __init__(self, model: str | None = None) -> None:
         super().__init__()
         self._set(model=model)
 
     @property
-    def bundle(self) -> ModelBundle:
+    def artifact(self) -> ModelArtifact:
         """What was trained on what, with the metrics of the best epoch."""
-        return bundles.current(self.getOrDefault("model"))
+        return bundles.read_current(self.getOrDefault("model"))
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        inputs = [column.name for column in self.bundle.inputs]
+        inputs = [column.name for column in self.artifact.inputs]
         vectors = [name for name in inputs if isinstance(_field(dataset, name, "the model").dataType, VectorUDT)]
         kept = {name: f"{_KEPT}{name}" if name in vectors else name for name in dataset.columns}
         rows = [splits.column(name).alias(kept[name]) for name in dataset.columns]

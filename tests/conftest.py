@@ -23,7 +23,7 @@ def spark() -> Iterator[Any]:
     """One Spark session on two cores; its Python workers import from the working tree."""
     from pyspark.sql import SparkSession
 
-    from etl import batches
+    from trainyard.etl.datasource import source
 
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in ("plugins", "", "dags", "tests"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -34,11 +34,11 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.daemon.module", "trainer.daemon")
+        .config("spark.python.daemon.module", "trainyard.trainer.group.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of connections that end after pytest has
-    batches.register(session)
+    source.register(session)
     yield session
     session.stop()

@@ -2,10 +2,16 @@
 
 from airflow.sdk import DAG, Param, task
 
-from trainyard.connections import TrainyardHook
-from trainyard.contract import storage
-from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, PromoteOperator, TrainOperator
-from trainyard.placement import Placement
+from trainyard import storage
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.operators import (
+    EvaluateOperator,
+    ExportOperator,
+    Placement,
+    PredictOperator,
+    PromoteOperator,
+    TrainOperator,
+)
 
 PARAMS = {
     "epochs": Param(8, type="integer", minimum=1, description="passes over the rows that are trained on"),
@@ -31,7 +37,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
         source=source,
         format="image",
         options={"recursiveFileLookup": "true"},
-        batches="digits/batches",
+        dataset="digits/dataset",
         splits={"train": 0.8, "validation": 0.1, "test": 0.1},
         shapes={"image": [1, 8, 8]},
         rows_per_batch=256,
@@ -39,7 +45,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
     train = TrainOperator(
         task_id="train",
         recipe="digits.recipe:convnet",
-        batches=export.output,
+        dataset=export.output,
         model="digits/model",
         recipe_params={"learning_rate": "{{ params.learning_rate }}", "width": "{{ params.width }}"},
         workers="{{ params.workers }}",
@@ -53,8 +59,8 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
     evaluate = EvaluateOperator(
         task_id="evaluate",
         model=train.output,
-        against="digits/champion",
-        batches=export.output,
+        baselines="digits/champion",
+        dataset=export.output,
         split="test",
         metrics=["accuracy", "f1", "auroc", "calibration_error", "confusion_matrix"],
     )
@@ -65,7 +71,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
         metric="accuracy",
         margin=-0.01,
         required={"accuracy": 0.9},
-        otherwise="fail",
+        on_reject="fail",
     )
     promote >> PredictOperator(
         task_id="predict",

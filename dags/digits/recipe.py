@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn, optim
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainer.recipe import Recipe
+from trainyard.trainer import Recipe
 
 
 def convnet(width: int = 32, learning_rate: float = 3e-3) -> Recipe:
@@ -19,7 +19,7 @@ def convnet(width: int = 32, learning_rate: float = 3e-3) -> Recipe:
         features="image",
         label="label",
         classes=10,
-        normalise="all",
+        normalize="all",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
         schedule=lambda optimizer, updates: optim.lr_scheduler.OneCycleLR(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 
-from trainyard.contract import storage
+from trainyard import storage
 
 SCALE = 15
 """The digits have 17 shades, 0 to 16; in the files they are spread over 0 to 240."""

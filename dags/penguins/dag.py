@@ -17,20 +17,20 @@ with DAG("penguins", schedule=None, doc_md=__doc__):
         task_id="export",
         prepare="penguins.prepare:table",
         source=SOURCE,
-        batches="penguins/batches",
+        dataset="penguins/dataset",
         splits={"train": 0.7, "validation": 0.15, "test": 0.15},
     )
     train = TrainOperator(
         task_id="train",
         recipe="penguins.recipe:network",
-        batches=export.output,
+        dataset=export.output,
         model="penguins/model",
         epochs=40,
         batch_size=32,
         early_stopping=10,
     )
     EvaluateOperator(
-        task_id="evaluate", model=train.output, batches=export.output, split="test", metrics=["mae", "rmse", "r2"]
+        task_id="evaluate", model=train.output, dataset=export.output, split="test", metrics=["mae", "rmse", "r2"]
     )
     PredictOperator(
         task_id="predict",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn, optim
 from torchmetrics import MeanAbsoluteError
 
-from trainer.recipe import Recipe
+from trainyard.trainer import Recipe
 
 
 class Mass(nn.Module):
@@ -22,7 +22,7 @@ def network(width: int = 32, learning_rate: float = 0.02) -> Recipe:
         model=Mass(width),
         features="features",
         label="body_mass_kg",
-        normalise="element",
+        normalize="element",
         loss=nn.MSELoss(),
         optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
         metrics={"mae": MeanAbsoluteError()},

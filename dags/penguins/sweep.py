@@ -1,6 +1,6 @@
 """Learning rates side by side on the penguins, whenever their batches are new; the best model goes on to the champion.
 
-Scheduled by the asset `penguins/batches`, which the DAG `penguins` updates.
+Scheduled by the asset `penguins/dataset`, which the DAG `penguins` updates.
 """
 
 from airflow.sdk import DAG, Asset, Param, task
@@ -9,7 +9,7 @@ from trainyard.operators import EvaluateOperator, PromoteOperator, TrainOperator
 
 with DAG(
     "penguins_sweep",
-    schedule=[Asset("penguins/batches")],
+    schedule=[Asset("penguins/dataset")],
     params={"learning_rates": Param([0.002, 0.02, 0.2], type="array", items={"type": "number"})},
     doc_md=__doc__,
 ):
@@ -25,7 +25,7 @@ with DAG(
     train = TrainOperator.partial(
         task_id="train",
         recipe="penguins.recipe:network",
-        batches="penguins/batches",
+        dataset="penguins/dataset",
         model="penguins/sweep/{{ ti.map_index }}",
         epochs=20,
         batch_size=32,
@@ -35,8 +35,8 @@ with DAG(
     evaluate = EvaluateOperator(
         task_id="evaluate",
         model=best(train.output),
-        against="penguins/champion",
-        batches="penguins/batches",
+        baselines="penguins/champion",
+        dataset="penguins/dataset",
         split="test",
         metrics=["mae", "rmse"],
     )

@@ -1,9 +1,9 @@
-"""Few labelled rows: a network that learned the digits 0 to 4 helps to tell 5 to 9 apart, of which 50 are labelled."""
+"""Few labeled rows: a network that learned the digits 0 to 4 helps to tell 5 to 9 apart, of which 50 are labeled."""
 
 from airflow.sdk import DAG, task
 
-from trainyard.connections import TrainyardHook
-from trainyard.contract import storage
+from trainyard import storage
+from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, FeaturizeOperator, TrainOperator
 
 KNOWN, NEW = [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]
@@ -30,23 +30,23 @@ with DAG("transfer", schedule=None, doc_md=__doc__):
         **image,
         prepare_params={"only": KNOWN},
         splits={"train": 0.9, "validation": 0.1},
-        batches="transfer/known",
+        dataset="transfer/known",
     )
     network = TrainOperator(
         task_id="train_known",
         recipe="transfer.recipe:convnet",
         recipe_params={"classes": 5},
-        batches=known.output,
+        dataset=known.output,
         model="transfer/known-model",
         epochs=5,
     )
 
-    new = ExportOperator(task_id="export_new", **source, **image, **few, batches="transfer/new")
+    new = ExportOperator(task_id="export_new", **source, **image, **few, dataset="transfer/new")
     scratch = TrainOperator(
         task_id="train_from_scratch",
         recipe="transfer.recipe:convnet",
         recipe_params={"classes": 5},
-        batches=new.output,
+        dataset=new.output,
         model="transfer/scratch-model",
         **quick,
     )
@@ -54,15 +54,15 @@ with DAG("transfer", schedule=None, doc_md=__doc__):
         task_id="fine_tune",
         recipe="transfer.recipe:convnet",
         recipe_params={"classes": 5, "start_from": network.output, "fresh": ["7"], "freeze": ["0", "2"]},
-        batches=new.output,
+        dataset=new.output,
         model="transfer/tuned-model",
         **quick,
     )
     EvaluateOperator(
         task_id="evaluate_fine_tuned",
         model=tuned.output,
-        against=[scratch.output],
-        batches=new.output,
+        baselines=[scratch.output],
+        dataset=new.output,
         metrics=metrics,
     )
 
@@ -72,14 +72,14 @@ with DAG("transfer", schedule=None, doc_md=__doc__):
         **few,
         model=network.output,
         layer=CONVOLUTIONS,
-        batches="transfer/features",
+        dataset="transfer/features",
     )
     head = TrainOperator(
         task_id="train_head",
         recipe="transfer.recipe:head",
         recipe_params={"size": 1568, "classes": 5},
-        batches=features.output,
+        dataset=features.output,
         model="transfer/head-model",
         **quick,
     )
-    EvaluateOperator(task_id="evaluate_head", model=head.output, batches=features.output, metrics=metrics)
+    EvaluateOperator(task_id="evaluate_head", model=head.output, dataset=features.output, metrics=metrics)

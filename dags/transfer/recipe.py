@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn, optim
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainer.recipe import Recipe
+from trainyard.trainer import Recipe
 
 
 def convnet(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from trainyard.contract import storage
+from trainyard import storage
 
 
 def write(place: str) -> str:

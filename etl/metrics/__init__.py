@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etl.metrics import classification, custom, ranking, regression
-from etl.metrics.family import Family, Task
-from trainyard.contract import metrics as names
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics import classification, custom, ranking, regression
+from trainyard.etl.metrics.family import Family, Task
+from trainyard.schemas.specs import metrics as names
 
 
 def families(asked: Sequence[str], task: Task) -> list[Family]:

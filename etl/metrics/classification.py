@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Family, Floats, Integers, Link, Scored, Sums, Tally, Task, every_row, ratio
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Family, Floats, Integers, Link, Scored, Sums, Tally, Task, every_row, ratio
 
 BINS = 256
 """Of scores, even in the log odds: near 0 and 1 scores are told apart as well as in the middle."""
@@ -65,32 +65,32 @@ class Classification:
             "confusion": table,
             "scores": (self.count, 2, BINS),
             "confidence": (CONFIDENCES, 3),
-            "surprise": (2,),
+            "negative_log_likelihood": (2,),
         }
         return {name: shape for name, shape in every.items() if any(METRICS[a][0] == name for a in self.asked)}
 
     def tallies(self, scored: Scored) -> Iterator[Tally]:
-        chance, truth, rows = self._chances(scored), self._truth(scored), every_row(scored)
-        guess = chance.argmax(1) if self.kind == "classes" else (chance > 0.5).astype(np.int64)
-        ones = np.ones_like(chance)
+        probability, truth, rows = self._probabilities(scored), self._truth(scored), every_row(scored)
+        guess = probability.argmax(1) if self.kind == "classes" else (probability > 0.5).astype(np.int64)
+        ones = np.ones_like(probability)
         for statistic in self.shapes:
             if statistic == "confusion" and self.kind == "classes":
                 yield Tally(statistic, rows, (truth * self.count + guess)[:, None], ones[:, :1])
             elif statistic == "confusion":
                 yield Tally(statistic, rows, np.arange(self.count) * 4 + truth * 2 + guess, ones)
             elif statistic == "scores":
-                yield Tally(statistic, rows, self._score_cells(chance, truth), ones)
+                yield Tally(statistic, rows, self._score_cells(probability, truth), ones)
             elif statistic == "confidence":
-                yield self._confidences(rows, chance, truth, guess)
+                yield self._confidences(rows, probability, truth, guess)
             else:
-                both = np.stack([self._surprise(chance, truth), np.ones(len(rows))], axis=1)
+                both = np.stack([self._negative_log_likelihood(probability, truth), np.ones(len(rows))], axis=1)
                 yield Tally(statistic, rows, np.broadcast_to(np.arange(2), both.shape), both)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
         return {name: METRICS[name][1](sums[METRICS[name][0]]) for name in self.asked}
 
     def losses(self, scored: Scored) -> Floats:
-        return self._surprise(self._chances(scored), self._truth(scored))
+        return self._negative_log_likelihood(self._probabilities(scored), self._truth(scored))
 
     def curves(self, sums: Sums) -> dict[str, list[list[float]]]:
         """ROC of up to 10 classes as (false, true positive rate), and calibration as (confidence, how often right)."""
@@ -106,7 +106,7 @@ class Classification:
             found["calibration"] = np.stack([confidence[held], right[held]] / rows[held], axis=1).tolist()
         return found
 
-    def _chances(self, scored: Scored) -> Floats:
+    def _probabilities(self, scored: Scored) -> Floats:
         """(rows, classes or labels)"""
         output = scored.output.reshape(-1, self.count).astype(np.float64)
         if self.link == "softmax":
@@ -127,32 +127,32 @@ class Classification:
             )
         return truth if self.kind == "classes" else truth.reshape(-1, self.count)
 
-    def _score_cells(self, chance: Floats, truth: Integers) -> Integers:
+    def _score_cells(self, probability: Floats, truth: Integers) -> Integers:
         with np.errstate(divide="ignore"):
-            odds = np.clip(np.log(chance) - np.log1p(-chance), -WIDEST, WIDEST)
+            odds = np.clip(np.log(probability) - np.log1p(-probability), -WIDEST, WIDEST)
         bins = np.minimum(((odds / WIDEST + 1) / 2 * BINS).astype(np.int64), BINS - 1)
         each = np.arange(self.count)
         yes = truth[:, None] == each if self.kind == "classes" else truth
         return (each * 2 + yes) * BINS + bins  # type: ignore[no-any-return]
 
-    def _confidences(self, rows: Integers, chance: Floats, truth: Integers, guess: Integers) -> Tally:
+    def _confidences(self, rows: Integers, probability: Floats, truth: Integers, guess: Integers) -> Tally:
         """For each bin rows, the sum of confidences, and how often they were right."""
         if self.kind == "classes":
-            confidence, right = chance.max(axis=1, keepdims=True), (guess == truth)[:, None]
+            confidence, right = probability.max(axis=1, keepdims=True), (guess == truth)[:, None]
         else:
-            confidence, right = chance, truth.astype(bool)
+            confidence, right = probability, truth.astype(bool)
         bins = np.minimum((confidence * CONFIDENCES).astype(np.int64), CONFIDENCES - 1)
         cells = bins[:, :, None] * 3 + np.arange(3)
         values = np.stack([np.ones_like(confidence), confidence, right.astype(np.float64)], axis=2)
         return Tally("confidence", rows, cells.reshape(len(rows), -1), values.reshape(len(rows), -1))
 
-    def _surprise(self, chance: Floats, truth: Integers) -> Floats:
+    def _negative_log_likelihood(self, probability: Floats, truth: Integers) -> Floats:
         """Minus the logarithm of the chance that was given to the truth; of labels their mean."""
         least = np.finfo(np.float64).tiny
         if self.kind == "classes":
-            of_truth = np.take_along_axis(chance, truth[:, None], axis=1)
+            of_truth = np.take_along_axis(probability, truth[:, None], axis=1)
         else:
-            of_truth = np.where(truth == 1, chance, 1 - chance)
+            of_truth = np.where(truth == 1, probability, 1 - probability)
         return -np.log(np.maximum(of_truth, least)).mean(axis=1)  # type: ignore[no-any-return]
 
 
@@ -224,8 +224,8 @@ def _average_precision(scores: Floats) -> Floats:
     return _mean(areas, ~np.isnan(areas))
 
 
-def _log_loss(surprise: Floats) -> Floats:
-    return ratio(surprise[:, 0], surprise[:, 1])
+def _log_loss(negative_log_likelihood: Floats) -> Floats:
+    return ratio(negative_log_likelihood[:, 0], negative_log_likelihood[:, 1])
 
 
 def _calibration_error(confidence: Floats) -> Floats:
@@ -245,7 +245,7 @@ METRICS: dict[str, tuple[str, Callable[[Floats], NDArray[Any]]]] = {
     "confusion_matrix": ("confusion", _confusion_matrix),
     "auroc": ("scores", _auroc),
     "average_precision": ("scores", _average_precision),
-    "log_loss": ("surprise", _log_loss),
+    "log_loss": ("negative_log_likelihood", _log_loss),
     "calibration_error": ("confidence", _calibration_error),
 }
 """Which sums each metric needs, and how it follows from them."""

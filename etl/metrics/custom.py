@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Floats, Scored, Sums, Tally
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Floats, Scored, Sums, Tally
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Family, Floats
-from etl.metrics.sums import BUCKETS
+from trainyard.etl.metrics.family import Family, Floats
+from trainyard.etl.metrics.sums import BUCKETS
 
 DRAWS = 1000
 _AT_ONCE = 1 << 19

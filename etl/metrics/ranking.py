@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Family, Floats, Integers, Scored, Sums, Tally, Task, ratio
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.metrics import cut
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Family, Floats, Integers, Scored, Sums, Tally, Task, ratio
+from trainyard.schemas.specs.metrics import cut
 
 
 def family(asked: Sequence[str], task: Task) -> Family:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Family, Floats, Scored, Sums, Tally, Task, every_row, ratio
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Family, Floats, Scored, Sums, Tally, Task, every_row, ratio
 
 _SUMS = 5
 """Rows, |error|, error^2, truth, truth^2."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.metrics.family import Scored, Sums, Tally, every_row
+from trainyard.etl.metrics.family import Scored, Sums, Tally, every_row
 
 
 @dataclass(frozen=True)

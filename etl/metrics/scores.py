@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etl.metrics.family import Family, Floats
-from etl.metrics.intervals import drawn, interval, whole
-from etl.metrics.sums import Key, Slice, Sparse, dense
-from trainyard.contract import evaluation as told
-from trainyard.contract.evaluation import Difference, Interval, Metrics
+from trainyard.etl.metrics.family import Family, Floats
+from trainyard.etl.metrics.intervals import drawn, interval, whole
+from trainyard.etl.metrics.sums import Key, Slice, Sparse, dense
+from trainyard.schemas import evaluation as told
+from trainyard.schemas.evaluation import Difference, Interval, Metrics
 
 ALL = Slice()
 
 Found = Mapping[Key, Sparse]
 
 
-class Standing:
+class ModelMetrics:
     """One model's sums: model `number` of `found`, whose metrics are those of `families`."""
 
     def __init__(self, found: Found, number: int, families: Sequence[Family], confidence: float) -> None:
@@ -42,7 +42,7 @@ class Standing:
             found |= family.curves({name: sums.sum(axis=0, keepdims=True) for name, sums in self._sums(family, ALL)})
         return found
 
-    def above(self, other: Standing) -> dict[str, Difference]:
+    def above(self, other: ModelMetrics) -> dict[str, Difference]:
         """By how much each metric that is a number is above the other's, over the same draws of rows."""
         return {
             name: Difference(

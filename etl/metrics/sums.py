@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from etl.metrics.family import Family, Floats, Integers, Scored, Tally
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Family, Floats, Integers, Scored, Tally
 
 BUCKETS = 50
 SCHEMA = pa.schema(
@@ -45,7 +45,7 @@ class Key(NamedTuple):
 Sparse = tuple[Integers, Floats]
 
 
-class Ledger:
+class SumAccumulator:
     """Adds up what batches of rows add to the statistics of several models' families."""
 
     def __init__(self, models: Sequence[Sequence[Family]]) -> None:

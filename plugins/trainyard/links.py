@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
@@ -9,7 +10,7 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.bases.xcom import BaseXCom
 
-from trainyard.contract import storage
+from trainyard import storage
 
 PAGES = "/trainyard"
 
@@ -74,3 +75,15 @@ def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:
 def report_uri(directory: str) -> str:
     """Where the report of the run in `directory` lies."""
     return storage.join(directory, "report.html")
+
+
+def push_report_link(ti: Any, conn_id: str, dag_id: str, run_id: str) -> None:
+    """Push the address of the report, and empty ones for the other links: for a missing one Airflow logs an error."""
+    page = report_page(conf.get("api", "base_url", fallback=""), conn_id, dag_id, run_id)
+    push_addresses(ti, {link.KEY: page if link.KEY == ReportLink.KEY else "" for link in LINKS})
+
+
+def push_addresses(ti: Any, addresses: Mapping[str, str]) -> None:
+    """Push addresses to XCom, by the keys of their links."""
+    for key, address in addresses.items():
+        ti.xcom_push(key=key, value=address)

@@ -11,11 +11,12 @@ from airflow.listeners import hookimpl
 @hookimpl  # type: ignore[untyped-decorator]
 def on_task_instance_failed(task_instance: Any, error: object) -> None:
     """Airflow logs what this raises, and goes on. What it takes is imported here, not whenever Airflow starts."""
-    from trainyard.connections import TrainyardHook
-    from trainyard.contract.failure import Failure
-    from trainyard.operators.base import JobOperator, place_of
+    from trainyard.hooks.trainyard import TrainyardHook
+    from trainyard.jobs.operator import JobOperator
+    from trainyard.jobs.task_instance import task_key_of
+    from trainyard.schemas.failure import Failure
 
     task = getattr(task_instance, "task", None)
     if isinstance(task, JobOperator):
-        place = place_of(task_instance, TrainyardHook(task.conn_id).get_conn().storage)
-        Failure(place=place, at=time.time(), error=str(error or "")).save()
+        task_key = task_key_of(task_instance, TrainyardHook(task.conn_id).get_conn().storage)
+        Failure(task_key=task_key, at=time.time(), error=str(error or "")).save()

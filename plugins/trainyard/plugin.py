@@ -12,7 +12,7 @@ from trainyard.links import LINKS, PAGES, in_airflow
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
     """The pages as an ASGI application, imported at the first request: only the API server serves it."""
-    from trainyard.pages import app
+    from trainyard.pages.app import app
 
     await app(scope, receive, send)
 

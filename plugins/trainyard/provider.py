@@ -12,10 +12,10 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-trainyard",
         "name": "Trainyard",
-        "description": "Pipelines that prepare data on Spark and train on a gang of ranks.",
+        "description": "Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow.",
         "connection-types": [
             {
-                "hook-class-name": "trainyard.connections.TrainyardHook",
+                "hook-class-name": "trainyard.hooks.trainyard.TrainyardHook",
                 "hook-name": "Trainyard",
                 "connection-type": "trainyard",
                 "ui-field-behaviour": {
@@ -26,12 +26,12 @@ def get_provider_info() -> dict[str, Any]:
                 "conn-fields": {
                     "storage": {
                         "label": "Storage",
-                        "description": "URI below which batches, models and runs are stored",
+                        "description": "URI below which datasets, models and runs are stored",
                         "schema": {"type": ["string", "null"]},
                     },
                     "webhdfs": {
                         "label": "WebHDFS connection",
-                        "description": "Connection by which Airflow reaches HDFS, where only HTTP is open to it",
+                        "description": "WebHDFS connection, for an Airflow that reaches the cluster by HTTP only",
                         "schema": {"type": ["string", "null"]},
                     },
                 },

@@ -183,12 +183,12 @@ class Cluster:
                 return str(mode)
             self._label()
             nodes = (self.yarn("nodes", states="RUNNING")["nodes"] or {}).get("node", [])
-            labelled = [node for node in nodes if node.get("nodeLabels") == [PARTITION]]
+            labeled = [node for node in nodes if node.get("nodeLabels") == [PARTITION]]
         except (requests.RequestException, IndexError) as error:
             return f"no answer yet ({error})"
         expected = sum(node.partition is not None for node in NODE_MANAGERS)
-        if len(nodes) < len(NODE_MANAGERS) or len(labelled) < expected:
-            return f"{len(nodes)} of {len(NODE_MANAGERS)} nodes, {len(labelled)} of {expected} with their label"
+        if len(nodes) < len(NODE_MANAGERS) or len(labeled) < expected:
+            return f"{len(nodes)} of {len(NODE_MANAGERS)} nodes, {len(labeled)} of {expected} with their label"
         return ""
 
     def yarn(self, path: str, **query: str) -> Any:

@@ -21,7 +21,7 @@ PARTITION = "gpu"
 QUEUES = ("etl", "train")
 USER = getpass.getuser()
 START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs of small jobs: on two cores the optimising compiler costs more than it gains, half the time of a job."""
+"""For JVMs of small jobs: on two cores the optimizing compiler costs more than it gains, half the time of a job."""
 _MANAGER = "org.apache.hadoop.yarn.server.resourcemanager"
 
 Properties = dict[str, object]
@@ -241,9 +241,9 @@ def _queues() -> Properties:
         f"{root}.etl.accessible-node-labels": " ",
         f"{root}.train.accessible-node-labels": PARTITION,
     }
-    for labelled in (root, f"{root}.train"):
-        found[f"{labelled}.accessible-node-labels.{PARTITION}.capacity"] = 100
-        found[f"{labelled}.accessible-node-labels.{PARTITION}.maximum-capacity"] = 100
+    for labeled in (root, f"{root}.train"):
+        found[f"{labeled}.accessible-node-labels.{PARTITION}.capacity"] = 100
+        found[f"{labeled}.accessible-node-labels.{PARTITION}.maximum-capacity"] = 100
     for queue in QUEUES:
         found |= {
             f"{root}.{queue}.capacity": 100 // len(QUEUES),

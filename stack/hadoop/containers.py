@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import requests
 
 from stack.hadoop.cluster import Cluster
-from trainyard.contract.table import table
+from trainyard.table import table
 
 SECONDS = 0.5
 

@@ -7,5 +7,5 @@ dag=${1:-digits}
 status=0
 airflow dags test "$dag" || status=$?
 echo
-PYTHONPATH="$AIRFLOW__CORE__PLUGINS_FOLDER" python -m trainyard show "$dag"
+trainyard show "$dag"
 exit "$status"

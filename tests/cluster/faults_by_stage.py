@@ -18,11 +18,11 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT, Shell
 from tests.cluster.faults import FAULTS, RANK, leftovers, survived
 from tests.cluster.jobs import planned
-from trainyard.contract import storage
-from trainyard.contract.table import table
+from trainyard import storage
+from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
-from trainyard.operators.base import JobOperator
-from trainyard.placement import Placement
+from trainyard.planning.placement import Placement
+from trainyard.table import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -30,15 +30,15 @@ TRIALS = int(os.environ.get("TRIALS", "5"))
 IMAGES: dict[str, Any] = {"format": "image", "options": {"recursiveFileLookup": "true"}}
 STAGES: dict[str, Callable[..., JobOperator]] = {
     "export": lambda **here: ExportOperator(
-        prepare="digits.prepare:images", source="digits/source", batches=f"{here['task_id']}/batches",
+        prepare="digits.prepare:images", source="digits/source", dataset=f"{here['task_id']}/dataset",
         shapes={"image": [1, 8, 8]}, **IMAGES, **here,
     ),
     "train": lambda **here: TrainOperator(
-        recipe="digits.recipe:convnet", batches="digits/batches", model=f"{here['task_id']}/model", workers=2, epochs=3,
+        recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"{here['task_id']}/model", workers=2, epochs=3,
         placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1), **here,
     ),
     "evaluate": lambda **here: EvaluateOperator(
-        model="digits/model", batches="digits/batches", split="test", metrics=["accuracy"], **here
+        model="digits/model", dataset="digits/dataset", split="test", metrics=["accuracy"], **here
     ),
     "predict": lambda **here: PredictOperator(
         model="digits/model", source={"path": "digits/source", **IMAGES}, prepare="digits.prepare:images", keys=["id"],
@@ -84,6 +84,6 @@ def test_a_trial_is_clean(
     began = time.monotonic()
     survived(plan, configured, RANK if fault == "rank" else FAULTS[fault])
     assert leftovers(plan, configured) == []
-    product = plan.spec.get("batches" if stage == "export" else "model" if stage == "train" else "output")
+    product = plan.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
     assert product is None or storage.exists(str(product))
     results.setdefault((stage, fault), []).append(time.monotonic() - began)

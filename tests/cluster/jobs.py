@@ -12,15 +12,15 @@ from typing import Any
 
 from airflow.sdk import DAG
 
+from trainyard import storage
 from trainyard.backends.yarn import YarnBackend
-from trainyard.connections import Settings
-from trainyard.contract import storage
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
+from trainyard.hooks.trainyard import Settings
+from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator
-from trainyard.operators.base import JobOperator
-from trainyard.plan import Plan
-from trainyard.yarn.trigger import ApplicationTrigger
+from trainyard.planning.plan import Plan
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.triggers.application import ApplicationTrigger
 
 ROWS = "def rows(spark, source): return spark.range(500)"
 
@@ -42,7 +42,7 @@ class Exports:
         dag = DAG("toy", schedule=None)
         dag.fileloc = str(package / "dag.py")
         operator = ExportOperator(
-            task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", batches="batches",
+            task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", dataset="dataset",
             source=source.as_uri(), **options,
         )  # fmt: skip
         return planned(operator, self.root)
@@ -51,8 +51,8 @@ class Exports:
 def planned(operator: JobOperator, root: str) -> Plan:
     """The plan of a task in a run of its DAG, with its spec written below `root`."""
     run = storage.join(root, "runs", operator.dag_id, "r1")
-    place = Place(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
-    made = operator.plan(place, Settings(storage=root))
+    task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
+    made = operator.plan(task_key, Settings(storage=root))
     storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
     return made
 

@@ -37,7 +37,7 @@ def log(cluster: Cluster) -> str:
 
 def test_containers_write_with_their_tokens_and_airflow_with_its_ticket(cluster: Cluster, digits: None) -> None:
     written = [(how, path) for how, command, path in AUDITED.findall(log(cluster)) if command == "create"]
-    assert {how for how, path in written if path.startswith(("digits/batches/", "digits/model/"))} == {"TOKEN"}
+    assert {how for how, path in written if path.startswith(("digits/dataset/", "digits/model/"))} == {"TOKEN"}
     assert {how for how, path in written if "/specs/" in path} == {"KERBEROS"}
 
 

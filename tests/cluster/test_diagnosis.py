@@ -14,8 +14,8 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import Exports, finished, wait_for
 from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
-from trainyard.contract.errors import TrainyardError
-from trainyard.diagnosis import diagnose
+from trainyard.diagnosis.diagnose import diagnose
+from trainyard.errors import TrainyardError
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application
 

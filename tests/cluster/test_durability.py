@@ -18,10 +18,10 @@ from tests.cluster.conftest import applications
 from tests.cluster.jobs import Exports, event, finished, wait_for
 from trainyard.backends import processes
 from trainyard.backends.yarn import YarnBackend
-from trainyard.contract import record
-from trainyard.contract.errors import TrainyardError
-from trainyard.plan import Plan
-from trainyard.yarn.trigger import ApplicationTrigger
+from trainyard.errors import TrainyardError
+from trainyard.planning.plan import Plan
+from trainyard.schemas import run_record
+from trainyard.triggers.application import ApplicationTrigger
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -35,7 +35,7 @@ STUCK = """
 
 def at(plan: Plan, **place: int) -> Plan:
     """`plan` in another try."""
-    return replace(plan, place=plan.place.model_copy(update=place))
+    return replace(plan, task_key=plan.task_key.model_copy(update=place))
 
 
 def test_a_task_that_starts_again_takes_the_result_that_is_there(exports: Exports, cluster: Cluster) -> None:
@@ -44,7 +44,7 @@ def test_a_task_that_starts_again_takes_the_result_that_is_there(exports: Export
     assert (first.status, first.output["rows"]) == ("succeeded", 500)
     assert finished(plan) == first
     assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["SUCCEEDED"]
-    record.take(plan.place, first)
+    run_record.mark_used(plan.task_key, first)
     assert finished(at(plan, try_number=2)) == first, "the try that took it died before Airflow knew"
     again = finished(at(plan, try_number=2, first_try=2))
     assert again.application != first.application, "a task that succeeded and is cleared is done anew"

@@ -13,7 +13,7 @@ import pytest
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import Exports, finished
-from trainyard.contract import storage
+from trainyard import storage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ def test_jars_that_no_setting_names_are_put_on_hdfs(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     plan = exports.plan()
     assert finished(plan).status == "succeeded"
-    [archive] = storage.names(storage.join(plan.storage, "environments"))
+    [archive] = storage.list_names(storage.join(plan.storage, "environments"))
     assert archive.startswith("spark-") and archive.endswith(".zip")
     assert storage.size(storage.join(plan.storage, "environments", archive)) > 100 << 20
 
@@ -57,5 +57,5 @@ def test_a_python_that_is_shipped_as_an_archive_runs_on_the_nodes(exports: Expor
     archives = f"{tmp_path}/python.tar.gz#environment"
     plan = exports.plan(HERE, conf={"spark.archives": archives, "spark.pyspark.python": "./environment/bin/python"})
     assert finished(plan).output["rows"] == 500
-    [archive] = storage.names(storage.join(plan.storage, "environments"))
+    [archive] = storage.list_names(storage.join(plan.storage, "environments"))
     assert archive.endswith("-python.tar.gz")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from etl.inspect import verify
 from stack.hadoop.cluster import Cluster
 from tests.cluster.faults import FAULTS, leftovers, survived
 from tests.cluster.jobs import Exports
-from trainyard.contract import manifest
+from trainyard.cli.main import main
+from trainyard.schemas import manifest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -26,7 +26,7 @@ def test_one_application_does_the_work(exports: Exports, cluster: Cluster, fault
     plan = exports.plan(SLOW)
     record = survived(plan, cluster, FAULTS[fault])
     assert record.output["rows"] == 500
-    batches = str(plan.spec["batches"])
-    current = manifest.current(batches)
-    assert (current.rows, verify(batches, current)) == (500, [])
+    dataset = str(plan.spec["dataset"])
+    assert manifest.read_current(dataset).rows == 500
+    assert main(["dataset", "verify", dataset]) == 0
     assert leftovers(plan, cluster) == []

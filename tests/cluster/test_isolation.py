@@ -10,7 +10,7 @@ import pytest
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, Watch
 from tests.cluster.jobs import Exports, finished
-from trainyard.placement import Placement
+from trainyard.planning.placement import Placement
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 

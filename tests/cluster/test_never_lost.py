@@ -17,8 +17,8 @@ from tests.cluster.airflow import Airflow, running
 from tests.cluster.conftest import applications
 from tests.cluster.jobs import wait_for
 from trainyard.backends import processes
-from trainyard.contract.spec import Place
-from trainyard.plan import application_tag, run_directory
+from trainyard.planning.paths import application_tag, run_directory
+from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(2400)]
 
@@ -54,7 +54,7 @@ def states(cluster: Cluster, name: str) -> list[object]:
 def submitting(cluster: Cluster, dag: str, run: str, task: str) -> Iterator[None]:
     """The submission of a task, held where YARN knows the application and spark-submit has not ended."""
     directory = run_directory(cluster.storage, dag, run)
-    tag = application_tag(Place(dag_id=dag, run_id=run, task_id=task, directory=directory))
+    tag = application_tag(TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory))
 
     def tell(number: signal.Signals) -> None:
         for process in processes.tagged(tag):

@@ -12,11 +12,12 @@ from stack.hadoop.containers import Container, Watch
 from tests.cluster.conftest import ROOT, Shell, applications
 from tests.cluster.faults import RANK, leftovers, survived
 from tests.cluster.jobs import finished, planned
-from trainyard import holding
-from trainyard.contract import bundle, manifest, record, storage
+from trainyard import storage
 from trainyard.operators import TrainOperator
-from trainyard.placement import Placement
-from trainyard.sizing import Memory
+from trainyard.planning.placement import Placement
+from trainyard.planning.sizing import Memory
+from trainyard.schemas import manifest, model_artifact, run_record
+from trainyard.usage import resource_usage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -48,19 +49,21 @@ def test_nothing_else_holds_a_gpu_or_a_node_that_has_one(containers: list[Contai
 
 
 def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], cluster: Cluster) -> None:
-    assert manifest.current(storage.join(cluster.storage, "digits/batches")).rows == 1797
-    assert bundle.current(storage.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
-    [run] = storage.names(storage.join(cluster.storage, "runs/digits"))
-    found = record.read(storage.join(cluster.storage, "runs/digits", run))
-    assert {r.place.task: r.status for r in found} == dict.fromkeys(
+    assert manifest.read_current(storage.join(cluster.storage, "digits/dataset")).rows == 1797
+    assert model_artifact.read_current(storage.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
+    [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
+    found = run_record.read_run(storage.join(cluster.storage, "runs/digits", run))
+    assert {r.task_key.task: r.status for r in found} == dict.fromkeys(
         ("export", "train", "evaluate", "predict"), "succeeded"
     )
     assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
 
 
 def test_what_each_application_held_is_kept(containers: list[Container], cluster: Cluster) -> None:
-    [run] = storage.names(storage.join(cluster.storage, "runs/digits"))
-    held = {one.place.task: one for one in holding.of_run(storage.join(cluster.storage, "runs/digits", run))}
+    [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
+    held = {
+        one.task_key.task: one for one in resource_usage.read_run(storage.join(cluster.storage, "runs/digits", run))
+    }
     assert set(held) == {"export", "train", "evaluate", "predict"}
     assert {task: one.queue for task, one in held.items()} == dict.fromkeys(held, "root.etl") | {"train": "root.train"}
     assert held["train"].gpu_seconds > 0 == held["export"].gpu_seconds
@@ -74,13 +77,13 @@ def trained(task: str, **options: Any) -> TrainOperator:
     dag = DAG("again", schedule=None)
     dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
     return TrainOperator(
-        task_id=task, dag=dag, recipe="digits.recipe:convnet", batches="digits/batches", model=f"again/{task}",
+        task_id=task, dag=dag, recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"again/{task}",
         workers=2, **options,
     )  # fmt: skip
 
 
 def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
-    shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, ranks_per_container=2)
+    shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2)
     operator = trained("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
     with Watch(configured) as watch:
         done = finished(planned(operator, configured.storage))
@@ -97,6 +100,7 @@ def test_a_gang_that_lost_a_rank_starts_again_inside_its_application(
     assert record.output["restarts"] == 1
     assert len(applications(configured, plan.tag)) == 1
     assert (
-        bundle.current(storage.join(configured.storage, "again/hurt")).weights_sha256 == record.output["weights_sha256"]
+        model_artifact.read_current(storage.join(configured.storage, "again/hurt")).weights_sha256
+        == record.output["weights_sha256"]
     )
     assert leftovers(plan, configured) == []

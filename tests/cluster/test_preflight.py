@@ -11,14 +11,14 @@ import pytest
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import Shell, applications
 from tests.cluster.jobs import Exports, wait_for
-from trainyard import preflight
-from trainyard.placement import Placement
-from trainyard.plan import Plan
-from trainyard.preview import Preview
-from trainyard.rehearsal import rehearse
-from trainyard.sizing import Memory
+from trainyard.checks import probe
+from trainyard.checks.preflight import check_dag
+from trainyard.jobs.dry_run import TaskPlan
+from trainyard.planning.placement import Placement
+from trainyard.planning.plan import Plan
+from trainyard.planning.sizing import Memory
 from trainyard.yarn import cluster as live
-from trainyard.yarn import probe
+from trainyard.yarn import fit
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -32,15 +32,15 @@ BROKEN_DAG = """
     with DAG("broken", schedule=None):
         look = PreflightOperator(task_id="look")
         first = ExportOperator(
-            task_id="first", prepare="toy.prepare:rows", source="{source}", format="json", batches="a",
+            task_id="first", prepare="toy.prepare:rows", source="{source}", format="json", dataset="a",
             placement=Placement(queue="etl", node_label="gpu"),
         )
         second = ExportOperator(
-            task_id="second", prepare="toy.prepare:rows", source="{source}", format="json", batches="b",
+            task_id="second", prepare="toy.prepare:rows", source="{source}", format="json", dataset="b",
             memory=Memory(heap="4g", native="9g"),
         )
         third = ExportOperator(
-            task_id="third", prepare="toy.prepare:rows", source="{source}", format="json", batches="{nowhere}/c",
+            task_id="third", prepare="toy.prepare:rows", source="{source}", format="json", dataset="{nowhere}/c",
             conf={{"spark.pyspark.python": "/opt/none/bin/python"}},
         )
         look >> first >> second >> third
@@ -48,13 +48,13 @@ BROKEN_DAG = """
 
 
 def problems(plan: Plan, user: str | None = None) -> list[str]:
-    survey = live.survey()
-    survey = replace(survey, user=user) if user else survey
-    return [finding.problem for finding in preflight.examine(plan, survey) if finding.problem]
+    snapshot = live.snapshot()
+    snapshot = replace(snapshot, user=user) if user else snapshot
+    return [finding.problem for finding in fit.check_plan(plan, snapshot) if finding.problem]
 
 
 def gang(exports: Exports, workers: int, placement: Placement = GANG, memory: Memory | None = None) -> Plan:
-    return replace(exports.plan(memory=memory), placement=placement, workers=workers, least_workers=workers)
+    return replace(exports.plan(memory=memory), placement=placement, workers=workers, min_workers=workers)
 
 
 def test_the_example_fits(cluster: Cluster, shell: Shell) -> None:
@@ -121,7 +121,7 @@ def test_what_can_never_run_is_told(
 
 def test_a_gang_that_fits_has_no_problem(exports: Exports) -> None:
     assert problems(gang(exports, 4)) == []
-    assert problems(gang(exports, 4, replace(GANG, ranks_per_container=2))) == []
+    assert problems(gang(exports, 4, replace(GANG, workers_per_container=2))) == []
     assert problems(gang(exports, 2, replace(GANG, isolation="whole_node"))) == []
 
 
@@ -134,9 +134,9 @@ def test_busy_nodes_are_no_problem(exports: Exports, monkeypatch: pytest.MonkeyP
     manager = live.resource_manager()
     whole = manager.submit(name="busy", queue="etl", label=None, memory=6144, command="sleep 600")
     try:
-        wait_for(lambda: live.survey().nodes_of("")[0].free.memory == 0)
+        wait_for(lambda: live.snapshot().nodes_of("")[0].free.memory == 0)
         monkeypatch.setattr(probe, "SECONDS", 1.0)
-        found = rehearse([Preview("export", exports.plan())])
+        found = check_dag([TaskPlan("export", exports.plan())])
     finally:
         manager.kill(whole)
     assert [finding.problem for finding in found if finding.problem] == []

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from stack.hadoop.cluster import Cluster
-from tests.trainer.ranks import Gang
-from trainer.checkpoint import Checkpoints, Position
-from trainer.world import World
-from trainyard import webhdfs
-from trainyard.contract import checkpoint as index
-from trainyard.contract import storage
+from tests.trainer.workers import Gang
+from trainyard import storage
+from trainyard.hooks import webhdfs
+from trainyard.schemas import checkpoint as index
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
+from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.cluster
 
@@ -49,7 +49,7 @@ def test_of_two_creations_one_succeeds(uri: str) -> None:
     with pytest.raises(FileExistsError):
         storage.create(uri, b"second")
     assert storage.read(uri) == b"first"
-    assert storage.names(uri.rsplit("/", 1)[0]).count(uri.rsplit("/", 1)[1]) == 1
+    assert storage.list_names(uri.rsplit("/", 1)[0]).count(uri.rsplit("/", 1)[1]) == 1
 
 
 def test_what_is_replaced_is_never_absent(uri: str) -> None:
@@ -68,11 +68,11 @@ def test_a_range_and_the_size_of_a_file(uri: str) -> None:
 def test_files_are_listed_with_what_tells_that_they_changed(uri: str) -> None:
     storage.create(f"{uri}/a", b"1")
     storage.create(f"{uri}/below/b", b"22")
-    before = storage.listing(uri)
+    before = storage.list_files(uri)
     assert [(name.rsplit("/", 1)[1], size) for name, size, _ in before] == [("a", 1), ("b", 2)]
     storage.replace(f"{uri}/a", b"3")
-    assert storage.listing(uri)[1:] == before[1:] and storage.listing(uri)[0] != before[0]
-    assert storage.listing(f"{uri}/bel*") == before[1:]
+    assert storage.list_files(uri)[1:] == before[1:] and storage.list_files(uri)[0] != before[0]
+    assert storage.list_files(f"{uri}/bel*") == before[1:]
 
 
 def test_what_is_not_there_is_told_as_such(uri: str) -> None:
@@ -102,7 +102,7 @@ def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
     root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
     with Gang(2) as gang:
         gang(saved, root)
-    assert [updates for updates, _, _ in index.written(root)] == [3, 2]
+    assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest
     assert newest and newest.position == Position(3) and newest.loop() == {"number": 3}
     assert newest.tensors("model")["w"].tolist() == [3.0] * 1000

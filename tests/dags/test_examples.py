@@ -21,10 +21,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as shown
 from selenium.webdriver.support.wait import WebDriverWait
 
-from trainyard.contract import bundle, record
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import TrainSpec
-from trainyard.contract.standing import RankStanding, Standing
+from trainyard.schemas import model_artifact, run_record
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.train import TrainSpec
+from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ class Started:
         """Fails the test when the run fails."""
         assert self.process.wait() == 0, (self.home / "log").read_text()[-7000:]
         [directory] = (self.home / "storage/runs" / self.dag_id).iterdir()
-        stages = {found.place.task: found for found in record.read(str(directory))}
+        stages = {found.task_key.task: found for found in run_record.read_run(str(directory))}
         assert {found.status for found in stages.values()} == {"succeeded"}
         return Run(self.home / "storage", directory, stages)
 
@@ -106,7 +106,7 @@ def test_each_digit_has_its_prediction(digits: Run) -> None:
 def test_the_model_that_was_good_enough_is_the_champion(digits: Run) -> None:
     champion = str(digits.storage / "digits/champion")
     found = digits.stages["evaluate"].output
-    assert bundle.current(champion).weights_sha256 == found["weights_sha256"]
+    assert model_artifact.read_current(champion).weights_sha256 == found["weights_sha256"]
     low, high = found["intervals"]["accuracy"]
     assert low < found["metrics"]["accuracy"] < high
     assert digits.stages["predict"].output["model"] == f"file://{champion}"
@@ -123,7 +123,7 @@ def test_the_best_of_a_sweep_becomes_the_champion(started: dict[str, Started], p
     sweep = Started.now("penguins_sweep", started["penguins"].home, rates).finished()
     slow, quick = (sweep.stages[f"train.{number}"].output for number in (0, 1))
     assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
-    champion = bundle.current(str(penguins.storage / "penguins/champion"))
+    champion = model_artifact.read_current(str(penguins.storage / "penguins/champion"))
     assert champion.weights_sha256 == quick["weights_sha256"]
     assert champion.recipe_params == {"learning_rate": 0.02}
 
@@ -249,24 +249,24 @@ def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: web
 def test_the_pages_are_dark_when_airflow_is(pages: str, browser: webdriver.Chrome) -> None:
     wait = entered(pages, browser)
     wait.until(shown.presence_of_element_located((By.ID, "pipelines")))
-    colours = set()
+    colors = set()
     for scheme in ("light", "dark"):
         browser.execute_script("parent.document.documentElement.style.colorScheme = arguments[0]", scheme)
         wait.until(lambda page, scheme=scheme: scheme in page.find_element(By.TAG_NAME, "html").get_attribute("style"))
-        colours.add(browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color"))
-    assert len(colours) == 2
+        colors.add(browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color"))
+    assert len(colors) == 2
 
 
 def test_a_run_that_goes_on_is_followed_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
     spec = TrainSpec.load(str(digits.directory / "specs" / "train.json"))
-    here = spec.place.model_copy(update={"directory": str(digits.directory.parent / "goes-on")})
-    going = spec.model_copy(update={"place": here})
+    here = spec.task_key.model_copy(update={"directory": str(digits.directory.parent / "goes-on")})
+    going = spec.model_copy(update={"task_key": here})
     (Path(here.directory) / "specs").mkdir(parents=True)
     (Path(here.directory) / "specs" / "train.json").write_text(going.to_json())
 
     def at(step: int) -> None:
-        rank = RankStanding(rank=0, host="node1", phase="forward", epoch=3, step=step)
-        Standing(place=here, at=time.time(), ranks=(rank,)).save()
+        rank = WorkerProgress(rank=0, host="node1", phase="forward", epoch=3, step=step)
+        GroupProgress(task_key=here, at=time.time(), ranks=(rank,)).save()
 
     at(17)
     browser.get(f"{pages}/trainyard/run?conn_id=trainyard_default&dag_id=digits&run_id=goes-on")

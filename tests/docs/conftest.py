@@ -38,7 +38,7 @@ def examples(checkout: Path, spark: Any) -> Path:
     from penguins.prepare import table
     from sklearn.datasets import load_digits, load_iris
 
-    from trainer.fit import fit
+    from trainyard.trainer.loop.fit import fit
 
     root = f"{checkout}/.run/storage"
     digits, iris = load_digits(), load_iris()
@@ -56,12 +56,12 @@ def examples(checkout: Path, spark: Any) -> Path:
     }
     shapes = {"digits": '{"image": [1, 8, 8]}', "penguins": "{}"}
     for name, frame in rows.items():
-        frame.coalesce(1).write.format("batches").mode("append").options(splitColumn="split", shapes=shapes[name]).save(
-            f"{root}/{name}/batches"
-        )
+        frame.coalesce(1).write.format("trainyard").mode("append").options(
+            splitColumn="split", shapes=shapes[name]
+        ).save(f"{root}/{name}/dataset")
     spark.createDataFrame(flowers, "width float, length float, kind int").write.parquet(f"{root}/flowers.parquet")
     given = {"epochs": 2, "batch_size": 32, "epoch_models": True}
-    fit("digits.recipe:convnet", batches=f"{root}/digits/batches", model=f"{root}/digits/model", **given)
+    fit("digits.recipe:convnet", dataset=f"{root}/digits/dataset", model=f"{root}/digits/model", **given)
     return checkout
 
 

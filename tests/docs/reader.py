@@ -34,7 +34,8 @@ from xml.etree import ElementTree
 from airflow.sdk import DAG
 
 from tests.docs.pages import Block
-from trainyard import operators, preview
+from trainyard import operators
+from trainyard.jobs import dry_run
 
 BEFORE = """
 . stack/local/env.sh
@@ -44,10 +45,10 @@ docker() { [ "$1" = compose ] && grep -q "^  ${*: -1:1}:\\|^  $3:\\|^  $4:" dock
 """
 """What every shell begins with. Targets are looked up, not made; of containers the services are looked up."""
 
-DIGITS: dict[str, Any] = {"batches": "digits/batches", "model": "digits/model"}
+DIGITS: dict[str, Any] = {"dataset": "digits/dataset", "model": "digits/model"}
 IMAGES: dict[str, Any] = {"prepare": "digits.prepare:images", "source": "digits/source", "format": "image"}
 USUAL: dict[str, dict[str, Any]] = {
-    "ExportOperator": IMAGES | {"batches": "digits/batches"},
+    "ExportOperator": IMAGES | {"dataset": "digits/dataset"},
     "FeaturizeOperator": IMAGES | DIGITS | {"layer": "4"},
     "TrainOperator": DIGITS | {"recipe": "digits.recipe:convnet"},
     "ScriptOperator": {"script": "digits.recipe"},
@@ -68,7 +69,7 @@ class Reader:
         self.dags[0].fileloc = str(checkout / "dags" / "digits" / "page.py")
         storage = f"{checkout}/.run/storage"
         self.shorthand = _shorthand(storage)
-        rows = spark.read.format("batches").load(f"{storage}/digits/batches")
+        rows = spark.read.format("trainyard").load(f"{storage}/digits/dataset")
         self.names: dict[str, Any] = {"__name__": page.stem, "storage": storage, "spark": spark, "df": rows}
         with self.dags[0]:
             for name in ("export", "train", "evaluate"):
@@ -80,7 +81,7 @@ class Reader:
 
     def problems(self) -> list[str]:
         """Why the tasks that the page has made could not be submitted."""
-        return [found.problem for dag in self.dags for found in preview.previews(dag) if found.problem]
+        return [found.problem for dag in self.dags for found in dry_run.plan_dag(dag) if found.problem]
 
     def python(self, block: Block) -> None:
         if block.file:
@@ -177,8 +178,8 @@ def _shorthand(storage: str) -> dict[str, Any]:
     """The operators, `fit` and `Recipe`, each of which takes `...` for what it is usually given."""
     from torch import nn
 
-    from trainer.fit import fit
-    from trainer.recipe import Recipe
+    from trainyard.trainer.loop.fit import fit
+    from trainyard.trainer.model.recipe import Recipe
 
     number = itertools.count(1)
 
@@ -187,7 +188,7 @@ def _shorthand(storage: str) -> dict[str, Any]:
         return _elided(lambda **given: made(**{"task_id": f"{name.lower()}_{next(number)}"} | given), USUAL[name])
 
     fitted = {
-        "recipe": "penguins.recipe:network", "batches": f"{storage}/penguins/batches", "model": f"{storage}/fitted",
+        "recipe": "penguins.recipe:network", "dataset": f"{storage}/penguins/dataset", "model": f"{storage}/fitted",
         "epochs": 1, "batch_size": 32,
     }  # fmt: skip
     classified = {"model": nn.Linear(64, 10), "features": "image", "label": "label", "loss": nn.CrossEntropyLoss()}

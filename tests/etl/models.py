@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer import datasets
-from trainer.fit import fit
-from trainyard.contract.events import EventLog
-from trainyard.contract.spec import JobSpec, Place
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.trainer.loop.fit import fit
 
 
 def trained(directory: Path, recipe: str, **params: Any) -> str:
     """The URI of a model of the recipe called `recipe`, after one epoch: good, not perfect."""
-    batches = datasets.write(directory / "batches", {"train": datasets.blobs(400)})
+    batches = datasets.write(directory / "dataset", {"train": datasets.blobs(400)})
     uri = str(directory / "model")
     path = f"tests.trainer.recipes:{recipe}"
-    fit(path, recipe_params=params, batches=batches, model=uri, epochs=1, batch_size=100)
+    fit(path, recipe_params=params, dataset=batches, model=uri, epochs=1, batch_size=100)
     return uri
 
 
@@ -27,9 +28,9 @@ def frame(spark: Any, rows: datasets.Columns) -> Any:
     return spark.createDataFrame(data, "key string, of int, x array<float>, label bigint").repartition(3)
 
 
-def place(directory: Path) -> Place:
-    return Place(dag_id="d", run_id="r", task_id="t", directory=str(directory / "run"))
+def task_key(directory: Path) -> TaskKey:
+    return TaskKey(dag_id="d", run_id="r", task_id="t", directory=str(directory / "run"))
 
 
 def log(spec: JobSpec) -> EventLog:
-    return EventLog(spec.place.directory, "t", "driver")
+    return EventLog(spec.task_key.directory, "t", "driver")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from etl import batches, writer
+from trainyard.etl.datasource import source, writer
 
 
 def session(master: str) -> SparkSession:
@@ -30,7 +30,7 @@ def session(master: str) -> SparkSession:
     return spark
 
 
-class Failing(writer.BatchesWriter):
+class Failing(writer.DatasetWriter):
     """Writes all rows of its first attempt; then partition 0 is killed and partition 1 raises."""
 
     def write(self, iterator):
@@ -43,12 +43,12 @@ class Failing(writer.BatchesWriter):
         return output
 
 
-class FailingSource(batches.BatchesDataSource):
+class FailingSource(source.TrainyardDataSource):
     def writer(self, schema, overwrite):
-        return Failing(schema, batches.WriteOptions.parse(self.options), overwrite)
+        return Failing(schema, source.WriteOptions.parse(self.options), overwrite)
 
 
-class Waiting(writer.BatchesWriter):
+class Waiting(writer.DatasetWriter):
     """Says that its write has begun, and commits when told to."""
 
     def commit(self, messages):
@@ -60,9 +60,9 @@ class Waiting(writer.BatchesWriter):
         super().commit(messages)
 
 
-class WaitingSource(batches.BatchesDataSource):
+class WaitingSource(source.TrainyardDataSource):
     def writer(self, schema, overwrite):
-        return Waiting(schema, batches.WriteOptions.parse(self.options), overwrite)
+        return Waiting(schema, source.WriteOptions.parse(self.options), overwrite)
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
     spark.dataSource.register({"retry": FailingSource, "compete": WaitingSource}[role])
     rows = spark.range(1000, numPartitions=4).selectExpr("id", "double(id) as x")
     provenance = json.dumps({"application": role, "written_at": "2024-01-01T00:00:00+00:00"})
-    write = rows.write.format("batches").mode("overwrite").option("provenance", provenance)
+    write = rows.write.format("trainyard").mode("overwrite").option("provenance", provenance)
     for name in partition:
         write.option("partition", name)
     write.save(dataset)

@@ -10,11 +10,11 @@ import pytest
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 
-from etl.estimator import TrainyardEstimator, TrainyardModel
 from tests.trainer import datasets
-from trainer import bundle
-from trainyard.contract import manifest
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.etl.estimator import TrainyardEstimator, TrainyardModel
+from trainyard.schemas import manifest
+from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 RECIPES = "tests.trainer.recipes"
@@ -41,9 +41,9 @@ def fitted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TrainyardMod
 
 
 def test_two_ranks_learn_from_a_frame(spark: Any, fitted: TrainyardModel) -> None:
-    made = fitted.bundle
+    made = fitted.artifact
     assert made.ranks == 2 and made.metrics["accuracy"] > 0.9
-    found = manifest.current(made.dataset)
+    found = manifest.read_current(made.dataset)
     assert {name: split.rows for name, split in found.splits.items()} == {"train": 240, "validation": 60}
 
 
@@ -52,7 +52,7 @@ def test_the_model_adds_its_predictions_to_the_columns(spark: Any, fitted: Train
     predicted = fitted.transform(given)
     assert predicted.columns == [*given.columns, "class_"]
     rows = datasets.blobs(300)
-    expected = bundle.load(fitted.getModel()).predict(rows)["class_"]
+    expected = load_model(fitted.getModel()).predict(rows)["class_"]
     assert {row.key: row.class_ for row in predicted.collect()} == {f"k{i}": int(c) for i, c in enumerate(expected)}
     assert sorted(map(str, predicted.select(given.columns).collect())) == sorted(map(str, given.collect()))
 
@@ -63,11 +63,11 @@ def test_rows_that_differ_in_length_are_learnt_in_buckets_by_weight(spark: Any, 
     data = [(t.tolist(), f.ravel().tolist(), int(y), float(1 + y)) for t, f, y in rows]
     given = spark.createDataFrame(data, "tokens array<bigint>, frames array<float>, label bigint, weight double")
     learner = estimator(
-        tmp_path, "pooled", workers=1, lists=["tokens", "frames"], shapes={"frames": [4]}, bucket_by="tokens",
+        tmp_path, "pooled", workers=1, variable_length=["tokens", "frames"], shapes={"frames": [4]}, bucket_by="tokens",
         weight_by="weight",
     )  # fmt: skip
     fitted = learner.fit(given)
-    assert fitted.bundle.metrics["loss"] < 1
+    assert fitted.artifact.metrics["loss"] < 1
     predicted = [row.class_ for row in fitted.transform(given).collect()]
     assert np.mean(np.array(predicted) == found["label"]) > 0.8
 
@@ -86,7 +86,7 @@ def test_a_pipeline_with_vectors_and_indexed_labels_is_saved_and_loaded(spark: A
     model.save(str(tmp_path / "model"))
     predicted = PipelineModel.load(str(tmp_path / "model")).transform(rows).toPandas()
     x = np.stack([vector.toArray() for vector in predicted["x"]]).astype(np.float32)
-    expected = bundle.load(model.stages[-1].getModel()).predict({"x": x})["class_"]
+    expected = load_model(model.stages[-1].getModel()).predict({"x": x})["class_"]
     assert (predicted["class_"] == expected).all()
     assert (predicted["class_"] == predicted["label"]).mean() > 0.9
 

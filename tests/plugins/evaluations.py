@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.contract.evaluation import Difference, Evaluation, Other, Scores
+from trainyard.schemas.evaluation import Baseline, Difference, Evaluation, Scores
 
 
 def scores(uri: str, weights: str, **metrics: Any) -> dict[str, Any]:
@@ -12,15 +12,15 @@ def scores(uri: str, weights: str, **metrics: Any) -> dict[str, Any]:
     return {"uri": uri, "weights_sha256": weights, "metrics": metrics, "intervals": intervals}
 
 
-def evaluation(model: Scores, *others: Other, **fields: Any) -> Evaluation:
+def evaluation(model: Scores, *others: Baseline, **fields: Any) -> Evaluation:
     known = {
         "dataset": "d", "dataset_hash": "h" * 64, "dataset_version": 1, "split": "test", "rows": 100,
         "confidence": 0.95, "application": "a",
     }  # fmt: skip
-    return Evaluation(model=model, others=others, **(known | fields))
+    return Evaluation(model=model, baselines=others, **(known | fields))
 
 
-def beside(uri: str, weights: str, **differences: tuple[float, float, float]) -> Other:
+def beside(uri: str, weights: str, **differences: tuple[float, float, float]) -> Baseline:
     """A model that the other is above by (low, value, high) in each metric."""
     found = {n: Difference(value=value, interval=(low, high)) for n, (low, value, high) in differences.items()}
-    return Other(**scores(uri, weights), differences=found)
+    return Baseline(**scores(uri, weights), differences=found)

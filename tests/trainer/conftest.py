@@ -6,12 +6,12 @@ import pytest
 
 from tests.trainer import datasets
 from tests.trainer.runs import EVERY, losses, ordered
-from trainer.world import World
+from trainyard.trainer.world import World
 
 
 @pytest.fixture(scope="session")
 def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("data") / "batches"
+    directory = tmp_path_factory.mktemp("data") / "dataset"
     return datasets.write(directory, {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
 
 

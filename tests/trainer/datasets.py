@@ -10,16 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trainyard.contract import manifest as manifests
-from trainyard.contract.manifest import (
-    BatchManifest,
-    Column,
-    Partition,
-    Provenance,
-    Shard,
-    Split,
-    Statistics,
-)
+from trainyard.schemas import manifest as manifests
+from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 Rows = NDArray[np.generic] | list[Any]
 """One array (rows, *shape), or for each row an array (length, *shape), or bytes."""
@@ -28,11 +20,11 @@ WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
 
 def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64, shards: int = 2) -> str:
-    """Write arrays (rows, *shape) as a batch dataset and return its URI."""
+    """Write arrays (rows, *shape) as a dataset and return its URI."""
     found = {name: _split(directory, name, columns, rows_per_batch, shards) for name, columns in splits.items()}
     first = next(iter(splits.values()))
     columns = tuple(_column(name, values) for name, values in first.items())
-    document = BatchManifest(
+    document = DatasetManifest(
         number=1, columns=columns, splits=found, spark_schema="{}", provenance=WRITER,
         partitions={"": Partition(directory="shards/test", version=1, rows=_rows(first), provenance=WRITER)},
         content_hash=manifests.content_hash(columns, found),
@@ -42,7 +34,7 @@ def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64,
 
 
 def blobs(rows: int, seed: int = 0, classes: int = 3, size: int = 8) -> Columns:
-    """Rows around one centre a class: easy to learn."""
+    """Rows around one center a class: easy to learn."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(99).normal(size=(classes, size)) * 3
     label = rng.integers(0, classes, rows)
@@ -50,7 +42,7 @@ def blobs(rows: int, seed: int = 0, classes: int = 3, size: int = 8) -> Columns:
 
 
 def sequences(rows: int, seed: int = 0, classes: int = 3) -> Columns:
-    """Rows of tokens, most of which are the number of the row's class, and of as many frames around a centre."""
+    """Rows of tokens, most of which are the number of the row's class, and of as many frames around a center."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, classes, rows)
     lengths = np.minimum(1 + rng.geometric(0.1, rows), 60)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR, StepLR
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainer import lightning
-from trainer.recipe import Recipe
+from trainyard.trainer.model import lightning
+from trainyard.trainer.model.recipe import Recipe
 
 
 class Net(LightningModule):
@@ -51,9 +51,9 @@ class Chatty(Net):
         return [optimizer], [StepLR(optimizer, 1, 0.5)]
 
 
-def net(interval: str = "epoch", normalise: Any = None) -> Recipe:
+def net(interval: str = "epoch", normalize: Any = None) -> Recipe:
     return lightning.recipe(
-        Net(interval), features="x", label="label", classes=3, normalise=normalise,
+        Net(interval), features="x", label="label", classes=3, normalize=normalize,
         metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
         predict=lambda output: {"class_": output.argmax(1)},
     )  # fmt: skip

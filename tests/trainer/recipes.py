@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainer.images import grey
-from trainer.ragged import Sequences
-from trainer.recipe import Recipe
+from trainyard.trainer.data.images import gray
+from trainyard.trainer.data.jagged import Sequences
+from trainyard.trainer.model.recipe import Recipe
 
 
 def linear(
@@ -27,7 +27,7 @@ def linear(
         features="x",
         label=label,
         classes=limit,
-        normalise="element",
+        normalize="element",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, learning_rate, momentum=0.9),
         metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
@@ -88,7 +88,7 @@ def noting(file: str, dataset: str) -> Recipe:
     """Notes how many rows each step has, and which versions of the dataset are pinned meanwhile."""
 
     def step(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        pins = [pin.name.split("-")[0] for pin in Path(dataset, "pins").iterdir()]
+        pins = [pin.name.split("-")[0] for pin in Path(dataset, "leases").iterdir()]
         with Path(file).open("a") as notes:
             notes.write(f"{len(batch['label'])} {pins}\n")
         return nn.functional.cross_entropy(model(batch), batch["label"])
@@ -110,7 +110,7 @@ def regression() -> Recipe:
         model=Number(8, 1),
         features="x",
         label="label",
-        normalise="element",
+        normalize="element",
         loss=lambda output, label: ((output - label) ** 2).mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, 0.02),
     )
@@ -122,7 +122,7 @@ def plain() -> Recipe:
         model=nn.Linear(8, 3),
         features="x",
         label="label",
-        normalise="element",
+        normalize="element",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1),
     )
@@ -133,7 +133,7 @@ def wide(learning_rate: float = 0.05) -> Recipe:
         model=nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3)),
         features="x",
         label="label",
-        normalise="element",
+        normalize="element",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, learning_rate, momentum=0.9),
         metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
@@ -178,7 +178,7 @@ def ordered(orders: str, dropout: float = 0.0) -> Recipe:
         model=model,
         features="x",
         label="label",
-        normalise="element",
+        normalize="element",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, 0.05),
         schedule=lambda optimizer, updates: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, updates),
@@ -220,7 +220,7 @@ def mixed() -> Recipe:
         model=Mixed(),
         features=["image", "city", "flag"],
         label="label",
-        normalise="channel",
+        normalize="channel",
         loss=nn.CrossEntropyLoss(),
         predict=lambda output: {"chances": output.softmax(1), "best": output.argmax(1)},
     )
@@ -266,7 +266,7 @@ def files(classes: int = 10, augment: bool = False) -> Recipe:
         features="image",
         label="label",
         classes=classes,
-        decode={"image": grey},
+        decode={"image": gray},
         augment={"image": shifted} if augment else {},
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.Adam(parameters, 0.01),
@@ -282,7 +282,7 @@ def pooled(sequences: Sequences = "padded", label: str = "label") -> Recipe:
         label=label,
         classes=3,
         sequences=sequences,
-        normalise="element",
+        normalize="element",
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.Adam(parameters, 0.05),
         metrics={"accuracy": MulticlassAccuracy(3, average="micro")},

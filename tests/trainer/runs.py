@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.ranks import Gang
-from trainer.fit import fit
-from trainer.rank import BROKEN
-from trainer.world import World
-from trainyard.contract import checkpoint as index
+from tests.trainer.workers import Gang
+from trainyard.schemas import checkpoint as index
+from trainyard.trainer.group.outcome import BROKEN
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"
 EVERY: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ def ordered(
     """Train as the file `orders` in `folder` lets it, with checkpoints there."""
     given = {"epochs": 3, "batch_size": 48, "checkpoint_steps": 3, "recipe_params": {"orders": f"{folder}/orders"}}
     fitted = fit(
-        f"{RECIPES}:ordered", batches=batches, model=f"{folder}/model", world=world, ranks=ranks, strategy=strategy,
+        f"{RECIPES}:ordered", dataset=batches, model=f"{folder}/model", world=world, ranks=ranks, strategy=strategy,
         checkpoints=f"{folder}/checkpoints", **given | options,
     )  # fmt: skip
     return fitted.history.epochs
@@ -45,7 +45,7 @@ def ordered(
 
 def whole(folder: Path) -> list[str]:
     """The checkpoints that are there, the newest first."""
-    return [uri for _, _, uri in index.written(str(folder / "checkpoints")) if Path(uri, index.INDEX).exists()]
+    return [uri for _, _, uri in index.list_checkpoints(str(folder / "checkpoints")) if Path(uri, index.INDEX).exists()]
 
 
 def killed(folder: Path, size: int, orders: str, *arguments: Any) -> None:

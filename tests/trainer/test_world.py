@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.world import gpu_of
+from trainyard.trainer.world import gpu_of
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import cast
 
+MODULES = ("__init__.py", "errors.py", "storage.py", "table.py", "schemas", "trainer")
+"""What of `trainyard` loading a model takes."""
+
 
 def copy(recipe: str, folder: Path) -> list[str]:
     """Copy the trainer, the contract, and the package or module of `recipe` to `folder`; the path of each there."""
-    _copy(resources.files("trainer"), folder / "trainer")
-    _copy(resources.files("trainyard.contract"), folder / "trainyard" / "contract")
-    _copy(resources.files("trainyard") / "__init__.py", folder / "trainyard" / "__init__.py")
+    for name in MODULES:
+        _copy(resources.files("trainyard").joinpath(name), folder / "trainyard" / name)
     top = recipe.partition(":")[0].partition(".")[0]
     found = importlib.util.find_spec(top)
     if found and found.submodule_search_locations is None:

@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trainer import bundle as trained
-from trainer.bundle import Model
-from trainer.dataset import dtype
-from trainer.formats import code
-from trainyard.contract import storage
-from trainyard.contract.bundle import ModelBundle
+from trainyard import storage
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.formats import code
+from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
 FILE = "mlflow"
 PACKAGES = ("mlflow",)
@@ -32,31 +31,31 @@ _REQUIRED = ("torch", "torchmetrics", "numpy", "pandas", "pyarrow", "pydantic", 
 class Scorer:
     """What `mlflow.pyfunc` calls with a frame, after it has enforced the signature."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TrainedModel) -> None:
         self._model = model
 
     def predict(self, frame: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        inputs = self._model.bundle.inputs
+        inputs = self._model.artifact.inputs
         return _frame(self._model.predict({c.name: np.array(frame[c.name].tolist(), dtype(c)) for c in inputs}))
 
 
 def _load_pyfunc(path: str) -> Scorer:
     """MLflow's name for what loads a model."""
-    return Scorer(trained.load(path))
+    return Scorer(load_model(path))
 
 
-def write(model: str, bundle: ModelBundle, path: Path) -> None:
+def write(model: str, artifact: ModelArtifact, path: Path) -> None:
     import mlflow.pyfunc
     from mlflow.models import infer_signature
 
     data, staged = path.with_name("bundle"), path.with_name("code")
-    _copy_bundle(model, bundle, data)
-    example = _frame({c.name: np.zeros((2, *c.shape), _widest(dtype(c))) for c in bundle.inputs})
+    _copy_bundle(model, artifact, data)
+    example = _frame({c.name: np.zeros((2, *c.shape), _widest(dtype(c))) for c in artifact.inputs})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Hint: Inferred schema contains integer")
         signature = infer_signature(example, _load_pyfunc(str(data)).predict(example))
     mlflow.pyfunc.save_model(
-        path, loader_module=__name__, data_path=str(data), code_paths=code.copy(bundle.recipe, staged),
+        path, loader_module=__name__, data_path=str(data), code_paths=code.copy(artifact.recipe, staged),
         signature=signature, input_example=example,
         pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow-skinny", *_REQUIRED)],
     )  # fmt: skip
@@ -72,7 +71,7 @@ def _widest(type: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype({"f": "float64", "i": "int64", "u": "int64"}.get(type.kind, type))
 
 
-def _copy_bundle(model: str, bundle: ModelBundle, folder: Path) -> None:
-    (folder / bundle.weights).parent.mkdir(parents=True)
-    (folder / bundle.weights).write_bytes(storage.read(storage.join(model, bundle.weights)))
-    (folder / "bundle.json").write_text(bundle.to_json())
+def _copy_bundle(model: str, artifact: ModelArtifact, folder: Path) -> None:
+    (folder / artifact.weights).parent.mkdir(parents=True)
+    (folder / artifact.weights).write_bytes(storage.read(storage.join(model, artifact.weights)))
+    (folder / "model.json").write_text(artifact.to_json())

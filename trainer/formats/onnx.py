@@ -6,16 +6,16 @@ from pathlib import Path
 
 import torch
 
-from trainer import bundle as trained
-from trainer.formats import program
-from trainyard.contract.bundle import ModelBundle
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.formats import program
+from trainyard.trainer.model.trained_model import restore_model
 
 FILE = "model.onnx"
 PACKAGES = ("onnx", "onnxscript")
 
 
-def write(model: str, bundle: ModelBundle, path: Path) -> None:
-    applied = trained.restore(model, bundle)
+def write(model: str, artifact: ModelArtifact, path: Path) -> None:
+    applied = restore_model(model, artifact)
     columns = program.example(applied)
     made = torch.onnx.export(
         program.traced(applied), args=(columns,), dynamic_shapes=program.shapes(applied), dynamo=True, verbose=False,

@@ -9,45 +9,47 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from trainer.bundle import Model
-from trainer.dataset import dtype
-from trainer.network import Network
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.trained_model import TrainedModel
 
 ROWS = "rows"
 """The name of the dimension whose size is free."""
 
 
 class Program(nn.Module):
-    """Normalisation, model and the recipe's `predict`, on the CPU; called with the columns by name."""
+    """Normalization, model and the recipe's `predict`, on the CPU; called with the columns by name."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TrainedModel) -> None:
         super().__init__()
         learnt = copy.deepcopy(model.recipe.model).cpu()
-        self._network = Network(learnt, model.bundle.inputs, model.bundle.normalisation).eval().requires_grad_(False)
+        self._network = (
+            Network(learnt, model.artifact.inputs, model.artifact.normalization).eval().requires_grad_(False)
+        )
         self._predict = model.recipe.predict
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         return dict(self._predict(self._network(columns)))
 
 
-def traced(model: Model) -> ExportedProgram:
+def traced(model: TrainedModel) -> ExportedProgram:
     """Raises TrainyardError when torch.export cannot follow the model."""
     try:
         return torch.export.export(Program(model), (example(model),), dynamic_shapes=shapes(model))
     except Exception as error:
         raise TrainyardError(
-            f"recipe {model.bundle.recipe!r}: torch.export cannot follow its model, or its predict: {error}. Branch on "
+            f"recipe {model.artifact.recipe!r}: torch.export cannot follow its model, or its predict: {error}. Branch on "
             "shapes and parameters alone, not on the values of tensors."
         ) from error
 
 
-def example(model: Model) -> dict[str, Tensor]:
+def example(model: TrainedModel) -> dict[str, Tensor]:
     """Two rows of zeros."""
-    return {c.name: torch.from_numpy(np.zeros((2, *c.shape), dtype(c))) for c in model.bundle.inputs}
+    return {c.name: torch.from_numpy(np.zeros((2, *c.shape), dtype(c))) for c in model.artifact.inputs}
 
 
-def shapes(model: Model) -> dict[str, dict[str, dict[int, Dim]]]:
+def shapes(model: TrainedModel) -> dict[str, dict[str, dict[int, Dim]]]:
     """Which dimension of each column of the argument `columns` is free."""
     rows = Dim(ROWS)
-    return {"columns": {column.name: {0: rows} for column in model.bundle.inputs}}
+    return {"columns": {column.name: {0: rows} for column in model.artifact.inputs}}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from trainer import bundle as trained
-from trainer.formats import program
-from trainyard.contract.bundle import ModelBundle
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.formats import program
+from trainyard.trainer.model.trained_model import restore_model
 
 FILE = "model.pt2"
 PACKAGES: tuple[str, ...] = ()
 
 
-def write(model: str, bundle: ModelBundle, path: Path) -> None:
-    torch.export.save(program.traced(trained.restore(model, bundle)), path)
+def write(model: str, artifact: ModelArtifact, path: Path) -> None:
+    torch.export.save(program.traced(restore_model(model, artifact)), path)

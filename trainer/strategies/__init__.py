@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.strategies.allreduce import Allreduce
-from trainer.strategies.averaging import Averaging
-from trainer.strategies.base import Strategy
-from trainer.strategies.diloco import DiLoCo
-from trainer.strategies.fsdp import FSDP
-from trainer.strategies.horovod import Horovod
-from trainer.strategies.threshold import Threshold
-from trainer.world import World
-from trainyard.contract.strategies import StrategyOptions
+from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.trainer.strategies.allreduce import Allreduce
+from trainyard.trainer.strategies.averaging import Averaging
+from trainyard.trainer.strategies.base import Strategy
+from trainyard.trainer.strategies.diloco import DiLoCo
+from trainyard.trainer.strategies.fsdp import FSDP
+from trainyard.trainer.strategies.horovod import Horovod
+from trainyard.trainer.strategies.threshold import Threshold
+from trainyard.trainer.world import World
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "allreduce": Allreduce,
@@ -24,6 +24,6 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 }
 
 
-def choose(options: StrategyOptions, world: World) -> Strategy[Any]:
+def build_strategy(options: StrategyOptions, world: World) -> Strategy[Any]:
     """The strategy that `options` describes, for this rank."""
     return STRATEGIES[options.name](options, world)

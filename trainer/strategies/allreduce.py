@@ -17,9 +17,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.futures import Future
 
-from trainer.strategies import ddp
-from trainer.strategies.base import Communicated, Strategy, ring_allreduce
-from trainyard.contract.strategies import Allreduce as Options
+from trainyard.schemas.specs.strategies import Allreduce as Options
+from trainyard.trainer.strategies import ddp
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allreduce
 
 WHOLE = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 REBUILT = 2
@@ -30,19 +30,19 @@ class Allreduce(Strategy[Options]):
     _powersgd: PowerSGDState | None = None
     _steps_before = 0
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         if self.world.size == 1:
             return network
         if self.options.compression != "powersgd":
-            return ddp.parallel(network, self.world, self._whole, communicated, self.options.bucket_mb)
+            return ddp.parallel(network, self.world, self._whole, on_communication, self.options.bucket_mb)
         rank, start = self.options.powersgd_rank, self.options.powersgd_start
         self._powersgd = PowerSGDState(dist.group.WORLD, rank, start)
         # One bucket: with a second one, the chained collectives of this hook abort a process on gloo.
         everything = sum(p.nbytes for p in network.parameters()) / 2**20 + 1
-        return ddp.parallel(network, self.world, self._low_rank, communicated, everything)
+        return ddp.parallel(network, self.world, self._low_rank, on_communication, everything)
 
-    def communicating(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return ddp.accumulating(network, last)
+    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+        return ddp.no_sync_until_last(network, last)
 
     def state(self) -> dict[str, Tensor]:
         return {"steps": torch.tensor(self._steps_before + self._powersgd.iter)} if self._powersgd else {}

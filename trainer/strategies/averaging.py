@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainer.strategies import local
-from trainer.strategies.base import Communicated, Strategy
-from trainyard.contract.strategies import Averaging as Options
+from trainyard.schemas.specs.strategies import Averaging as Options
+from trainyard.trainer.strategies import local
+from trainyard.trainer.strategies.base import OnCommunication, Strategy
 
 
 class Averaging(Strategy[Options]):
@@ -22,22 +22,22 @@ class Averaging(Strategy[Options]):
     _taken = 0
     _apart = False
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         local.begin_alike(network, self.world)
-        self._network, self._communicated = network, communicated
+        self._network, self._on_communication = network, on_communication
         return network
 
-    def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
+    def wrap_optimizer(self, optimizer: Optimizer, parts: int) -> Optimizer:
         self._optimizer = optimizer
         return optimizer
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         self._taken += 1
         self._apart = self.world.size > 1
         if self._taken <= self.options.warmup or self._taken % self.options.frequency == 0:
-            self.settle()
+            self.synchronize()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         if not self._apart:
             return
         wall, start = time.time_ns(), time.perf_counter_ns()
@@ -48,10 +48,10 @@ class Averaging(Strategy[Options]):
             self._optimizer.state.clear()
         self.bytes_sent += local.average(tensors, self.world)
         self._apart = False
-        self._communicated(wall, time.perf_counter_ns() - start, True)
+        self._on_communication(wall, time.perf_counter_ns() - start, True)
 
     @property
-    def agreed(self) -> bool:
+    def in_sync(self) -> bool:
         return not self._apart
 
     def state(self) -> dict[str, Tensor]:

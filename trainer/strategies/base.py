@@ -10,19 +10,19 @@ from typing import Generic, TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainer.world import World
-from trainyard.contract.strategies import StrategyOptions
+from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.trainer.world import World
 
 Options = TypeVar("Options", bound=StrategyOptions)
-Communicated = Callable[[int, int, bool], None]
+OnCommunication = Callable[[int, int, bool], None]
 """Told of each exchange: wall clock of its start and its length in nanoseconds, and whether the rank waited for it."""
 
 
 class Strategy(ABC, Generic[Options]):
     """Keeps the ranks' models one. The gradient of a global batch is the mean over ranks.
 
-    The loop calls, in this order: `attach`, `adopt`; for each global batch `communicating` around each of its
-    parts, `reduced` before the optimizer's step, and `stepped` after it; `settle` at the end of an epoch.
+    The loop calls, in this order: `wrap_model`, `wrap_optimizer`; for each global batch `micro_batch` around each of its
+    parts, `optimizer_step` before the optimizer's step, and `after_step` after it; `synchronize` at the end of an epoch.
     `bytes_sent` counts what this rank has sent, `own_optimizer` says whether each rank's optimizer has a
     state of its own, `sharded` whether every forward pass is an exchange that all ranks must take part in.
     """
@@ -36,35 +36,35 @@ class Strategy(ABC, Generic[Options]):
         self.bytes_sent = 0
 
     @abstractmethod
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         """The module to call in place of `network`; afterwards all ranks hold the same weights."""
 
-    def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
+    def wrap_optimizer(self, optimizer: Optimizer, parts: int) -> Optimizer:
         """The optimizer to use in place of `optimizer`, which was made of the attached network's parameters.
 
         Before each of its steps there are `parts` backward passes.
         """
         return optimizer
 
-    def communicating(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
         """The context of one forward and backward pass; `last` before the optimizer's step."""
         return nullcontext()
 
-    def reduced(self) -> AbstractContextManager[None]:
+    def optimizer_step(self) -> AbstractContextManager[None]:
         """Waits until the gradients are those of the global batch; the context of what the optimizer does with them."""
         return nullcontext()
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """The optimizer has taken a step."""
 
     def close(self) -> None:
         """End what the strategy has started beside the process group."""
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Bring all ranks to the same weights, if they are apart."""
 
     @property
-    def agreed(self) -> bool:
+    def in_sync(self) -> bool:
         """Whether all ranks hold the same weights now."""
         return True
 

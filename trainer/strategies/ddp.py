@@ -10,37 +10,37 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.strategies.base import Communicated
-from trainer.world import World
+from trainyard.trainer.strategies.base import OnCommunication
+from trainyard.trainer.world import World
 
 Exchange = Callable[[GradBucket], Future[Tensor]]
 
 
 def parallel(
-    network: nn.Module, world: World, exchange: Exchange, communicated: Communicated, bucket_mb: float | None
+    network: nn.Module, world: World, exchange: Exchange, on_communication: OnCommunication, bucket_mb: float | None
 ) -> nn.Module:
     """`network` with the gradients of each bucket replaced by what `exchange` makes of them, and each timed."""
     devices = [world.gpu] if world.device.type == "cuda" else None
     wrapped = DistributedDataParallel(network, device_ids=devices, bucket_cap_mb=bucket_mb)
-    wrapped.register_comm_hook(None, _timed(exchange, communicated))
+    wrapped.register_comm_hook(None, _timed(exchange, on_communication))
     return wrapped
 
 
-def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[None]:
+def no_sync_until_last(network: nn.Module, last: bool) -> AbstractContextManager[None]:
     """The context of one backward pass: gradients are exchanged in the last one alone."""
     if last or not isinstance(network, DistributedDataParallel):
         return nullcontext()
     return network.no_sync()
 
 
-def _timed(exchange: Exchange, communicated: Communicated) -> Callable[[None, GradBucket], Future[Tensor]]:
+def _timed(exchange: Exchange, on_communication: OnCommunication) -> Callable[[None, GradBucket], Future[Tensor]]:
     # DDP looks at these annotations: they must not be strings.
     def hook(_: None, bucket: GradBucket) -> Future[Tensor]:
         wall, start = time.time_ns(), time.perf_counter_ns()
         nothing_else_to_do = bucket.is_last()
 
         def done(future: Future[Any]) -> Tensor:
-            communicated(wall, time.perf_counter_ns() - start, nothing_else_to_do)
+            on_communication(wall, time.perf_counter_ns() - start, nothing_else_to_do)
             return future.value()  # type: ignore[no-any-return]
 
         return exchange(bucket).then(done)

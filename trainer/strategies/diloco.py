@@ -9,9 +9,9 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from trainer.strategies import local
-from trainer.strategies.base import Communicated, Strategy
-from trainyard.contract.strategies import DiLoCo as Options
+from trainyard.schemas.specs.strategies import DiLoCo as Options
+from trainyard.trainer.strategies import local
+from trainyard.trainer.strategies.base import OnCommunication, Strategy
 
 
 class DiLoCo(Strategy[Options]):
@@ -20,9 +20,9 @@ class DiLoCo(Strategy[Options]):
     own_optimizer = True
     _taken = 0
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         local.begin_alike(network, self.world)
-        self._network, self._communicated = network, communicated
+        self._network, self._on_communication = network, on_communication
         self._inner = list(network.parameters())
         self._outer = [nn.Parameter(p.detach().clone()) for p in self._inner]
         momentum = self.options.outer_momentum
@@ -31,12 +31,12 @@ class DiLoCo(Strategy[Options]):
         )
         return network
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         self._taken += 1
         if self._taken == self.options.inner_steps:
-            self.settle()
+            self.synchronize()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """The outer step: its gradient is the mean over ranks of what the inner steps took from the weights."""
         if self._taken == 0:
             return
@@ -50,10 +50,10 @@ class DiLoCo(Strategy[Options]):
             for outer, inner in zip(self._outer, self._inner, strict=True):
                 inner.copy_(outer)
         self._taken = 0
-        self._communicated(wall, time.perf_counter_ns() - start, True)
+        self._on_communication(wall, time.perf_counter_ns() - start, True)
 
     @property
-    def agreed(self) -> bool:
+    def in_sync(self) -> bool:
         return self._taken == 0
 
     def state(self) -> dict[str, Tensor]:

@@ -7,16 +7,16 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from trainer.strategies import local
-from trainer.strategies.base import Communicated, Strategy
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.strategies import FSDP as Options  # noqa: N811
+from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.strategies import FSDP as Options  # noqa: N811
+from trainyard.trainer.strategies import local
+from trainyard.trainer.strategies.base import OnCommunication, Strategy
 
 
 class FSDP(Strategy[Options]):
     sharded = True
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         local.begin_alike(network, self.world)
         if self.world.size == 1:
             return network
@@ -29,7 +29,7 @@ class FSDP(Strategy[Options]):
             fully_shard(module)
         return network
 
-    def communicating(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
         if self.world.size > 1:
             network.set_requires_gradient_sync(last)  # type: ignore[operator]
             sent = self._gathered + (self._reduced if last else 0)

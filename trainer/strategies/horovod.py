@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
-from trainer.strategies.base import Communicated, Strategy, ring_allreduce
-from trainer.world import World
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.strategies import Horovod as Options
+from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.strategies import Horovod as Options
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allreduce
+from trainyard.trainer.world import World
 
 
 class Horovod(Strategy[Options]):
@@ -26,12 +26,12 @@ class Horovod(Strategy[Options]):
         self._meeting.enter_context(met(world))
         self._hvd.init()
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
-        self._network, self._communicated = network, communicated
+        self._network, self._on_communication = network, on_communication
         return network
 
-    def adopt(self, optimizer: Optimizer, parts: int) -> Optimizer:
+    def wrap_optimizer(self, optimizer: Optimizer, parts: int) -> Optimizer:
         compression = self._hvd.Compression.fp16 if self.options.compression else self._hvd.Compression.none
         self._optimizer = self._hvd.DistributedOptimizer(
             optimizer, self._network.named_parameters(), compression, backward_passes_per_step=parts
@@ -41,12 +41,12 @@ class Horovod(Strategy[Options]):
         self._optimizer.zero_grad = lambda set_to_none=True: clear()
         return self._optimizer  # type: ignore[no-any-return]
 
-    def reduced(self) -> AbstractContextManager[None]:
+    def optimizer_step(self) -> AbstractContextManager[None]:
         size = sum(p.grad.nbytes for p in self._network.parameters() if p.grad is not None)
         self.bytes_sent += ring_allreduce(size // (2 if self.options.compression else 1), self.world.size)
         wall, start = time.time_ns(), time.perf_counter_ns()
         self._optimizer.synchronize()
-        self._communicated(wall, time.perf_counter_ns() - start, True)
+        self._on_communication(wall, time.perf_counter_ns() - start, True)
         return self._optimizer.skip_synchronize()  # type: ignore[no-any-return]
 
     def close(self) -> None:

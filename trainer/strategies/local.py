@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 from torch.optim import Optimizer
 
-from trainer.strategies.base import ring_allreduce
-from trainer.world import World
+from trainyard.trainer.strategies.base import ring_allreduce
+from trainyard.trainer.world import World
 
 
 def begin_alike(network: nn.Module, world: World) -> None:
@@ -31,7 +31,7 @@ def average(tensors: Iterable[Tensor], world: World) -> int:
 
 
 def floating_buffers(network: nn.Module) -> Iterator[Tensor]:
-    """Such as the running statistics of a batch normalisation; not its count of batches, nor constants."""
+    """Such as the running statistics of a batch normalization; not its count of batches, nor constants."""
     state = network.state_dict(keep_vars=True).values()
     return (held for held in state if not isinstance(held, nn.Parameter) and held.is_floating_point())
 

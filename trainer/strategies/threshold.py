@@ -19,9 +19,9 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 
-from trainer.strategies import ddp
-from trainer.strategies.base import Communicated, Strategy, ring_allgather, ring_allreduce
-from trainyard.contract.strategies import Threshold as Options
+from trainyard.schemas.specs.strategies import Threshold as Options
+from trainyard.trainer.strategies import ddp
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allgather, ring_allreduce
 
 LEAST = 16
 GAIN = 0.1
@@ -45,17 +45,17 @@ class Encoding:
 class Threshold(Strategy[Options]):
     """What is not sent of a gradient stays in this rank's residual, and is added to the next one."""
 
-    def attach(self, network: nn.Module, communicated: Communicated) -> nn.Module:
+    def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         self._residuals = {name: torch.zeros(p.numel(), device=p.device) for name, p in network.named_parameters()}
         self._names = {id(p): name for name, p in network.named_parameters()}
         self._buckets: dict[tuple[str, ...], Tensor] = {}
         self._encodings: dict[int, Encoding] = {}
         if self.world.size == 1:
             return network
-        return ddp.parallel(network, self.world, self._exchange, communicated, None)
+        return ddp.parallel(network, self.world, self._exchange, on_communication, None)
 
-    def communicating(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return ddp.accumulating(network, last)
+    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+        return ddp.no_sync_until_last(network, last)
 
     def rank_state(self) -> dict[str, Tensor]:
         encodings = [astuple(self._encodings[number]) for number in sorted(self._encodings)]

@@ -1,1 +1,1 @@
-"""How one application is planned, submitted, watched and ended on a kind of cluster."""
+"""Backends: how is an application submitted, watched and ended on each kind of cluster?"""

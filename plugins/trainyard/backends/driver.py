@@ -15,11 +15,12 @@ import traceback
 import warnings
 from typing import Any
 
-from trainyard.contract import storage
-from trainyard.contract.errors import reason
-from trainyard.contract.events import EventLog
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import SPECS, JobSpec
+from trainyard import storage
+from trainyard.errors import reason
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs.job import JobSpec
 
 FAILED = "TRAINYARD FAILED"
 
@@ -42,7 +43,7 @@ def run(spec: JobSpec) -> RunRecord:
     started, clock = time.time(), time.perf_counter()
     application, output, error, trace = "", {}, None, None
     try:
-        events = EventLog(spec.place.directory, spec.place.task, "driver")
+        events = EventLog(spec.task_key.directory, spec.task_key.task, "driver")
         try:
             with events.span("start Spark"):
                 spark = _session(spec)
@@ -57,7 +58,7 @@ def run(spec: JobSpec) -> RunRecord:
         error = reason(failure) or f"{type(failure).__name__}: {failure}"
         trace = traceback.format_exc()
     return RunRecord(
-        place=spec.place, job=spec.KIND.removesuffix(" spec"), application=application,
+        task_key=spec.task_key, job=spec.KIND.removesuffix(" spec"), application=application,
         started_at=started, seconds=time.perf_counter() - clock,
         status="failed" if error else "succeeded", output=output, error=error, traceback=trace,
     )  # fmt: skip
@@ -68,7 +69,7 @@ def _session(spec: JobSpec) -> Any:
 
     # On YARN they lie in the working directory already, and on the path.
     warnings.filterwarnings("ignore", message="Failed to add file")
-    return SparkSession.builder.appName(f"{spec.place.dag_id}.{spec.place.task}").getOrCreate()
+    return SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}").getOrCreate()
 
 
 if __name__ == "__main__":

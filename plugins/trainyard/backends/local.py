@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainyard import holding
 from trainyard.backends import processes
-from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.record import RunRecord, find
-from trainyard.plan import Plan
+from trainyard.errors import TrainyardError
+from trainyard.log import Log
+from trainyard.planning.plan import Plan
+from trainyard.schemas.run_record import RunRecord, find_record
+from trainyard.usage import resource_usage
 
 
 class LocalBackend:
@@ -26,23 +26,23 @@ class LocalBackend:
         self._plan = plan
         self._killed = False
 
-    def run(self, say: Say) -> RunRecord:
+    def run(self, log: Log) -> RunRecord:
         """The record that the application's driver wrote. Raises TrainyardError when it ended without one."""
         plan = self._plan
         if leftovers := processes.end(plan.tag):
-            say(f"Ended {leftovers} processes that an earlier try of this task had left.")
-        log, submitted_at = SparkLog(), time.time()
+            log(f"Ended {leftovers} processes that an earlier try of this task had left.")
+        spark_log, submitted_at = SparkLog(), time.time()
         try:
             with _exit_on_sigterm():
-                status = Submission(plan, log, say).run()
+                status = Submission(plan, spark_log, log).run()
         finally:
             processes.end(plan.tag)
-        record = None if self._killed else find(plan.place)
+        record = None if self._killed else find_record(plan.task_key)
         if record and record.started_at < submitted_at:
             record = None
-        holding.keep(holding.local(plan, record, submitted_at), say)
+        resource_usage.save(resource_usage.of_local(plan, record, submitted_at), log)
         if record is None:
-            raise TrainyardError(_no_record(plan, status, log.last, self._killed))
+            raise TrainyardError(_no_record(plan, status, spark_log.last, self._killed))
         return record
 
     def kill(self) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
-from trainyard.backends.base import Say
 from trainyard.backends.spark_log import SparkLog
-from trainyard.contract.errors import TrainyardError
-from trainyard.plan import Plan
+from trainyard.errors import TrainyardError
+from trainyard.log import Log
+from trainyard.planning.plan import Plan
 
 
 class Submission(SparkSubmitHook):  # type: ignore[misc]
-    """One spark-submit for one plan. What is worth it of its output goes to `say`, and is kept in `sift`."""
+    """One spark-submit for one plan. What is worth it of its output goes to `log`, and is kept in `sift`."""
 
-    def __init__(self, plan: Plan, sift: SparkLog, say: Say) -> None:
+    def __init__(self, plan: Plan, sift: SparkLog, log: Log) -> None:
         super().__init__(
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
@@ -29,7 +29,7 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             yarn_queue=plan.placement.queue,
             application_args=list(plan.arguments),
         )
-        self._plan, self._sift, self._say = plan, sift, say
+        self._plan, self._sift, self._say = plan, sift, log
 
     def run(self) -> int:
         """Submit, and wait for the end of spark-submit; its exit status, negative for a signal."""

@@ -1,4 +1,4 @@
-"""The operators of a pipeline: look ahead, export, featurize, train or run a script, evaluate, promote, predict."""
+"""Operators for pipelines that prepare data on Spark, train on a group of workers, evaluate, promote and predict."""
 
 from trainyard.operators.evaluate import EvaluateOperator
 from trainyard.operators.export import ExportOperator
@@ -8,11 +8,15 @@ from trainyard.operators.preflight import PreflightOperator
 from trainyard.operators.promote import PromoteOperator
 from trainyard.operators.script import ScriptOperator
 from trainyard.operators.train import TrainOperator
+from trainyard.planning.placement import Placement
+from trainyard.planning.sizing import Memory
 
 __all__ = [
     "EvaluateOperator",
     "ExportOperator",
     "FeaturizeOperator",
+    "Memory",
+    "Placement",
     "PredictOperator",
     "PreflightOperator",
     "PromoteOperator",

@@ -1,25 +1,25 @@
-"""Evaluate: Spark scores a model on one split of a batch dataset."""
+"""Evaluate: Spark scores a model on one split of a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trainyard.contract import bundle
-from trainyard.contract.spec import EvaluateSpec
-from trainyard.operators.base import COMMON_FIELDS, JobOperator
-from trainyard.operators.options import Templated, default
-from trainyard.operators.validation import is_pending
-from trainyard.sizing import Memory
+from trainyard.jobs import requirements
+from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.options import Templated, default
+from trainyard.jobs.validation import is_pending
+from trainyard.schemas import model_artifact
+from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
 class EvaluateOperator(JobOperator):
     """Computes metrics in one pass, with intervals, and returns them; all of it is written beside the bundle.
 
     :param model: a name below the storage root, an absolute URI, or `train.output`
-    :param against: other models that are scored on the same rows; what is not there yet is left out
-    :param batches: a name below the storage root, an absolute URI, or `export.output`, which also says which version
-    :param batches_version: the version to score on; by default the newest
+    :param baselines: other models that are scored on the same rows; what is not there yet is left out
+    :param dataset: a name below the storage root, an absolute URI, or `export.output`, which also says which version
+    :param dataset_version: the version to score on; by default the newest
     :param split: which one to score
     :param metrics: names of metrics, and `module:function` that makes one of torchmetrics
     :param slices: columns for whose values the metrics are told apart
@@ -30,13 +30,11 @@ class EvaluateOperator(JobOperator):
     """
 
     SPEC = EvaluateSpec
-    PLACES = ("model", "against", "batches")
-    MODULES = (*JobOperator.MODULES, "torch", "torchmetrics")
-    MEMORY = Memory(heap="1g", native="1536m")
-    DRIVER_MEMORY = Memory(heap="1g", native="1536m")
+    STORAGE_OPTIONS = ("model", "baselines", "dataset")
+    REQUIREMENTS = requirements.EVALUATE
 
     template_fields: ClassVar[Sequence[str]] = (
-        "model", "against", "batches", "batches_version", "split", "metrics", "slices", "query", "confidence",
+        "model", "baselines", "dataset", "dataset_version", "split", "metrics", "slices", "query", "confidence",
         "examples", "rows_per_batch", *COMMON_FIELDS,
     )  # fmt: skip
 
@@ -44,10 +42,10 @@ class EvaluateOperator(JobOperator):
         self,
         *,
         model: Any,
-        batches: Any,
+        dataset: Any,
         metrics: Sequence[str],
-        against: Any = (),
-        batches_version: Templated[int] | None = None,
+        baselines: Any = (),
+        dataset_version: Templated[int] | None = None,
         split: str = default(EvaluateSpec, "split"),
         slices: Sequence[str] = default(EvaluateSpec, "slices"),
         query: str | None = None,
@@ -58,9 +56,9 @@ class EvaluateOperator(JobOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.model = model
-        self.against = against
-        self.batches = batches
-        self.batches_version = batches_version
+        self.baselines = baselines
+        self.dataset = dataset
+        self.dataset_version = dataset_version
         self.split = split
         self.metrics = metrics
         self.slices = slices
@@ -68,18 +66,20 @@ class EvaluateOperator(JobOperator):
         self.confidence = confidence
         self.examples = examples
         self.rows_per_batch = rows_per_batch
-        self.refuse_bad_input()
+        self.validate_options()
 
-    def located(self, root: str) -> dict[str, Any]:
-        fields = super().located(root)
-        return fields | {"against": [uri for uri in fields["against"] if is_pending(uri) or bundle.exists(uri)]}
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        fields = super().resolve_fields(root)
+        return fields | {
+            "baselines": [uri for uri in fields["baselines"] if is_pending(uri) or model_artifact.exists(uri)]
+        }
 
-    def _fields(self) -> dict[str, Any]:
+    def spec_fields(self) -> dict[str, Any]:
         return {
             "model": self.model,
-            "against": self.against if isinstance(self.against, list | tuple) else [self.against],
-            "batches": self.batches,
-            "batches_version": self.batches_version,
+            "baselines": self.baselines if isinstance(self.baselines, list | tuple) else [self.baselines],
+            "dataset": self.dataset,
+            "dataset_version": self.dataset_version,
             "split": self.split,
             "metrics": self.metrics,
             "slices": self.slices,

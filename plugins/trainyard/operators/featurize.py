@@ -1,18 +1,18 @@
-"""Featurize: Spark runs a network up to a layer over rows, the result is a batch dataset of features."""
+"""Featurize: Spark runs a network up to a layer over rows, the result is a dataset of features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trainyard.contract.spec import FeaturizeSpec
-from trainyard.operators.exporting import ExportingOperator
-from trainyard.operators.options import default
-from trainyard.sizing import Memory
+from trainyard.jobs import requirements
+from trainyard.jobs.options import default
+from trainyard.operators.dataset_writer import DatasetOperator
+from trainyard.schemas.specs.export import FeaturizeSpec
 
 
-class FeaturizeOperator(ExportingOperator):
-    """Writes a batch dataset of features, which is trained on as any other. Returns its `uri`, `content_hash`, rows.
+class FeaturizeOperator(DatasetOperator):
+    """Writes a dataset of features, which is trained on as any other. Returns its `uri`, `content_hash`, rows.
 
     What `prepare` returns has the columns that the model takes; in their place the dataset has the features, beside the
     other columns. All options of ExportOperator are options of this one, and it runs only when something has changed,
@@ -24,12 +24,10 @@ class FeaturizeOperator(ExportingOperator):
     """
 
     SPEC = FeaturizeSpec
-    PLACES = ("batches", "model")
-    MODULES = (*ExportingOperator.MODULES, "torch")
-    MEMORY = Memory(heap="1g", native="1536m")
-    DRIVER_MEMORY = Memory(heap="1g", native="1536m")
+    STORAGE_OPTIONS = ("dataset", "model")
+    REQUIREMENTS = requirements.FEATURIZE
 
-    template_fields: ClassVar[Sequence[str]] = ("model", "layer", "features", *ExportingOperator.template_fields)
+    template_fields: ClassVar[Sequence[str]] = ("model", "layer", "features", *DatasetOperator.template_fields)
 
     def __init__(
         self, *, model: Any, layer: str, features: str = default(FeaturizeSpec, "features"), **kwargs: Any
@@ -38,7 +36,7 @@ class FeaturizeOperator(ExportingOperator):
         self.model = model
         self.layer = layer
         self.features = features
-        self.refuse_bad_input()
+        self.validate_options()
 
-    def _fields(self) -> dict[str, Any]:
-        return super()._fields() | {"model": self.model, "layer": self.layer, "features": self.features}
+    def spec_fields(self) -> dict[str, Any]:
+        return super().spec_fields() | {"model": self.model, "layer": self.layer, "features": self.features}

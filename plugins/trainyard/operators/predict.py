@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trainyard.contract.spec import PredictSpec
-from trainyard.operators.base import COMMON_FIELDS, JobOperator
-from trainyard.operators.options import Templated, default, source_fields
-from trainyard.sizing import Memory
+from trainyard.jobs import requirements
+from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.options import Templated, default, source_fields
+from trainyard.schemas.specs.predict import PredictSpec
 
 
 class PredictOperator(JobOperator):
@@ -25,18 +25,16 @@ class PredictOperator(JobOperator):
     :param postprocess: `module:function` `(spark, predictions, **params)` that makes of them what is written
     :param postprocess_params: its keyword arguments
     :param output: where predictions go: a name below the storage root, or an absolute URI; or the name of a table
-    :param output_format: `parquet`, `batches` (a batch dataset), or `table` (of Spark's catalog)
+    :param output_format: `parquet`, `dataset` (a dataset), or `table` (of Spark's catalog)
     :param partition_by: a column that the source is partitioned by: only partitions that are new, that changed, or that
         other weights predicted for are predicted for, each replaced whole
     :param rows_per_batch: rows scored at once; by default found by trying
     """
 
     SPEC = PredictSpec
-    PRODUCT = "output"
-    PLACES = ("model", "output")
-    MODULES = (*JobOperator.MODULES, "torch")
-    MEMORY = Memory(heap="1g", native="1536m")
-    DRIVER_MEMORY = Memory(heap="1g", native="1536m")
+    OUTPUT = "output"
+    STORAGE_OPTIONS = ("model", "output")
+    REQUIREMENTS = requirements.PREDICT
 
     template_fields: ClassVar[Sequence[str]] = (
         "model", "source", "format", "options", "prepare", "prepare_params", "keys", "postprocess",
@@ -78,13 +76,13 @@ class PredictOperator(JobOperator):
         self.partition_by = partition_by
         self.predictions = output  # `output` is what Airflow calls a task's own result
         self.rows_per_batch = rows_per_batch
-        self.refuse_bad_input()
+        self.validate_options()
 
-    def located(self, root: str) -> dict[str, Any]:
-        named = self._fields()["output"]
-        return super().located(root) | ({"output": named} if self.output_format == "table" else {})
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        named = self.spec_fields()["output"]
+        return super().resolve_fields(root) | ({"output": named} if self.output_format == "table" else {})
 
-    def _fields(self) -> dict[str, Any]:
+    def spec_fields(self) -> dict[str, Any]:
         return {
             "model": self.model,
             "source": source_fields(self.source, self.format, self.options),

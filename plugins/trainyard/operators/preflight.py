@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from trainyard import preflight
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.yarn import fit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,14 +25,14 @@ class PreflightOperator(BaseOperator):  # type: ignore[misc]
 
     def execute(self, context: Context) -> None:
         """Print the table; raises AirflowException with the problems."""
-        from trainyard.preview import previews
-        from trainyard.rehearsal import rehearse
+        from trainyard.checks.preflight import check_dag
+        from trainyard.jobs.dry_run import plan_dag
 
         try:
-            found = rehearse(previews(self.dag, dict(context["params"])))
+            found = check_dag(plan_dag(self.dag, dict(context["params"])))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        for line in preflight.as_text(found).splitlines():
+        for line in fit.as_text(found).splitlines():
             self.log.info(line)
         if problems := [finding.problem for finding in found if finding.problem]:
             raise AirflowException("\n".join(problems))

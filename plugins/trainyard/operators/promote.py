@@ -9,32 +9,33 @@ from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import ValidationError
 
-from trainyard import promotion
-from trainyard.connections import TrainyardHook
-from trainyard.contract import metrics, storage
-from trainyard.contract.document import complaints
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.evaluation import Evaluation
-from trainyard.operators.options import Templated, default
-from trainyard.operators.validation import is_pending
-from trainyard.promotion import Rule
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.jobs.options import Templated, default
+from trainyard.jobs.validation import is_pending
+from trainyard.operators import promotion
+from trainyard.schemas.document import complaints
+from trainyard.schemas.evaluation import Evaluation
+from trainyard.schemas.promotion import Rule
+from trainyard.schemas.specs import metrics
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-Otherwise = Literal["skip", "fail"]
+OnReject = Literal["skip", "fail"]
 
 
 class PromoteOperator(BaseOperator):  # type: ignore[misc]
     """Makes a model the champion when its evaluation says that it is better; returns the champion's `uri`.
 
-    :param evaluation: `evaluate.output`, of an EvaluateOperator that scored the champion too (`against=`)
+    :param evaluation: `evaluate.output`, of an EvaluateOperator that scored the champion too (`baselines=`)
     :param champion: where the champion's bundle lies: a name below the storage root, or an absolute URI
     :param metric: the one that decides
     :param margin: by how much it must be better; negative where a little worse will do
     :param confident: whether the whole interval of the difference must be beyond the margin
     :param required: what metrics must be at least (errors: at most), whatever the champion's are
-    :param otherwise: what becomes of what comes after when the champion stays: `skip`, or `fail`
+    :param on_reject: what becomes of what comes after when the champion stays: `skip`, or `fail`
     :param conn_id: connection of type `trainyard`, which says where things are stored
     """
 
@@ -50,7 +51,7 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         margin: Templated[float] = default(Rule, "margin"),
         confident: bool = default(Rule, "confident"),
         required: dict[str, Templated[float]] | None = None,
-        otherwise: Otherwise = "skip",
+        on_reject: OnReject = "skip",
         conn_id: str = "trainyard_default",
         **kwargs: Any,
     ) -> None:
@@ -61,10 +62,10 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         self.margin = margin
         self.confident = confident
         self.required = required
-        self.otherwise = otherwise
+        self.on_reject = on_reject
         self.conn_id = conn_id
-        if otherwise not in get_args(Otherwise):
-            raise TrainyardError(f"{self._title}: otherwise={otherwise!r} is neither 'skip' nor 'fail'.")
+        if on_reject not in get_args(OnReject):
+            raise TrainyardError(f"{self._title}: on_reject={on_reject!r} is neither 'skip' nor 'fail'.")
         if not is_pending([metric, margin, required or {}]):
             self._rule()
         if not is_pending(champion):
@@ -84,7 +85,7 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
             raise AirflowException(f"{self._title}: {error}") from None
         if not verdict.promoted:
             why = f"{found.model.uri} is not promoted to {champion}: {verdict.why}."
-            raise AirflowSkipException(why) if self.otherwise == "skip" else AirflowException(why)
+            raise AirflowSkipException(why) if self.on_reject == "skip" else AirflowException(why)
         self.log.info("%s is promoted to %s: %s.", found.model.uri, champion, verdict.why)
         told = {"weights_sha256": found.model.weights_sha256, "metrics": found.model.metrics, "why": verdict.why}
         for asset in self.outlets:

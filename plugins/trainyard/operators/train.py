@@ -1,15 +1,17 @@
-"""Train: a gang of ranks in one Spark barrier stage fits a recipe to a batch dataset."""
+"""Train: a gang of ranks in one Spark barrier stage fits a recipe to a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place, TrainOptions, TrainSpec
-from trainyard.operators.base import COMMON_FIELDS, JobOperator, uri_of
-from trainyard.operators.options import Templated, default
-from trainyard.sizing import Memory
+from trainyard.jobs import requirements
+from trainyard.jobs.locations import uri_of
+from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.options import Templated, default
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,22 +21,22 @@ FORMATS_NEED = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 
 
 class TrainOperator(JobOperator):
-    """Writes a model bundle. Returns its `uri`, metrics and the like.
+    """Writes a model artifact. Returns its `uri`, metrics and the like.
 
     :param recipe: `module:name` of what is trained
     :param recipe_params: its keyword arguments
-    :param batches: the dataset: a name below the storage root, an absolute URI, or `export.output`, which also says
+    :param dataset: the dataset: a name below the storage root, an absolute URI, or `export.output`, which also says
         which version of it
-    :param batches_version: the version to train on; by default the newest
-    :param batches_since: train only on what came after this version
-    :param mix: other datasets whose rows are mixed into those of `batches`, as dicts of `batches`, `share` (of the
-        rows of an epoch) and, if it is not the newest, `version`; validation is on `batches` alone
+    :param dataset_version: the version to train on; by default the newest
+    :param dataset_since: train only on what came after this version
+    :param mix: other datasets whose rows are mixed into those of `dataset`, as dicts of `dataset`, `share` (of the
+        rows of an epoch) and, if it is not the newest, `version`; validation is on `dataset` alone
     :param model: where the bundle goes: a name below the storage root, or an absolute URI
     :param workers: ranks; each needs a slot (a core, or a GPU), all at once. A pair (least, most) lets the gang
         have as many as there is room for: the global batch, the order of rows and so the result stay the same
     :param strategy: how ranks agree on one model: allreduce, averaging, threshold, horovod, diloco or fsdp; a dict
         with this as its `name` also gives options (`trainyard.contract.strategies`)
-    :param restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
+    :param max_restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
         progress in between, before the task fails
     :param hang_minutes: a gang in which nothing went on for so long is ended, and starts again
     :param tensorboard: whether the run's directory gets event files, at `tensorboard/TASK`
@@ -45,7 +47,7 @@ class TrainOperator(JobOperator):
         `train.output["epoch_models"]`, for an EvaluateOperator to compare
     :param epochs: passes over the split `train`
     :param batch_size: rows over all ranks before one update
-    :param accumulate: steps whose gradients are added up before one update
+    :param micro_batches: steps whose gradients are added up before one update
     :param seed: of the order of rows, and of the model's first weights
     :param bucket_by: a list column; batches then hold rows of about one length, so that less of them is padding
     :param balance: an epoch draws as many rows as there are, and each value of the recipe's label equally often
@@ -64,14 +66,13 @@ class TrainOperator(JobOperator):
     """
 
     SPEC = TrainSpec
-    PRODUCT = "model"
-    PLACES = ("batches", "model")
-    MODULES = ("fsspec", "numpy", "pyarrow", "pydantic", "torch")
-    MEMORY = Memory(heap="512m", native="2g")
+    OUTPUT = "model"
+    STORAGE_OPTIONS = ("dataset", "model")
+    REQUIREMENTS = requirements.TRAIN
 
     template_fields: ClassVar[Sequence[str]] = (
-        "recipe", "recipe_params", "batches", "batches_version", "batches_since", "mix", "model", "workers", "strategy",
-        "restarts", "hang_minutes", "tensorboard", "mlflow", "formats", "epoch_models",
+        "recipe", "recipe_params", "dataset", "dataset_version", "dataset_since", "mix", "model", "workers", "strategy",
+        "max_restarts", "hang_minutes", "tensorboard", "mlflow", "formats", "epoch_models",
         *TrainOptions.model_fields, *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
@@ -80,15 +81,15 @@ class TrainOperator(JobOperator):
         self,
         *,
         recipe: str,
-        batches: Any,
+        dataset: Any,
         model: str,
         recipe_params: dict[str, Any] | None = None,
-        batches_version: Templated[int] | None = None,
-        batches_since: Templated[int] | None = None,
+        dataset_version: Templated[int] | None = None,
+        dataset_since: Templated[int] | None = None,
         mix: Sequence[Mapping[str, Any]] = default(TrainSpec, "mix"),
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
-        restarts: Templated[int] = default(TrainSpec, "restarts"),
+        max_restarts: Templated[int] = default(TrainSpec, "max_restarts"),
         hang_minutes: Templated[float] = default(TrainSpec, "hang_minutes"),
         tensorboard: Templated[bool] = default(TrainSpec, "tensorboard"),
         mlflow: str | None = None,
@@ -96,7 +97,7 @@ class TrainOperator(JobOperator):
         epoch_models: Templated[bool] = default(TrainSpec, "epoch_models"),
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
-        accumulate: Templated[int] = default(TrainOptions, "accumulate"),
+        micro_batches: Templated[int] = default(TrainOptions, "micro_batches"),
         seed: Templated[int] = default(TrainOptions, "seed"),
         bucket_by: str | None = None,
         balance: Templated[bool] = default(TrainOptions, "balance"),
@@ -116,14 +117,14 @@ class TrainOperator(JobOperator):
         super().__init__(**kwargs)
         self.recipe = recipe
         self.recipe_params = recipe_params
-        self.batches = batches
-        self.batches_version = batches_version
-        self.batches_since = batches_since
+        self.dataset = dataset
+        self.dataset_version = dataset_version
+        self.dataset_since = dataset_since
         self.mix = mix
         self.model = model
         self.workers = workers
         self.strategy = strategy
-        self.restarts = restarts
+        self.max_restarts = max_restarts
         self.hang_minutes = hang_minutes
         self.tensorboard = tensorboard
         self.mlflow = mlflow
@@ -131,7 +132,7 @@ class TrainOperator(JobOperator):
         self.epoch_models = epoch_models
         self.epochs = epochs
         self.batch_size = batch_size
-        self.accumulate = accumulate
+        self.micro_batches = micro_batches
         self.seed = seed
         self.bucket_by = bucket_by
         self.balance = balance
@@ -146,11 +147,11 @@ class TrainOperator(JobOperator):
         self.checkpoint_minutes = checkpoint_minutes
         self.checkpoint_steps = checkpoint_steps
         self.keep_checkpoints = keep_checkpoints
-        self.refuse_bad_input()
+        self.validate_options()
 
-    def located(self, root: str) -> dict[str, Any]:
+    def resolve_fields(self, root: str) -> dict[str, Any]:
         """The spec's fields; what other tasks returned is told to the recipe as its URI."""
-        fields = super().located(root)
+        fields = super().resolve_fields(root)
         fields["mix"] = [_mixed(root, each) for each in fields["mix"]]
         given = fields["recipe_params"]
         if isinstance(given, Mapping):
@@ -158,18 +159,18 @@ class TrainOperator(JobOperator):
             fields["recipe_params"] = told
         return fields
 
-    def _result(self, context: Context, place: Place, found: RunRecord) -> dict[str, Any]:
+    def _publish_result(self, context: Context, task_key: TaskKey, found: RunRecord) -> dict[str, Any]:
         """As of every job; the models of epochs under a key of their own too, for `train.output["epoch_models"]`."""
-        result = super()._result(context, place, found)
+        result = super()._publish_result(context, task_key, found)
         if models := result.get("epoch_models"):
             context["ti"].xcom_push(key="epoch_models", value=models)
         return result
 
-    def _modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
+    def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         wanted = [name for format in spec["formats"] for name in FORMATS_NEED.get(format, ())]
-        return (*super()._modules(spec), *dict.fromkeys(wanted))
+        return (*super().modules(spec), *dict.fromkeys(wanted))
 
-    def _fields(self) -> dict[str, Any]:
+    def spec_fields(self) -> dict[str, Any]:
         least: Any = None
         most: Any = self.workers
         if isinstance(most, list | tuple) and len(most) == 2:
@@ -177,15 +178,15 @@ class TrainOperator(JobOperator):
         return {
             "recipe": self.recipe,
             "recipe_params": self.recipe_params or {},
-            "batches": self.batches,
-            "batches_version": self.batches_version,
-            "batches_since": self.batches_since,
+            "dataset": self.dataset,
+            "dataset_version": self.dataset_version,
+            "dataset_since": self.dataset_since,
             "mix": self.mix,
             "model": self.model,
             "workers": most,
             "min_workers": least,
             "strategy": self.strategy,
-            "restarts": self.restarts,
+            "max_restarts": self.max_restarts,
             "hang_minutes": self.hang_minutes,
             "tensorboard": self.tensorboard,
             "mlflow": self.mlflow,
@@ -197,8 +198,8 @@ class TrainOperator(JobOperator):
 
 def _mixed(root: str, given: Any) -> Any:
     """A dataset to mix in, with its URI, and its version where an export's result says it."""
-    if not isinstance(given, Mapping) or "batches" not in given:
+    if not isinstance(given, Mapping) or "dataset" not in given:
         return given
-    exported = given["batches"]
+    exported = given["dataset"]
     version = {"version": exported.get("version")} if isinstance(exported, Mapping) else {}
-    return {**version, **given, "batches": uri_of(root, exported)}
+    return {**version, **given, "dataset": uri_of(root, exported)}

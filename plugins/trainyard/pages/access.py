@@ -19,8 +19,8 @@ from fastapi import HTTPException
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainyard.connections import TrainyardHook
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import TrainyardHook
 
 DEFAULT = TrainyardHook.default_conn_name
 

@@ -43,7 +43,7 @@ def web(uri: str) -> bool:
 
 
 _TEMPLATES = Environment(
-    loader=PackageLoader("trainyard.pages", "."), autoescape=select_autoescape(["j2"]), undefined=StrictUndefined,
+    loader=PackageLoader("trainyard.pages", "templates"), autoescape=select_autoescape(["j2"]), undefined=StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow}

@@ -6,12 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard.contract import events, failure, record, standing, storage
-from trainyard.contract.spec import SPECS, JobSpec, TrainSpec
-from trainyard.contract.standing import Standing
+from trainyard import storage
 from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
+from trainyard.schemas import events, failure, run_record, worker_progress
+from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.train import TrainSpec
+from trainyard.schemas.worker_progress import GroupProgress
 
 OVER = ("success", "failed")
 """States of Airflow's in which nothing of a run is under way."""
@@ -24,7 +27,7 @@ class UnderWay:
     task: str
     job: str
     epochs: int | None
-    standing: Standing | None
+    progress: GroupProgress | None
     charts: Sequence[Chart]
 
 
@@ -37,7 +40,7 @@ def under_way(run: Run) -> list[UnderWay]:
 
 
 def _specs(directory: str) -> list[str]:
-    return [name for name in storage.names(storage.join(directory, "specs")) if not name.startswith(".")]
+    return [name for name in storage.list_names(storage.join(directory, "specs")) if not name.startswith(".")]
 
 
 def _spec(uri: str) -> JobSpec:
@@ -46,14 +49,14 @@ def _spec(uri: str) -> JobSpec:
 
 
 def _ended(spec: JobSpec) -> bool:
-    ends = (record.newest(spec.place), failure.newest(spec.place))
-    return any(end is not None and end.place.try_number >= spec.place.try_number for end in ends)
+    ends = (run_record.read_latest(spec.task_key), failure.read_latest(spec.task_key))
+    return any(end is not None and end.task_key.try_number >= spec.task_key.try_number for end in ends)
 
 
 def _under_way(spec: JobSpec) -> UnderWay:
-    told = events.counted(spec.place.directory, spec.place.task, "rank 0", "epoch")
+    told = events.counted(spec.task_key.directory, spec.task_key.task, "rank 0", "epoch")
     return UnderWay(
-        task=spec.place.task, job=spec.KIND.removesuffix(" spec"),
+        task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
-        standing=standing.newest(spec.place), charts=curves.of_epochs(told),
+        progress=worker_progress.read_latest(spec.task_key), charts=curves.of_epochs(told),
     )  # fmt: skip

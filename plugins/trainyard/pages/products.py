@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.contract import bundle, manifest, storage
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.record import RunRecord
-from trainyard.promotion import Promotion
-from trainyard.report import EXPORTS, curves
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.report import curves
 from trainyard.report.curves import Chart
+from trainyard.report.render import EXPORTS
+from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas.promotion import Promotion
+from trainyard.schemas.run_record import RunRecord
 
 SCORING = ("evaluate", "train")
 
@@ -59,7 +61,7 @@ def figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Figure]:
                 continue
             for name, value in one.output.get("metrics", {}).items():
                 if isinstance(value, int | float) and math.isfinite(value):
-                    found.setdefault((SCORING.index(one.job), one.place.task, name), {})[run_id] = value
+                    found.setdefault((SCORING.index(one.job), one.task_key.task, name), {})[run_id] = value
     ordered = sorted(found.items(), key=lambda item: item[0][:2])
     return [Figure(task, name, values) for (_, task, name), values in ordered]
 
@@ -71,18 +73,18 @@ def datasets(root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list
         for output in _outputs(records, EXPORTS):
             if below(root, output["uri"]):
                 found.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
-    return [Dataset(uri, manifest.numbers(uri), of_runs) for uri, of_runs in found.items()]
+    return [Dataset(uri, manifest.list_versions(uri), of_runs) for uri, of_runs in found.items()]
 
 
 def champions(root: str, records: Sequence[RunRecord]) -> list[Champion]:
     """Those below `root` that these runs evaluated against, or predicted with."""
-    against = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("others", ())]
+    against = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
     used = [output["model"] for output in _outputs(records, ("predict",))]
     found = []
     for uri in dict.fromkeys([*used, *against]):
         with suppress(TrainyardError, OSError):
-            if below(root, uri) and bundle.exists(uri):
-                weights = bundle.current(uri).weights_sha256[:16]
+            if below(root, uri) and model_artifact.exists(uri):
+                weights = model_artifact.read_current(uri).weights_sha256[:16]
                 found.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
     return found
 

@@ -16,19 +16,20 @@ from airflow.models.dagrun import DagRun
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainyard import holding, ledger
-from trainyard.contract import failure, record, storage
-from trainyard.contract.errors import TrainyardError
-from trainyard.contract.failure import Failure
-from trainyard.contract.record import RunRecord
-from trainyard.holding import Holding
-from trainyard.ledger import Account, Line
-from trainyard.plan import path_safe, run_directory
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.planning.paths import path_safe, run_directory
+from trainyard.schemas import failure, run_record
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
+from trainyard.usage import resource_usage, usage_report
+from trainyard.usage.resource_usage import ResourceUsage
+from trainyard.usage.usage_report import RunUsage, UsageLine
 
 T = TypeVar("T")
 ROWS = 25
 """How many are shown on one page."""
-IN_LEDGER = 200
+IN_USAGE_REPORT = 200
 """How many of the newest runs the ledger is about."""
 
 
@@ -58,7 +59,7 @@ class Row:
     run: Run
     stages: Sequence[Stage]
     trouble: str
-    line: Line | None
+    line: UsageLine | None
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,12 @@ def stages(run: Run) -> list[Stage]:
 
     A try that failed and left no record is there too. Raises TrainyardError for what cannot be read.
     """
-    ends = {found.place.task: found for found in record.read(run.directory)}
-    for failed in failure.read(run.directory):
-        known = ends.get(failed.place.task)
-        if known is None or known.place.try_number < failed.place.try_number:
-            ends[failed.place.task] = _without_record(failed)
-    mine = [end for end in ends.values() if end.place.dag_id == run.dag_id]
+    ends = {found.task_key.task: found for found in run_record.read_run(run.directory)}
+    for failed in failure.read_run(run.directory):
+        known = ends.get(failed.task_key.task)
+        if known is None or known.task_key.try_number < failed.task_key.try_number:
+            ends[failed.task_key.task] = _without_record(failed)
+    mine = [end for end in ends.values() if end.task_key.dag_id == run.dag_id]
     return waits(sorted(mine, key=lambda end: end.started_at))
 
 
@@ -153,34 +154,34 @@ def readable_stages(run: Run) -> tuple[list[Stage], str]:
 
 def row(run: Run) -> Row:
     """What a list shows of a run."""
-    return Row(run, *readable_stages(run), line(run, held(run)))
+    return Row(run, *readable_stages(run), line(run, usages(run)))
 
 
-def held(run: Run) -> list[Holding]:
+def usages(run: Run) -> list[ResourceUsage]:
     """What the applications of a run held, as far as that can be read."""
     with suppress(TrainyardError, OSError):
-        return holding.of_run(run.directory)
+        return resource_usage.read_run(run.directory)
     return []
 
 
-def account(run: Run, holdings: Sequence[Holding]) -> Account | None:
+def account(run: Run, usages: Sequence[ResourceUsage]) -> RunUsage | None:
     """The ledger's account of a run; None when nothing is known of what it held."""
-    entries = tuple(map(ledger.entry, holdings))
-    return Account(run.dag_id, run.run_id, entries) if entries else None
+    entries = tuple(map(usage_report.application_usage, usages))
+    return RunUsage(run.dag_id, run.run_id, entries) if entries else None
 
 
-def line(run: Run, holdings: Sequence[Holding]) -> Line | None:
+def line(run: Run, usages: Sequence[ResourceUsage]) -> UsageLine | None:
     """A run as one line of the ledger."""
-    found = account(run, holdings)
-    return ledger.line(run.run_id, [found]) if found else None
+    found = account(run, usages)
+    return usage_report.sum_runs(run.run_id, [found]) if found else None
 
 
 def _without_record(failed: Failure) -> RunRecord:
     return RunRecord(
-        place=failed.place, job="", application="", started_at=failed.at, seconds=0.0, status="failed",
+        task_key=failed.task_key, job="", application="", started_at=failed.at, seconds=0.0, status="failed",
         error=failed.error,
     )  # fmt: skip
 
 
 def _names(directory: str) -> list[str]:
-    return [name for name in storage.names(directory) if not name.startswith(".")]
+    return [name for name in storage.list_names(directory) if not name.startswith(".")]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH, HEIGHT = 300.0, 150.0
-COLOURS = ("#2f6fab", "#d1495b", "#6a994e", "#e6a23c")
+COLORS = ("#2f6fab", "#d1495b", "#6a994e", "#e6a23c")
 
 
 @dataclass(frozen=True)
 class Line:
     name: str
-    colour: str
+    color: str
     points: str
     last: str
 
@@ -48,11 +48,11 @@ def chart(title: str, names: list[str], epochs: list[dict[str, float]]) -> Chart
     span = (high - low) or 1.0
     step = WIDTH / max(len(epochs) - 1, 1)
     lines = []
-    for name, colour in zip(names, COLOURS, strict=False):
+    for name, color in zip(names, COLORS, strict=False):
         known = [(i, epoch[name]) for i, epoch in enumerate(epochs) if math.isfinite(epoch[name])]
         points = [(i * step, HEIGHT - HEIGHT * (value - low) / span) for i, value in known]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        lines.append(Line(name.replace("_", " "), colour, path, _number(epochs[-1][name])))
+        lines.append(Line(name.replace("_", " "), color, path, _number(epochs[-1][name])))
     return Chart(title, tuple(lines), len(epochs), _number(low), _number(high))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.contract.evaluation import Evaluation, Interval, Scores, Slice
+from trainyard.schemas.evaluation import Evaluation, Interval, Scores, Slice
 
 SIZE = 180.0
 
@@ -35,7 +35,7 @@ class Shown:
 
 def shown(found: Evaluation) -> Shown:
     numbers = tuple(n for n, value in found.model.metrics.items() if not isinstance(value, list))
-    models: list[Scores] = [found.model, *found.others]
+    models: list[Scores] = [found.model, *found.baselines]
     return Shown(
         evaluation=found,
         numbers=numbers,
@@ -49,7 +49,7 @@ def shown(found: Evaluation) -> Shown:
                     {name: d.interval for name, d in other.differences.items() if d.interval},
                 ),
             )
-            for other in found.others
+            for other in found.baselines
         ),
         slices=tuple((slice, _cells(numbers, slice.metrics, slice.intervals)) for slice in found.model.slices),
         matrices=_matrices(found.model.metrics.get("confusion_matrix")),

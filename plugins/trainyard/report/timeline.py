@@ -18,25 +18,25 @@ PALETTE = {
     "set up": "#b0a8a0",
     "read source": "#7fb3d5",
     "prepare": "#76c7c0",
-    "write batches": "#3d85b0",
-    "gang": "#cfd8dc",
+    "write dataset": "#3d85b0",
+    "worker group": "#cfd8dc",
     "script": "#8fb8a8",
     "data wait": "#e6a23c",
     "copy": "#c78ae0",
     "forward": "#5b9bd5",
     "backward": "#2f6fab",
-    "communicate": "#d1495b",
-    "exchange": "#e8959f",
-    "wait for ranks": "#a83a49",
+    "wait for communication": "#d1495b",
+    "communication": "#e8959f",
+    "wait for workers": "#a83a49",
     "optimizer": "#6a994e",
     "validate": "#8ab17d",
     "checkpoint": "#8d6e63",
-    "look for a checkpoint": "#a1887f",
-    "write the bundle": "#bcaaa4",
+    "find checkpoint": "#a1887f",
+    "write model": "#bcaaa4",
     "evaluate": "#4caf7d",
     "predict": "#3f9c8f",
 }
-_STEP_PHASES = ("data wait", "copy", "forward", "backward", "communicate", "optimizer", "exchange")
+_STEP_PHASES = ("data wait", "copy", "forward", "backward", "wait for communication", "optimizer", "communication")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Timeline:
         return sorted(found, key=lambda name: list(PALETTE).index(name) if name in PALETTE else len(PALETTE))
 
 
-def colour(name: str) -> str:
+def color(name: str) -> str:
     return PALETTE.get(name, "#90a4ae")
 
 
@@ -160,7 +160,7 @@ def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ..
         if width < 1 and (event["name"], int(x)) in taken:
             continue
         taken.add((event["name"], int(x)))
-        lane = 1 if event["name"] == "exchange" else 0
+        lane = 1 if event["name"] == "communication" else 0
         title = f"{event['name']}: {duration(event['dur'] / 1e6)}"
         bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
     return tuple(bars)

@@ -1,4 +1,4 @@
-"""What a pipeline waits for: room on the cluster."""
+"""Sensors: wait until the cluster has room for an application."""
 
 from trainyard.sensors.capacity import CapacitySensor
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException
 
-from trainyard import capacity, preflight
-from trainyard.contract.errors import TrainyardError
-from trainyard.plan import Plan
-from trainyard.yarn import cluster
-from trainyard.yarn.capacity_trigger import CapacityTrigger
+from trainyard.errors import TrainyardError
+from trainyard.planning.plan import Plan
+from trainyard.triggers.capacity import CapacityTrigger
+from trainyard.yarn import capacity, cluster, fit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainyard.operators.base import JobOperator
+    from trainyard.jobs.operator import JobOperator
 
 
 class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
@@ -41,15 +40,15 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             plan = self._plan(context)
             if plan.spark.master != "yarn":
                 return
-            survey = cluster.survey()
-            plan = preflight.fitted(plan, survey)
-            queue = survey.queue(plan.queue)
+            snapshot = cluster.take_snapshot()
+            plan = fit.fit_to_cluster(plan, snapshot)
+            queue = snapshot.queue(plan.queue)
             assert queue is not None
-            asked = capacity.demand(plan, queue, *capacity.containers(plan, survey, queue))
+            asked = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        if wanting := capacity.wanting(asked, survey, queue):
-            self.log.info("%s: %s", self.stage, wanting)
+        if shortfall := capacity.shortfall(asked, snapshot, queue):
+            self.log.info("%s: %s", self.stage, shortfall)
             trigger = CapacityTrigger(plan.queue, asdict(asked), self.poke_interval)
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
 
@@ -58,12 +57,12 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         self.log.info("%s: %s", self.stage, event["room"])
 
     def _plan(self, context: Context) -> Plan:
-        from trainyard.preview import preview
+        from trainyard.jobs.dry_run import plan_task
 
         task = self.dag.task_dict.get(self.stage)
         if task is None:
             raise TrainyardError(f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is no task of this DAG.")
-        found = preview(task, dict(context["params"]))
+        found = plan_task(task, dict(context["params"]))
         if found.plan is None:
             raise TrainyardError(
                 f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {found.problem or found.note}"

@@ -1,1 +1,1 @@
-"""What YARN knows about applications, asked by REST, and what follows from it."""
+"""YARN: what does the cluster have, what runs there, and does an application fit? Asked by REST."""

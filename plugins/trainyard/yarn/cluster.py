@@ -5,11 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 
-from trainyard import kerberos
-from trainyard.yarn import site
+from trainyard.yarn import kerberos, site
 from trainyard.yarn.resource_manager import ResourceManager
-from trainyard.yarn.survey import Survey
-from trainyard.yarn.survey import survey as survey_of
+from trainyard.yarn.snapshot import ClusterSnapshot
+from trainyard.yarn.snapshot import take_snapshot as snapshot_of
 
 
 def resource_manager() -> ResourceManager:
@@ -23,10 +22,10 @@ def resource_manager() -> ResourceManager:
     return ResourceManager(urls, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
 
 
-def survey() -> Survey:
+def take_snapshot() -> ClusterSnapshot:
     """What the cluster has at this moment, for the user who submits."""
     manager = resource_manager()
-    return survey_of(manager, manager.user)
+    return snapshot_of(manager, manager.user)
 
 
 def end(tag: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard.contract.record import RunRecord
+from trainyard.schemas.run_record import RunRecord
 from trainyard.yarn.resource_manager import Application
 
 
@@ -28,26 +28,26 @@ class Reattach:
 
 
 @dataclass(frozen=True)
-class Take:
+class UseResult:
     """The work is done: its record is the result."""
 
     record: RunRecord
 
 
-Step = Submit | Reattach | Take
+Step = Submit | Reattach | UseResult
 
 
-def on_start(applications: Sequence[Application], record: RunRecord | None, spent: str | None) -> Step:
+def decide_on_start(applications: Sequence[Application], record: RunRecord | None, superseded: str | None) -> Step:
     """The step for a task that starts, of its applications (oldest first) and its newest record.
 
-    `spent` is the application whose result was the task's before it was cleared: who clears a task that
+    `superseded` is the application whose result was the task's before it was cleared: who clears a task that
     succeeded wants its work done anew.
     """
     live = [application for application in applications if application.live]
     if live:
         return Reattach(live[0])
-    ended = [application for application in applications if application.id != spent]
+    ended = [application for application in applications if application.id != superseded]
     newest = ended[-1] if ended else None
     if record and record.status == "succeeded" and newest and record.application == newest.id:
-        return Take(record)
+        return UseResult(record)
     return Submit(after=newest)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainyard.contract.errors import TrainyardError
-from trainyard.runtime import spark_environment
+from trainyard.errors import TrainyardError
+from trainyard.planning.runtime import spark_environment
 from trainyard.yarn.resource_manager import Application, ResourceManager
 
 TAIL_BYTES = 65536

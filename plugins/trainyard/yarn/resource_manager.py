@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import requests
 from requests.auth import AuthBase
 
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
 
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 SECONDS = 10

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
 
 _MANAGER = "yarn.resourcemanager"
 

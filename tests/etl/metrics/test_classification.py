@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as truth_of
 from torchmetrics.functional import classification as torch_of
 
-from etl.metrics.family import Task
-from tests.etl.metrics.standings import standing
-from trainyard.contract.errors import TrainyardError
+from tests.etl.metrics.model_metrics import model_metrics
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Task
 
 ALL = ["accuracy", "precision", "recall", "f1", "auroc", "average_precision", "log_loss", "calibration_error"]
 CLOSE = pytest.approx
@@ -39,7 +39,9 @@ def test_of_several_classes(link):
     logits, truth = classes()
     chance = softmax(logits)
     output = {"softmax": logits, "exp": np.log(chance), "none": chance}[link]
-    found = standing([*ALL, "confusion_matrix"], Task((4,), (), 4, link), output, truth, cuts=[100, 101, 350]).metrics
+    found = model_metrics(
+        [*ALL, "confusion_matrix"], Task((4,), (), 4, link), output, truth, cuts=[100, 101, 350]
+    ).metrics
     guess = chance.argmax(1)
     assert found["accuracy"] == CLOSE(truth_of.accuracy_score(truth, guess))
     assert found["precision"] == CLOSE(truth_of.precision_score(truth, guess, average="macro"))
@@ -60,7 +62,7 @@ def test_of_yes_or_no(shape):
     truth = rng.integers(0, 2, 500)
     logits = rng.normal(size=500) + 1.2 * (truth - 0.7)
     output = logits.reshape(-1, *shape)
-    found = standing([*ALL, "confusion_matrix"], Task(shape, (), 2, "sigmoid"), output, truth).metrics
+    found = model_metrics([*ALL, "confusion_matrix"], Task(shape, (), 2, "sigmoid"), output, truth).metrics
     chance, guess = sigmoid(logits), (logits > 0).astype(int)
     assert found["accuracy"] == CLOSE(truth_of.accuracy_score(truth, guess))
     assert found["precision"] == CLOSE(truth_of.precision_score(truth, guess))
@@ -78,7 +80,7 @@ def test_of_labels_that_may_each_apply():
     rng = np.random.default_rng(2)
     truth = rng.integers(0, 2, (400, 3))
     logits = rng.normal(size=(400, 3)) + 1.5 * (truth - 0.5)
-    found = standing([*ALL, "confusion_matrix"], Task((3,), (3,), None, "sigmoid"), logits, truth).metrics
+    found = model_metrics([*ALL, "confusion_matrix"], Task((3,), (3,), None, "sigmoid"), logits, truth).metrics
     chance, guess = sigmoid(logits), (logits > 0).astype(int)
     assert found["accuracy"] == CLOSE((guess == truth).mean())
     assert found["f1"] == CLOSE(truth_of.f1_score(truth, guess, average="macro"))
@@ -91,7 +93,9 @@ def test_of_labels_that_may_each_apply():
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
 def test_classes_that_do_not_occur_are_left_out_as_scikit_learn_does(pairs):
     truth, guess = (np.array(side) for side in zip(*pairs, strict=True))
-    found = standing(["precision", "recall", "f1"], Task((3,), (), 3, "softmax"), 9.0 * np.eye(3)[guess], truth).metrics
+    found = model_metrics(
+        ["precision", "recall", "f1"], Task((3,), (), 3, "softmax"), 9.0 * np.eye(3)[guess], truth
+    ).metrics
     for name, score in [
         ("precision", truth_of.precision_score), ("recall", truth_of.recall_score), ("f1", truth_of.f1_score)
     ]:  # fmt: skip
@@ -102,19 +106,19 @@ def test_scores_near_one_are_told_apart_as_well_as_those_in_the_middle():
     rng = np.random.default_rng(3)
     truth = rng.integers(0, 2, 2000)
     logits = 7 + rng.normal(size=2000) + truth
-    found = standing(["auroc"], Task((), (), 2, "sigmoid"), logits, truth).metrics
+    found = model_metrics(["auroc"], Task((), (), 2, "sigmoid"), logits, truth).metrics
     assert found["auroc"] == CLOSE(truth_of.roc_auc_score(truth, logits), abs=3e-3)
 
 
 def test_what_has_no_value_is_none():
-    found = standing(["auroc"], Task((), (), 2, "sigmoid"), np.zeros(5), np.ones(5, int))
+    found = model_metrics(["auroc"], Task((), (), 2, "sigmoid"), np.zeros(5), np.ones(5, int))
     assert found.metrics == {"auroc": None}
     assert found.intervals == {}
 
 
 def test_a_roc_curve_is_scikit_learns_where_scores_are_few():
     truth, logits = np.array([0, 0, 1, 1, 1, 0]), np.array([-2.0, 0, 0, 1, 3, 1])
-    found = standing(["auroc"], Task((), (), 2, "sigmoid"), logits, truth).curves["ROC"]
+    found = model_metrics(["auroc"], Task((), (), 2, "sigmoid"), logits, truth).curves["ROC"]
     wrong, right, _ = truth_of.roc_curve(truth, logits, drop_intermediate=False)
     assert found == [[CLOSE(x), CLOSE(y)] for x, y in zip(wrong, right, strict=True)]
 
@@ -123,7 +127,7 @@ def test_a_calibration_curve_is_scikit_learns():
     rng = np.random.default_rng(4)
     truth = rng.integers(0, 2, 500)
     logits = rng.normal(size=500) + truth
-    found = standing(["calibration_error"], Task((), (), 2, "sigmoid"), logits, truth).curves["calibration"]
+    found = model_metrics(["calibration_error"], Task((), (), 2, "sigmoid"), logits, truth).curves["calibration"]
     from sklearn.calibration import calibration_curve
 
     right, confidence = calibration_curve(truth, sigmoid(logits), n_bins=15)
@@ -132,7 +136,7 @@ def test_a_calibration_curve_is_scikit_learns():
 
 def test_a_label_that_is_no_class_is_named():
     with pytest.raises(TrainyardError, match=r"labels must be 0 to 3 .*, and there are 1 to 7\. Renumber them"):
-        standing(["accuracy"], Task((4,), (), 4, "softmax"), np.zeros((2, 4)), np.array([1, 7]))
+        model_metrics(["accuracy"], Task((4,), (), 4, "softmax"), np.zeros((2, 4)), np.array([1, 7]))
 
 
 @pytest.mark.parametrize(
@@ -146,4 +150,4 @@ def test_a_label_that_is_no_class_is_named():
 )
 def test_what_is_no_classification_is_refused(task, message):
     with pytest.raises(TrainyardError, match=message):
-        standing(["accuracy"], task, np.zeros(1), np.zeros(1))
+        model_metrics(["accuracy"], task, np.zeros(1), np.zeros(1))

@@ -8,9 +8,9 @@ import torch
 from sklearn.metrics import ndcg_score
 from torchmetrics.functional import retrieval
 
-from etl.metrics.family import Task
-from tests.etl.metrics.standings import standing
-from trainyard.contract.errors import TrainyardError
+from tests.etl.metrics.model_metrics import model_metrics
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Task
 
 
 def queries(seed=0):
@@ -32,7 +32,7 @@ def test_metrics_are_means_over_queries(first):
     edge = int(np.flatnonzero(query == 20)[0])
     names = [f"{name}{at}" for name in ("ndcg", "mrr", "hit_rate")]
     task = Task((), (), None, "none")
-    found = standing(names, task, scores, relevance, query=query, cuts=[edge]).metrics
+    found = model_metrics(names, task, scores, relevance, query=query, cuts=[edge]).metrics
 
     def of_torch(metric):
         return lambda s, r: metric(torch.tensor(s), torch.tensor(r > 0), top_k=first).item()
@@ -50,4 +50,4 @@ def test_metrics_are_means_over_queries(first):
 
 def test_several_scores_a_row_are_refused():
     with pytest.raises(TrainyardError, match=r"'mrr' is one of ranking: the network must return one score a row"):
-        standing(["mrr"], Task((2,), (), None, "none"), np.zeros((1, 2)), np.zeros(1))
+        model_metrics(["mrr"], Task((2,), (), None, "none"), np.zeros((1, 2)), np.zeros(1))

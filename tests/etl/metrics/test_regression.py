@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as truth_of
 
-from etl.metrics.family import Task
-from tests.etl.metrics.standings import standing
-from trainyard.contract.errors import TrainyardError
+from tests.etl.metrics.model_metrics import model_metrics
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.family import Task
 
 
 @pytest.mark.parametrize(("output", "label"), [((), ()), ((1,), ()), ((3,), (3,))])
@@ -18,7 +18,7 @@ def test_metrics_are_scikit_learns(output, label):
     guess = truth + rng.normal(0, 1, truth.shape)
     names = ["mae", "mse", "rmse", "r2"]
     task = Task(output, label, None, "none")
-    found = standing(names, task, guess.reshape(-1, *output), truth, cuts=[7, 120]).metrics
+    found = model_metrics(names, task, guess.reshape(-1, *output), truth, cuts=[7, 120]).metrics
     assert found["mae"] == pytest.approx(truth_of.mean_absolute_error(truth, guess))
     assert found["mse"] == pytest.approx(truth_of.mean_squared_error(truth, guess))
     assert found["rmse"] == pytest.approx(truth_of.root_mean_squared_error(truth, guess))
@@ -27,4 +27,4 @@ def test_metrics_are_scikit_learns(output, label):
 
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(TrainyardError, match=r"'mae' is one of regression: .* shape \[4\], one of the label \[\]"):
-        standing(["mae"], Task((4,), (), None, "none"), np.zeros((1, 4)), np.zeros(1))
+        model_metrics(["mae"], Task((4,), (), None, "none"), np.zeros((1, 4)), np.zeros(1))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from etl.metrics.family import Task
-from tests.etl.metrics.standings import standing
+from tests.etl.metrics.model_metrics import model_metrics
+from trainyard.etl.metrics.family import Task
 
 NUMBERS = Task((), (), None, "none")
 CLASSES = Task((3,), (), 3, "softmax")
@@ -28,8 +28,8 @@ def guesses(rows, right=0.8, seed=0):
 def test_metrics_do_not_depend_on_how_rows_are_cut_or_dealt(cuts, seed):
     output, truth = guesses(40)
     names = ["accuracy", "auroc", "log_loss"]
-    assert standing(names, CLASSES, output, truth, cuts=sorted(cuts), seed=seed).metrics == pytest.approx(
-        standing(names, CLASSES, output, truth).metrics
+    assert model_metrics(names, CLASSES, output, truth, cuts=sorted(cuts), seed=seed).metrics == pytest.approx(
+        model_metrics(names, CLASSES, output, truth).metrics
     )
 
 
@@ -37,11 +37,11 @@ def test_a_slice_has_the_metrics_of_its_rows_alone():
     output, truth = guesses(300)
     of = np.array(["b", "a", "c"])[np.arange(300) % 3]
     names = ["accuracy", "auroc", "tests.etl.metrics.own:top"]
-    found = standing(names, CLASSES, output, truth, of=of, cuts=[50, 51, 200]).slices
+    found = model_metrics(names, CLASSES, output, truth, of=of, cuts=[50, 51, 200]).slices
     assert [(s.column, s.value, s.rows) for s in found] == [("of", "a", 100), ("of", "b", 100), ("of", "c", 100)]
     for slice in found:
         rows = of == slice.value
-        assert slice.metrics == pytest.approx(standing(names, CLASSES, output[rows], truth[rows]).metrics)
+        assert slice.metrics == pytest.approx(model_metrics(names, CLASSES, output[rows], truth[rows]).metrics)
         low, high = slice.intervals["accuracy"]
         assert low < slice.metrics["accuracy"] < high
 
@@ -50,7 +50,7 @@ def test_intervals_are_as_wide_as_scipys_bootstrap():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=5000)
     guess = truth + rng.normal(size=5000)
-    low, high = standing(["mae"], NUMBERS, guess, truth).intervals["mae"]
+    low, high = model_metrics(["mae"], NUMBERS, guess, truth).intervals["mae"]
     theirs = stats.bootstrap((np.abs(guess - truth),), np.mean, n_resamples=2000, method="percentile", rng=0)
     expected = theirs.confidence_interval.high - theirs.confidence_interval.low
     assert 0.7 * expected < high - low < 1.4 * expected
@@ -60,15 +60,15 @@ def test_an_interval_holds_the_true_value_as_often_as_it_says():
     held = 0
     for seed in range(200):
         output, truth = guesses(400, seed=seed)
-        low, high = standing(["accuracy"], CLASSES, output, truth, seed=seed).intervals["accuracy"]
+        low, high = model_metrics(["accuracy"], CLASSES, output, truth, seed=seed).intervals["accuracy"]
         held += low <= 0.8 <= high
     assert 0.89 <= held / 200 <= 0.985, "95 % but for 50 buckets and 200 trials"
 
 
 def test_less_confidence_makes_a_narrower_interval():
     output, truth = guesses(500)
-    wide = standing(["accuracy"], CLASSES, output, truth, confidence=0.99).intervals["accuracy"]
-    narrow = standing(["accuracy"], CLASSES, output, truth, confidence=0.5).intervals["accuracy"]
+    wide = model_metrics(["accuracy"], CLASSES, output, truth, confidence=0.99).intervals["accuracy"]
+    narrow = model_metrics(["accuracy"], CLASSES, output, truth, confidence=0.5).intervals["accuracy"]
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -76,8 +76,8 @@ def test_a_difference_is_told_more_precisely_than_by_two_intervals():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=2000)
     common = rng.normal(size=2000)
-    better = standing(["mse"], NUMBERS, truth + common, truth)
-    worse = standing(["mse"], NUMBERS, truth + 1.05 * common, truth)
+    better = model_metrics(["mse"], NUMBERS, truth + common, truth)
+    worse = model_metrics(["mse"], NUMBERS, truth + 1.05 * common, truth)
     found = better.above(worse)["mse"]
     assert found.value == pytest.approx(better.metrics["mse"] - worse.metrics["mse"])
     low, high = found.interval
@@ -87,7 +87,7 @@ def test_a_difference_is_told_more_precisely_than_by_two_intervals():
 
 def test_a_model_does_not_differ_from_itself():
     output, truth = guesses(100)
-    one = standing(["accuracy"], CLASSES, output, truth)
-    same = one.above(standing(["accuracy"], CLASSES, output, truth))
+    one = model_metrics(["accuracy"], CLASSES, output, truth)
+    same = one.above(model_metrics(["accuracy"], CLASSES, output, truth))
     assert same["accuracy"].value == 0
     assert same["accuracy"].interval == (0, 0)

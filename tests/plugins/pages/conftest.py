@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
-from trainyard.plan import run_directory
+from trainyard.planning.paths import run_directory
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -55,10 +55,10 @@ class Airflow:
 
         directory = run_directory(self.root, dag_id, run_id)
         begun = NOON + timedelta(minutes=number)
-        place = Place(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
+        task_key = TaskKey(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
         told: dict[str, Any] = {
-            "place": place, "job": "export", "application": "local-1", "started_at": begun.timestamp(), "seconds": 7.0,
-            "status": "succeeded", "output": {"uri": f"{self.root}/toy/batches", "version": number + 1, "rows": 40},
+            "task_key": task_key, "job": "export", "application": "local-1", "started_at": begun.timestamp(), "seconds": 7.0,
+            "status": "succeeded", "output": {"uri": f"{self.root}/toy/dataset", "version": number + 1, "rows": 40},
         }  # fmt: skip
         RunRecord(**(told | record)).save()
         if known:

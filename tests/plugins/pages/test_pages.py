@@ -13,15 +13,16 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.plugins.pages.conftest import NOON, Airflow
-from trainyard import holding
-from trainyard.contract import storage
-from trainyard.contract.events import EventLog
-from trainyard.contract.failure import Failure
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place, TrainSpec
-from trainyard.contract.standing import RankStanding, Standing
-from trainyard.holding import Holding
-from trainyard.plan import run_directory
+from trainyard import storage
+from trainyard.planning.paths import run_directory
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
+from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
+from trainyard.usage import resource_usage
+from trainyard.usage.resource_usage import ResourceUsage
 
 pytestmark = pytest.mark.airflow
 
@@ -60,7 +61,7 @@ def test_a_user_sees_the_pipelines_that_the_user_may_read(airflow: Airflow) -> N
 def test_who_may_read_a_dag_but_not_its_runs_sees_none_of_them(airflow: Airflow) -> None:
     airflow.dag("ann.secret")
     airflow.run("ann.secret", "r1")
-    held(place(airflow, "ann.secret"))
+    held(task_key(airflow, "ann.secret"))
     assert "ann.secret" not in airflow.get().text + airflow.get("ledger").text
     assert airflow.get("pipeline", **RUN | {"dag_id": "ann.secret"}).status_code == 403
 
@@ -210,18 +211,18 @@ def test_a_record_that_cannot_be_read_is_told_and_hides_no_other_run(airflow: Ai
     assert "is not JSON" in listed and "export 7.0 s" in listed
 
 
-def place(airflow: Airflow, dag_id: str = "ann.digits", run_id: str = "r1", task: str = "train") -> Place:
+def task_key(airflow: Airflow, dag_id: str = "ann.digits", run_id: str = "r1", task: str = "train") -> TaskKey:
     directory = run_directory(airflow.root, dag_id, run_id)
-    return Place(dag_id=dag_id, run_id=run_id, task_id=task, directory=directory)
+    return TaskKey(dag_id=dag_id, run_id=run_id, task_id=task, directory=directory)
 
 
-def held(where: Place, gpu_hours: float = 0.0, page: str = "") -> None:
+def held(where: TaskKey, gpu_hours: float = 0.0, page: str = "") -> None:
     """An application that held two cores for an hour, and worked for half of it."""
-    one = Holding(
-        place=where, application="application_1_1", queue="train", began=NOON.timestamp(), seconds=3600.0,
+    one = ResourceUsage(
+        task_key=where, application="application_1_1", queue="train", began=NOON.timestamp(), seconds=3600.0,
         working=1800.0, core_seconds=7200.0, gpu_seconds=3600 * gpu_hours, page=page,
     )  # fmt: skip
-    holding.keep(one, print)
+    resource_usage.save(one, print)
 
 
 def cells(page: str) -> list[list[str]]:
@@ -234,7 +235,7 @@ def test_the_ledger_is_of_the_runs_that_the_user_may_read_and_the_worst_comes_fi
     for dag_id, gpu_hours in (("ann.small", 1.0), ("ann.large", 8.0), ("bob.digits", 80.0)):
         airflow.dag(dag_id)
         airflow.run(dag_id, "r1")
-        held(place(airflow, dag_id), gpu_hours)
+        held(task_key(airflow, dag_id), gpu_hours)
     shown = airflow.get("ledger").text
     assert "bob" not in shown
     assert ["Sum", "4", "2", "9", "4.5", "4", "9"] in cells(shown)
@@ -250,7 +251,7 @@ def test_a_run_leads_to_the_pages_of_its_applications_on_the_web_alone(
 ) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    held(place(airflow), page=page)
+    held(task_key(airflow), page=page)
     shown = airflow.get("run", **RUN).text
     assert "2 core-hours, 1 of them busy" in shown
     assert (page in Links(shown).found) is links
@@ -259,14 +260,16 @@ def test_a_run_leads_to_the_pages_of_its_applications_on_the_web_alone(
 def test_a_gang_that_runs_is_shown_with_its_ranks_and_epochs_until_it_ends(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1", state="running")
-    here = place(airflow)
+    here = task_key(airflow)
     spec = TrainSpec.model_validate(
-        {"place": here, "recipe": "toy.recipe:network", "batches": "b", "model": "m", "options": {"epochs": 9}}
+        {"task_key": here, "recipe": "toy.recipe:network", "dataset": "b", "model": "m", "options": {"epochs": 9}}
     )
     storage.replace(storage.join(here.directory, "specs", "train.json"), spec.to_json().encode())
     assert "train has begun and not ended" in airflow.get("run", **RUN).text
-    Standing(
-        place=here, at=NOON.timestamp(), ranks=(RankStanding(rank=1, host="<b>n1", phase="forward", epoch=3, step=17),)
+    GroupProgress(
+        task_key=here,
+        at=NOON.timestamp(),
+        ranks=(WorkerProgress(rank=1, host="<b>n1", phase="forward", epoch=3, step=17),),
     ).save()
     log = EventLog(here.directory, "train", "rank 0")
     log.counter("epoch", epoch=1, loss=0.5, rows_per_second=10.0)
@@ -277,7 +280,14 @@ def test_a_gang_that_runs_is_shown_with_its_ranks_and_epochs_until_it_ends(airfl
     assert "As heard at <time>2026-11-20 12:00:00</time> UTC; 9 epochs were asked for" in shown
     assert "loss, between 0.25 and 0.5" in shown and "data-live" in shown
     RunRecord(
-        place=here, job="train", application="a2", started_at=1.0, seconds=1.0, status="failed", error="no", output={}
+        task_key=here,
+        job="train",
+        application="a2",
+        started_at=1.0,
+        seconds=1.0,
+        status="failed",
+        error="no",
+        output={},
     ).save()
     assert "begun" not in airflow.get("run", **RUN).text
 
@@ -302,11 +312,11 @@ def test_metrics_are_drawn_from_run_to_run_with_words_for_those_who_do_not_see_t
 def test_a_try_that_left_no_record_is_told_with_the_reason(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", state="failed")
-    place = Place(dag_id="ann.digits", run_id="r1", task_id="train", directory=directory, try_number=2)
-    Failure(place=place, at=NOON.timestamp() + 60, error="YARN killed <b>the driver</b>.\nand more").save()
+    task_key = TaskKey(dag_id="ann.digits", run_id="r1", task_id="train", directory=directory, try_number=2)
+    Failure(task_key=task_key, at=NOON.timestamp() + 60, error="YARN killed <b>the driver</b>.\nand more").save()
     page = airflow.get("run", **RUN).text
     assert "YARN killed &lt;b&gt;the driver&lt;/b&gt;." in page and "and more" not in page
-    Failure(place=place.model_copy(update={"task_id": "export", "try_number": 1}), at=0, error="no tea").save()
+    Failure(task_key=task_key.model_copy(update={"task_id": "export", "try_number": 1}), at=0, error="no tea").save()
     assert "no tea" not in airflow.get("run", **RUN).text
 
 

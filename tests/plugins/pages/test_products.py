@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from tests.plugins.evaluations import evaluation, scores
-from tests.plugins.test_promotion import written
-from trainyard import promotion
-from trainyard.contract.evaluation import Scores
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
+from tests.plugins.operators.test_promotion import written
+from trainyard.operators import promotion
 from trainyard.pages import products
-from trainyard.promotion import Rule
+from trainyard.schemas.evaluation import Scores
+from trainyard.schemas.promotion import Rule
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 
 
 def record(job: str, output: dict[str, Any], status: str = "succeeded") -> RunRecord:
-    place = Place(dag_id="toy", run_id="r1", task_id=job, directory="file:///runs/toy/r1")
+    task_key = TaskKey(dag_id="toy", run_id="r1", task_id=job, directory="file:///runs/toy/r1")
     return RunRecord.model_validate(
-        {"place": place, "job": job, "application": "a1", "started_at": 1.0, "seconds": 1.0, "status": status}
+        {"task_key": task_key, "job": job, "application": "a1", "started_at": 1.0, "seconds": 1.0, "status": status}
         | {"output": output}
     )
 
@@ -67,7 +67,7 @@ def test_the_champion_is_told_with_the_reason(tmp_path: Path) -> None:
     promotion.publish(found, f"{root}/toy/champion", Rule(metric="accuracy"), "there is no champion yet")
     records = [
         record("predict", {"model": f"{root}/toy/champion"}),
-        record("evaluate", {"others": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
+        record("evaluate", {"baselines": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
     ]
     [champion] = products.champions(root, records)
     assert champion.uri == f"{root}/toy/champion"

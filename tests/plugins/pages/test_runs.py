@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
 from trainyard.pages import runs
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 
 
 def record(task: str, began: float, seconds: float) -> RunRecord:
-    place = Place(dag_id="toy", run_id="r1", task_id=task, directory="file:///runs/toy/r1")
-    return RunRecord(place=place, job="export", application="a1", started_at=began, seconds=seconds, status="succeeded")
+    task_key = TaskKey(dag_id="toy", run_id="r1", task_id=task, directory="file:///runs/toy/r1")
+    return RunRecord(
+        task_key=task_key, job="export", application="a1", started_at=began, seconds=seconds, status="succeeded"
+    )
 
 
 def test_a_stage_waits_from_the_end_of_all_before_it() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.plugins.evaluations import beside, evaluation, scores
-from trainyard import report
-from trainyard.contract.evaluation import Example, Interval, Scores, Slice
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
-from trainyard.report import evaluations
+from trainyard.report import evaluations, render
+from trainyard.schemas.evaluation import Example, Interval, Scores, Slice
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 
 ENDS: dict[str, Interval] = {"accuracy": (0.8, 0.95)}
 SLICE = Slice(column="<i>city", value="Ur", rows=7, metrics={"accuracy": 1.0, "auroc": None}, intervals=ENDS)
@@ -50,14 +49,14 @@ def test_the_page_has_all_of_it_and_trusts_no_name(tmp_path: Path) -> None:
         examples=(worst,), curves={"ROC": [[0, 0], [1, 1]]},
     )  # fmt: skip
     found.save()
-    place = Place(dag_id="toy", run_id="r", task_id="evaluate", directory=str(tmp_path))
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory=str(tmp_path))
     ran = RunRecord(
-        place=place, job="evaluate", application="a", started_at=0.0, seconds=1.0, status="succeeded",
+        task_key=task_key, job="evaluate", application="a", started_at=0.0, seconds=1.0, status="succeeded",
         output=found.summary(),
     )  # fmt: skip
-    page = report.page([ran], [])
+    page = render.page([ran], [])
     for text in ("0.9 (0.8 to 1)", "&lt;i&gt;city = Ur", "&lt;script&gt;", "&lt;b&gt;id", "polyline", "3.2"):
         assert text in page
     assert "<script>" not in page
     Path(found.uri).unlink()
-    assert "0.9 (0.8 to 1)" not in report.page([ran], []), "it was removed since"
+    assert "0.9 (0.8 to 1)" not in render.page([ran], []), "it was removed since"

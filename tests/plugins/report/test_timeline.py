@@ -24,7 +24,7 @@ def test_a_run_without_spans_has_no_timeline() -> None:
 
 
 def test_bars_lie_where_their_spans_lie_in_the_run() -> None:
-    events = [*process(0, "export", "driver"), span("start Spark", 100, 5), span("write batches", 105, 15)]
+    events = [*process(0, "export", "driver"), span("start Spark", 100, 5), span("write dataset", 105, 15)]
     found = timeline.whole(events)
     assert found is not None and found.seconds == 20
     (row,) = found.rows
@@ -41,9 +41,9 @@ def test_spans_too_short_to_be_seen_share_a_bar() -> None:
 
 
 def test_an_exchange_is_drawn_beneath_the_backward_pass_that_it_overlaps() -> None:
-    found = timeline.whole([*process(0, "train", "rank 0"), span("backward", 0, 1), span("exchange", 0.5, 0.4)])
+    found = timeline.whole([*process(0, "train", "rank 0"), span("backward", 0, 1), span("communication", 0.5, 0.4)])
     assert found is not None
-    assert {bar.name: bar.lane for bar in found.rows[0].bars} == {"backward": 0, "exchange": 1}
+    assert {bar.name: bar.lane for bar in found.rows[0].bars} == {"backward": 0, "communication": 1}
 
 
 def test_steps_are_those_after_the_last_validation() -> None:

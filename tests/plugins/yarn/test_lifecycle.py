@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.contract.record import RunRecord
-from trainyard.contract.spec import Place
-from trainyard.yarn.lifecycle import Reattach, Submit, Take, on_start
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.yarn.lifecycle import Reattach, Submit, UseResult, decide_on_start
 from trainyard.yarn.resource_manager import Application
 
-PLACE = Place(dag_id="d", run_id="r", task_id="t", directory="/s/runs/d/r")
+PLACE = TaskKey(dag_id="d", run_id="r", task_id="t", directory="/s/runs/d/r")
 
 
 def application(number: int, state: str = "FINISHED", final_status: str = "SUCCEEDED") -> Application:
@@ -21,40 +21,42 @@ def application(number: int, state: str = "FINISHED", final_status: str = "SUCCE
 
 def record(number: int, status: str = "succeeded") -> RunRecord:
     return RunRecord(
-        place=PLACE, job="export", application=application(number).id, started_at=float(number), seconds=1.0,
+        task_key=PLACE, job="export", application=application(number).id, started_at=float(number), seconds=1.0,
         status=status, output={}, error=None if status == "succeeded" else "it failed", traceback=None,
     )  # fmt: skip
 
 
 def test_a_task_without_applications_submits() -> None:
-    assert on_start([], None, None) == Submit()
+    assert decide_on_start([], None, None) == Submit()
 
 
 @pytest.mark.parametrize("state", ["NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"])
 def test_a_live_application_is_reattached(state: str) -> None:
     live = application(2, state, "UNDEFINED")
-    assert on_start([application(1, "FAILED", "FAILED"), live], None, None) == Reattach(live)
+    assert decide_on_start([application(1, "FAILED", "FAILED"), live], None, None) == Reattach(live)
 
 
 def test_of_two_live_applications_the_older_is_kept() -> None:
     older, younger = application(1, "RUNNING", "UNDEFINED"), application(2, "ACCEPTED", "UNDEFINED")
-    assert on_start([older, younger], None, None) == Reattach(older)
+    assert decide_on_start([older, younger], None, None) == Reattach(older)
 
 
 def test_a_finished_application_with_its_record_is_taken() -> None:
-    assert on_start([application(1, "FAILED", "FAILED"), application(2)], record(2), None) == Take(record(2))
+    assert decide_on_start([application(1, "FAILED", "FAILED"), application(2)], record(2), None) == UseResult(
+        record(2)
+    )
 
 
 def test_a_record_of_an_earlier_application_is_not_the_newest_ones_result() -> None:
-    assert on_start([application(1), application(2, "KILLED", "KILLED")], record(1), application(1).id) == Submit(
-        after=application(2, "KILLED", "KILLED")
-    )
+    assert decide_on_start(
+        [application(1), application(2, "KILLED", "KILLED")], record(1), application(1).id
+    ) == Submit(after=application(2, "KILLED", "KILLED"))
 
 
 @pytest.mark.parametrize("found", [None, record(1, "failed")])
 def test_an_ended_application_without_a_good_record_is_done_again(found: RunRecord | None) -> None:
-    assert on_start([application(1)], found, None) == Submit(after=application(1))
+    assert decide_on_start([application(1)], found, None) == Submit(after=application(1))
 
 
 def test_a_result_that_is_spent_is_made_anew() -> None:
-    assert on_start([application(1)], record(1), spent=application(1).id) == Submit()
+    assert decide_on_start([application(1)], record(1), superseded=application(1).id) == Submit()

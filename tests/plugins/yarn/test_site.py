@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.contract.errors import TrainyardError
+from trainyard.errors import TrainyardError
 from trainyard.yarn import cluster, site
 
 

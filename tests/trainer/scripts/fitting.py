@@ -2,7 +2,7 @@
 
 import sys
 
-from trainer.fit import fit
+from trainyard.trainer.loop.fit import fit
 
 batches, model, strategy = sys.argv[1:]
-fit("tests.trainer.recipes:linear", batches=batches, model=model, strategy=strategy, epochs=2, batch_size=40)
+fit("tests.trainer.recipes:linear", dataset=batches, model=model, strategy=strategy, epochs=2, batch_size=40)

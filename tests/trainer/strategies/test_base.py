@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.strategies.base import ring_allgather, ring_allreduce
+from trainyard.trainer.strategies.base import ring_allgather, ring_allreduce
 
 
 def test_bytes_over_a_ring() -> None:

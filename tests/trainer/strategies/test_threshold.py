@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.strategies.threshold import Encoding, capacity, decode, encode
+from trainyard.trainer.strategies.threshold import Encoding, capacity, decode, encode
 
 
 @given(

@@ -5,9 +5,9 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from trainyard.operators import ExportOperator, TrainOperator
-from trainyard.placement import Placement
+from trainyard.planning.placement import Placement
+from trainyard.planning.sizing import Memory
 from trainyard.sensors import CapacitySensor
-from trainyard.sizing import Memory
 
 TWICE = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 
@@ -17,14 +17,14 @@ with DAG("compete", schedule=None, max_active_runs=2, default_args=TWICE, params
         prepare="compete.prepare:rows",
         source="{{ params.source }}",
         format="json",
-        batches="compete/{{ run_id }}/batches",
+        dataset="compete/{{ run_id }}/dataset",
         shapes={"x": [4]},
     )
     room = CapacitySensor(task_id="room", stage="train", poke_interval=3)
     train = TrainOperator(
         task_id="train",
         recipe="compete.recipe:linear",
-        batches=export.output,
+        dataset=export.output,
         model="compete/model",
         workers=3,
         epochs=1,

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from trainer.recipe import Recipe
+from trainyard.trainer.model.recipe import Recipe
 
 
 def linear() -> Recipe:

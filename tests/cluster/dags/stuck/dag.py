@@ -13,6 +13,6 @@ for name, limit in {"stuck": None, "early": None, "late": timedelta(seconds=120)
             prepare="stuck.prepare:rows",
             source="{{ params.source }}",
             format="json",
-            batches=f"{name}/batches",
+            dataset=f"{name}/dataset",
             execution_timeout=limit,
         )

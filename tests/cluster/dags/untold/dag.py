@@ -22,7 +22,7 @@ with DAG("untold", schedule=None, params={"source": ""}):
         prepare="untold.prepare:rows",
         source="{{ params.source }}",
         format="json",
-        batches="untold/batches",
+        dataset="untold/dataset",
         force=True,
         post_execute=die_once,
         retries=1,

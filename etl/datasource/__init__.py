@@ -1,0 +1,1 @@
+"""The Spark data source `trainyard`: how are datasets written and read?"""

@@ -1,0 +1,83 @@
+"""The reading side of the `dataset` format: one partition a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.etl.datasource import shards, tensors
+from trainyard.etl.datasource.options import ReadOptions
+from trainyard.schemas.manifest import DatasetManifest, Shard
+
+
+class ShardPartition(InputPartition):  # type: ignore[misc]
+    """One shard, as a partition."""
+
+    def __init__(self, shard: Shard) -> None:
+        super().__init__(shard)
+        self.shard = shard
+
+
+class DatasetReader(DataSourceReader):  # type: ignore[misc]
+    """Reads the shards of one version of a dataset, as long as they exist."""
+
+    def __init__(self, schema: StructType, options: ReadOptions, manifest: DatasetManifest) -> None:
+        self._schema = schema
+        self._options = options
+        splits = [manifest.split(options.split)] if options.split else manifest.splits.values()
+        self._shards = [shard for split in splits for shard in split.shards]
+
+    def partitions(self) -> list[ShardPartition]:
+        return [ShardPartition(shard) for shard in self._shards]
+
+    def read(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+        """The shard's rows as Spark's Arrow types. Raises TrainyardError when it is not as it was written."""
+        shard = partition.shard
+        if self._options.verify:
+            shards.verify(self._options.path, shard)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with open_shard(self._options.path, shard) as file:
+            for index in range(file.num_record_batches):
+                yield to_spark(file.get_batch(index), schema)
+
+
+def open_shard(dataset: str, shard: Shard) -> pa.ipc.RecordBatchFileReader:
+    """The shard as an Arrow file, memory mapped where it is local.
+
+    Raises TrainyardError when it is missing, or not as long as the manifest says.
+    """
+    uri = storage.join(dataset, shard.path)
+    local = storage.local_path(uri)
+    try:
+        source = pa.memory_map(str(local)) if local else pa.PythonFile(storage.open_input(uri), "r")
+    except FileNotFoundError:
+        raise shards.lost(dataset, shard) from None
+    shards.check_size(dataset, shard, source.size())
+    try:
+        return pa.ipc.open_file(source)
+    except pa.ArrowInvalid as error:
+        raise TrainyardError(
+            f"shard {shard.path} of {dataset} is not an Arrow file ({error}): it was altered. "
+            "Restore it from a copy, or export again."
+        ) from error
+
+
+def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A shard's record batch with the columns of Spark's Arrow `schema`: tensors become flat lists."""
+    arrays = []
+    for field in schema:
+        array = batch.column(field.name)
+        if isinstance(array, pa.ExtensionArray):
+            array = tensors.to_list(array, field.type)
+        elif pa.types.is_list(field.type):
+            array = pa.ListArray.from_arrays(array.offsets, array.values, type=field.type)
+        elif array.type != field.type:
+            array = array.cast(field.type)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,1 @@
+"""Evaluation: how do metrics come from the rows of many tasks?"""

@@ -1,0 +1,1 @@
+"""Jobs: what runs in the Spark application of each operator?"""

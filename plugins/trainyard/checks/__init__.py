@@ -1,0 +1,1 @@
+"""Checks: does the installation work, and does a DAG fit the cluster?"""

@@ -1,0 +1,91 @@
+"""Commands about datasets: `trainyard dataset ...`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from trainyard.cli import dataset_text
+from trainyard.errors import TrainyardError
+from trainyard.schemas import manifest, versions
+
+
+def add_commands(commands: Any) -> None:
+    """Add the group `dataset` to a parser's commands."""
+    group = commands.add_parser("dataset", help="show, verify, compare and expire datasets")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    show = _action(actions, "show", _show, "print columns, splits, statistics and provenance")
+    show.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    verify = _action(actions, "verify", _verify, "read every shard and compare its sha256 with the manifest")
+    for action in (show, verify):
+        action.add_argument("--version", type=int, metavar="N", help="default: the newest version")
+    _action(actions, "versions", _versions, "list the versions")
+    compare = _action(actions, "compare", _compare, "print what changed between a version and the newest one")
+    compare.add_argument("version", type=int, metavar="VERSION")
+    expire = _action(actions, "expire", _expire, "remove old versions, and the shards that only they use")
+    expire.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest versions stay")
+    expire.add_argument(
+        "--days", type=float, default=7, help="keep versions replaced less than so long ago (default 7)"
+    )
+    _action(actions, "clean", _clean, "remove files that no version uses; not while a job writes to the dataset")
+
+
+def _action(actions: Any, name: str, run: Any, help: str) -> Any:
+    action = actions.add_parser(name, help=help)
+    action.set_defaults(run=run)
+    action.add_argument("dataset", metavar="DATASET", help="URI or path of the dataset")
+    return action
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    shown = manifest.read_version(chosen.dataset, chosen.version)
+    _print([shown.to_json()] if chosen.json else dataset_text.card(shown))
+    return 0
+
+
+def _verify(chosen: argparse.Namespace) -> int:
+    from trainyard.etl.datasource import shards
+
+    errors, count = [], 0
+    for split in manifest.read_version(chosen.dataset, chosen.version).splits.values():
+        for shard in split.shards:
+            count += 1
+            try:
+                shards.verify(chosen.dataset, shard)
+            except TrainyardError as error:
+                errors.append(str(error))
+    _print([f"verified {count} shards: {len(errors)} bad", *errors])
+    return 1 if errors else 0
+
+
+def _versions(chosen: argparse.Namespace) -> int:
+    manifest.read_version(chosen.dataset)
+    _print(dataset_text.version_table(versions.list_all(chosen.dataset)))
+    return 0
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    old, new = manifest.read_version(chosen.dataset, chosen.version), manifest.read_version(chosen.dataset)
+    _print([f"version {old.number} -> {new.number}"])
+    _print(dataset_text.describe_difference(versions.difference(old, new)))
+    return 0
+
+
+def _expire(chosen: argparse.Namespace) -> int:
+    manifest.read_version(chosen.dataset)
+    expired = versions.expire(chosen.dataset, chosen.keep, chosen.days)
+    _print([f"expired {len(expired)} versions: {', '.join(map(str, expired))}"])
+    return 0
+
+
+def _clean(chosen: argparse.Namespace) -> int:
+    manifest.read_version(chosen.dataset)
+    removed = versions.remove_unreferenced(chosen.dataset)
+    _print([f"removed {len(removed)} unreferenced:", *removed])
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)

@@ -1,0 +1,39 @@
+"""The command `trainyard`: its parser, and how errors are printed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from trainyard.cli import airflow, dataset, model
+from trainyard.errors import TrainyardError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 1 after an error, 2 for arguments that are not valid."""
+    chosen = parser().parse_args(arguments)
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
+    try:
+        return int(chosen.run(chosen))
+    except TrainyardError as error:
+        print(error, file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(
+            f"this command needs {error.name}, which is not installed here. Install airflow-trainyard[cluster].",
+            file=sys.stderr,
+        )
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    found = argparse.ArgumentParser(
+        prog="trainyard",
+        description="Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow.",
+    )
+    commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    airflow.add_commands(commands)
+    dataset.add_commands(commands)
+    model.add_commands(commands)
+    return found

@@ -1,0 +1,36 @@
+"""Commands about models: `trainyard model ...`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trainyard import storage
+from trainyard.schemas import model_artifact
+
+
+def add_commands(commands: Any) -> None:
+    """Add the group `model` to a parser's commands."""
+    group = commands.add_parser("model", help="show models, and write them in other formats")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print the model card")
+    show.set_defaults(run=_show)
+    export = actions.add_parser("export", help="write the current model as ONNX, torch.export or MLflow")
+    export.set_defaults(run=_export)
+    for action in (show, export):
+        action.add_argument("model", metavar="MODEL", help="URI or path of the model")
+    export.add_argument("format", metavar="FORMAT", help="onnx, pt2 or mlflow")
+    export.add_argument("output", metavar="OUTPUT", help="URI or path to write: a file, or for mlflow a directory")
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    artifact = model_artifact.read_current(chosen.model)
+    print(storage.read(storage.join(chosen.model, artifact.weights.rpartition("/")[0], "card.md")).decode())
+    return 0
+
+
+def _export(chosen: argparse.Namespace) -> int:
+    from trainyard.trainer.formats.export import export
+
+    export(chosen.model, chosen.format, chosen.output)
+    return 0

@@ -1,0 +1,1 @@
+"""Diagnosis: why did an application fail, and what should the user change? Pure functions."""

@@ -1,0 +1,126 @@
+"""HDFS by WebHDFS, for an Airflow that reaches the cluster's HTTP ports alone."""
+
+from __future__ import annotations
+
+import io
+from typing import IO, Any
+
+import requests
+from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowNotFoundException
+from fsspec import AbstractFileSystem
+from hdfs import Client, HdfsError, InsecureClient
+
+from trainyard.errors import TrainyardError
+from trainyard.yarn import kerberos
+
+PORT = 9870
+
+
+class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
+    """The `hdfs` package's client as a file system."""
+
+    protocol = "hdfs"
+    cachable = False
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Name, size, type and time of change (ms). Raises FileNotFoundError."""
+        found = self._client.status(path, strict=False)
+        if found is None:
+            raise FileNotFoundError(path)
+        return _entry(path, found)
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """What lies in a directory."""
+        found = [_entry(f"{path.rstrip('/')}/{name}", status) for name, status in self._client.list(path, status=True)]
+        return found if detail else [entry["name"] for entry in found]
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """A directory and all above it."""
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(path)
+        self._client.makedirs(path)
+
+    def mv(self, path1: str, path2: str, overwrite: bool = False, **_: Any) -> None:
+        """Rename in one step. Raises FileExistsError when `path2` is there and not to be overwritten."""
+        if overwrite:
+            self._client._rename(path1, destination=path2, renameoptions="OVERWRITE")
+            return
+        try:
+            self._client._rename(path1, destination=path2, renameoptions="NONE")
+        except HdfsError as error:
+            if "FileAlreadyExists" in str(error) or self.exists(path2):
+                raise FileExistsError(path2) from error
+            raise
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove a file or directory for good."""
+        self._client.delete(path, recursive=recursive)
+
+    def rm_file(self, path: str) -> None:
+        """Remove one file."""
+        self.rm(path)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """The bytes of a file, or of a range of it."""
+        begin = start or 0
+        length = None if end is None else end - begin
+        self.info(path)
+        with self._client.read(path, offset=begin, length=length) as reader:
+            return bytes(reader.read())
+
+    def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
+        """Copy a file of this machine, piece by piece."""
+        self._client.upload(rpath, lpath, overwrite=True)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> IO[bytes]:
+        if mode == "rb":
+            return io.BytesIO(self.cat_file(path))
+        return _Writer(self._client, path)
+
+
+class _Writer(io.BytesIO):
+    """Bytes that become a file when it is closed: WebHDFS takes a whole file at a time."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        super().__init__()
+        self._client, self._path = client, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._client.write(self._path, self.getvalue(), overwrite=True)
+        super().close()
+
+
+def connect(conn_id: str) -> WebHdfs:
+    """The file system that an Airflow connection names: host (or several, with commas), port, login, schema.
+
+    A host may bring its own port; the schema is http or https. With `security = kerberos` in Airflow's `[core]`, as for
+    Airflow's own WebHDFS hook, requests show the ticket. Raises TrainyardError when there is no such connection, or no
+    ticket.
+    """
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise TrainyardError(
+            f"there is no connection {conn_id!r}, which webhdfs= of the trainyard connection names; create it with the "
+            "host, port and login of WebHDFS."
+        ) from None
+    hosts = [host.strip() for host in (connection.host or "localhost").split(",")]
+    ported = [host if ":" in host else f"{host}:{connection.port or PORT}" for host in hosts]
+    urls = [f"{connection.schema or 'http'}://{host}" for host in ported]
+    if conf.get("core", "security", fallback="") != "kerberos":
+        return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None))
+    session = requests.Session()
+    session.auth = kerberos.ticket()[1]
+    return WebHdfs(Client(";".join(urls), session=session))
+
+
+def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:
+    kind = "directory" if status["type"] == "DIRECTORY" else "file"
+    return {"name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"]}

@@ -1,0 +1,1 @@
+"""Jobs: how does an operator become one Spark application?"""

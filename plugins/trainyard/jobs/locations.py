@@ -1,0 +1,43 @@
+"""Resolve the names of things in storage, and find which user code a job imports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainyard import storage
+from trainyard.jobs.validation import is_pending
+from trainyard.schemas import model_artifact
+from trainyard.schemas.specs import metrics
+
+
+def uri_of(root: str, value: Any) -> Any:
+    """Return the URI that `value` names.
+
+    Args:
+        root: The storage root, a URI. Relative names are below it.
+        value: A name, a URI, the result of another task (a mapping with `uri`), or a list of these.
+
+    Returns:
+        The URI, or a list of URIs; `value` itself where it is nothing of these.
+    """
+    if isinstance(value, list | tuple):
+        return [uri_of(root, item) for item in value]
+    uri = value.get("uri") if isinstance(value, Mapping) else value
+    return storage.resolve(root, uri) if isinstance(uri, str) else uri
+
+
+def user_code(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the import paths of user code in the fields of a spec, by option; those of templates are left out."""
+    paths = {option: fields.get(option) for option in ("prepare", "recipe", "script", "postprocess")}
+    named = fields.get("metrics")
+    own = [name for name in named if isinstance(name, str)] if isinstance(named, Sequence) else []
+    paths |= {f"metrics.{number}": name for number, name in enumerate(own) if metrics.is_custom(name)}
+    return {o: path for o, path in paths.items() if isinstance(path, str) and not is_pending(path)}
+
+
+def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:
+    """Return the recipes of the models that a job applies; loading the models imports them."""
+    models = [spec["model"], *spec.get("baselines", ())] if "model" in spec and "recipe" not in spec else []
+    known = [model for model in models if not is_pending(model)]
+    return [model_artifact.read_current(model).recipe for model in known if model_artifact.exists(model)]

@@ -1,0 +1,266 @@
+"""The base class of operators that run one job as one Spark application."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+from airflow.triggers.base import BaseTrigger
+
+from trainyard import links, storage
+from trainyard.backends.base import Backend, DeferredBackend
+from trainyard.backends.select import backend_for
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.jobs import requirements, validation
+from trainyard.jobs.locations import uri_of, user_code
+from trainyard.jobs.planning import plan_operator
+from trainyard.jobs.requirements import Requirements
+from trainyard.jobs.task_instance import is_running, task_key_of
+from trainyard.planning import placement as placements
+from trainyard.planning import sizing
+from trainyard.planning.packages import user_package
+from trainyard.planning.placement import Placement
+from trainyard.planning.plan import Plan
+from trainyard.planning.sizing import Memory
+from trainyard.report import render
+from trainyard.schemas import run_record
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.task_key import TaskKey
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+T = TypeVar("T")
+COMMON_FIELDS = ("conf", "conn_id", "spark_conn_id")
+
+
+class JobOperator(BaseOperator):  # type: ignore[misc]
+    """Run one job, described by a spec, as one Spark application.
+
+    A subclass sets the class attributes below, maps its options to the spec's fields in `spec_fields`, and calls
+    `validate_options` at the end of its constructor.
+
+    Args:
+        conn_id: The connection of type `trainyard`, with the storage.
+        spark_conn_id: The connection of type `spark`, with the Spark master.
+        memory: The memory of each executor.
+        driver_memory: The memory of the driver.
+        grow_memory_to: The largest container that a retry may ask for after a memory kill, for example "8g". By
+            default a retry asks for what the first try had.
+        placement: The queue, node labels and GPUs.
+        conf: Spark configuration. It overrides what Trainyard sets.
+
+    Attributes:
+        SPEC: The spec of the job.
+        OUTPUT: The option that names what the job writes, or None.
+        STORAGE_OPTIONS: The options that name things in storage.
+        REQUIREMENTS: What the job needs on the nodes.
+    """
+
+    SPEC: ClassVar[type[JobSpec]]
+    OUTPUT: ClassVar[str | None] = None
+    STORAGE_OPTIONS: ClassVar[tuple[str, ...]] = ()
+    REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
+
+    ui_color = "#dfeee6"
+    template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
+    operator_extra_links = links.LINKS
+
+    def __new__(cls, *args: Any, **options: Any) -> JobOperator:
+        """Refuse unknown options before Airflow does, with the nearest known one."""
+        named = [name for name in options if not name.startswith("_")]
+        if clauses := validation.unknown_options(named, validation.options_of(cls)):
+            raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
+        return super().__new__(cls)  # type: ignore[no-any-return]
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = "trainyard_default",
+        spark_conn_id: str = "spark_default",
+        memory: Memory | None = None,
+        driver_memory: Memory | None = None,
+        grow_memory_to: str | None = None,
+        placement: Placement | None = None,
+        conf: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.memory = memory or self.REQUIREMENTS.memory
+        self.driver_memory = driver_memory or self.REQUIREMENTS.driver_memory
+        self.grow_memory_to = grow_memory_to
+        self.placement = placement or Placement()
+        self.conn_id = conn_id
+        self.spark_conn_id = spark_conn_id
+        self.conf = conf
+        self._backend: Backend | None = None
+
+    @abstractmethod
+    def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
+
+    def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what the job's Python imports on the nodes, beside Spark and the user's code."""
+        return self.REQUIREMENTS.modules
+
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
+        fields = self.spec_fields()
+        exported = fields.get("dataset")
+        if isinstance(exported, Mapping) and fields.get("dataset_version") is None:
+            fields["dataset_version"] = exported.get("version")
+        for name in self.STORAGE_OPTIONS:
+            fields[name] = uri_of(root, fields[name])
+        source = fields.get("source")
+        if isinstance(source, Mapping) and isinstance(source.get("path"), str):
+            fields["source"] = {**source, "path": storage.resolve(root, source["path"])}
+        return fields
+
+    @property
+    def output_name(self) -> Any:
+        """What the job writes, as the user named it; None for a job that writes nothing."""
+        return self.spec_fields()[self.OUTPUT] if self.OUTPUT else None
+
+    @property
+    def title(self) -> str:
+        """The operator's class and task id, as errors name it."""
+        return f"{type(self).__name__} {self.task_id!r}"
+
+    @property
+    def dag_file(self) -> Path:
+        """The file of the operator's DAG."""
+        return Path(self.dag.fileloc)
+
+    def validate_options(self) -> None:
+        """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
+
+        Raises:
+            TrainyardError: An option is not valid. Airflow shows it as an import error of the DAG.
+        """
+        sizing.size(self.memory, self.title, "memory")
+        sizing.size(self.driver_memory, self.title, "driver_memory")
+        if self.grow_memory_to is not None:
+            sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
+        placements.check(self.placement, self.title)
+        fields = self.spec_fields()
+        clauses = validation.early_complaints(self.SPEC, fields)
+        if not clauses and self.has_dag():
+            clauses = self._missing_code(fields)
+        if clauses:
+            raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
+        if isinstance(self.output_name, str) and not validation.is_pending(self.output_name):
+            self.outlets.append(Asset(self.output_name))
+
+    def plan(self, task_key: TaskKey, settings: Settings) -> Plan:
+        """Return the plan of the application, once all templates are rendered.
+
+        Raises:
+            TrainyardError: An option is not valid, or the cluster can never run the application.
+        """
+        fields = {"task_key": task_key} | self.resolve_fields(settings.storage)
+        spec, clauses = validation.validated(self.SPEC, fields)
+        if spec is None:
+            raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
+        return plan_operator(self, task_key, settings.storage, spec.model_dump(mode="json"))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the application to its end, or defer until it has ended. Return what its job returned."""
+        return self._submit(context, self._plan_or_fail(context))
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of the application that the trigger waited for."""
+        plan = self._plan_or_fail(context)
+        backend = self._select_backend(plan)
+        assert isinstance(backend, DeferredBackend)
+        return self._finish_or_defer(context, plan.task_key, backend, partial(backend.collect, event, self.log.info))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume as Airflow does; after `execution_timeout` also end the application."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self._select_backend(self._plan_or_fail(context)).kill()
+            raise
+
+    def on_kill(self) -> None:
+        """End the application and all its processes."""
+        if self._backend:
+            self._backend.kill()
+
+    def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
+        backend = self._select_backend(plan)
+        links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
+        spec = self.SPEC.model_validate(plan.spec)
+        storage.replace(plan.spec_uri, spec.to_json().encode())
+        return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))
+
+    def _finish_or_defer(
+        self, context: Context, task_key: TaskKey, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]
+    ) -> dict[str, Any]:
+        try:
+            outcome = self._run_step(task_key, step)
+        finally:
+            if isinstance(backend, DeferredBackend):
+                links.push_addresses(context["ti"], backend.pages)
+        if isinstance(outcome, BaseTrigger):
+            if not is_running(context["ti"], task_key):
+                backend.kill()
+                raise AirflowFailException(
+                    "The task was ended while its application was submitted; the application was ended too."
+                )
+            self.defer(trigger=outcome, method_name="resume", timeout=self.execution_timeout)
+        return self._publish_result(context, task_key, outcome)
+
+    def _plan_or_fail(self, context: Context) -> Plan:
+        try:
+            settings = TrainyardHook(self.conn_id).get_conn()
+            return self.plan(task_key_of(context["ti"], settings.storage), settings)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _select_backend(self, plan: Plan) -> Backend:
+        try:
+            self._backend = backend_for(plan)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+        return self._backend
+
+    def _run_step(self, task_key: TaskKey, step: Callable[[], T]) -> T:
+        try:
+            return step()
+        except TrainyardError as error:
+            raise AirflowException(str(error)) from None
+        finally:
+            self._render_report(task_key.directory)
+
+    def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
+        """Publish the result to XCom and to the asset event."""
+        if record.status == "failed":
+            raise AirflowException(record.error)
+        for asset in self.outlets:
+            if isinstance(asset, Asset) and (self.OUTPUT is None or asset.name == self.output_name):
+                context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
+        run_record.mark_used(task_key, record)
+        return record.output
+
+    def _render_report(self, directory: str) -> None:
+        """Render the report of the run. Errors are logged, not raised."""
+        try:
+            render.render(directory)
+        except Exception:
+            self.log.exception("The report of %s could not be written", directory)
+
+    def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
+        for option, path in user_code(fields).items():
+            try:
+                user_package(path, self.dag_file)
+            except TrainyardError as error:
+                return [f"{option}={str(error).removesuffix('.')}"]
+        return []

@@ -1,0 +1,70 @@
+"""The code archive: Trainyard's own code and the user's packages in one zip file.
+
+The content alone decides the bytes of the archive and, by a hash of them, its name: the same files give the same
+archive on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import uuid
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from trainyard.planning.packages import package_files, user_package
+
+PACKAGE = Path(__file__).parents[1]
+DRIVER = PACKAGE / "backends" / "driver.py"
+SHIPPED_MODULES = ("__init__.py", "errors.py", "storage.py", "table.py")
+SHIPPED_PACKAGES = ("schemas", "trainer", "etl")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def build_archive(import_paths: Iterable[str], dag_file: Path, folder: Path) -> Path:
+    """Write the archive of Trainyard's code and of each package that an import path names.
+
+    Args:
+        import_paths: `module:name` or `module` of user code.
+        dag_file: The DAG's file. User packages are searched for in its folder and in the folders above.
+        folder: Where the archive is written, unless one with the same content is there.
+
+    Returns:
+        The path of the archive.
+
+    Raises:
+        TrainyardError: A package is missing, is too large, or is named `trainyard`.
+    """
+    files = own_code()
+    for path in import_paths:
+        files |= user_package(path, dag_file)
+    data = zip_files(files)
+    target = folder / f"trainyard-code-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        staged = folder / f".{target.name}.{uuid.uuid4().hex}"
+        staged.write_bytes(data)
+        os.replace(staged, target)
+    return target
+
+
+def zip_files(files: Mapping[str, Path]) -> bytes:
+    """Return a zip of `files` (name in the archive -> file) that depends on their names and content alone."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            packed.writestr(entry, files[name].read_bytes())
+    return buffer.getvalue()
+
+
+def own_code() -> dict[str, Path]:
+    """Return the part of `trainyard` that runs on the cluster, by its name in the archive."""
+    files = {f"trainyard/{name}": PACKAGE / name for name in SHIPPED_MODULES}
+    for name in SHIPPED_PACKAGES:
+        files |= package_files(PACKAGE / name, f"trainyard/{name}")
+    return files

@@ -1,0 +1,75 @@
+"""Find the package of user code that an import path names, and the files to ship for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from trainyard.errors import TrainyardError
+
+MAX_BYTES = 64 * 2**20
+RESERVED = "trainyard"
+"""A user's package of this name would replace ours in the archive."""
+
+
+def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
+    """The top-level package (or module) of `import_path`, looked for upwards from the DAG's file.
+
+    One that is installed in the environment instead is relied on, not shipped: then there are no
+    files. Raises TrainyardError when there is none anywhere, or it is too large to ship.
+    """
+    module = import_path.partition(":")[0]
+    top = module.partition(".")[0]
+    if top == RESERVED and (found := _own_package(dag_file, top)):
+        raise TrainyardError(
+            f"{import_path!r}: {found} has the name of the installed package {RESERVED!r}, and would replace it on the "
+            "cluster; give your package another name"
+        )
+    for folder in dag_file.parents:
+        if _has_module(folder, module):
+            files = package_files(folder / top, top) if (folder / top).is_dir() else {f"{top}.py": folder / f"{top}.py"}
+            return _refuse_large(files, folder / top)
+    own = _own_package(dag_file, top)
+    if not own and _is_installed(top):
+        return {}
+    names = sorted(path.stem for path in own.glob("*.py") if path.stem != "__init__") if own else []
+    near = f" {own} holds {', '.join(names) or 'no modules'}." if own else ""
+    raise TrainyardError(
+        f"{import_path!r}: there is no {module.replace('.', '/')}.py beside {dag_file} or in any folder above "
+        f"it, and no installed package {top!r}.{near}"
+    )
+
+
+def _has_module(folder: Path, module: str) -> bool:
+    path = folder.joinpath(*module.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def _own_package(dag_file: Path, top: str) -> Path | None:
+    """The user's package of this name. It can be imported like an installed one: Airflow's path has the DAGs folder."""
+    return next((folder / top for folder in dag_file.parents if any((folder / top).glob("*.py"))), None)
+
+
+def _is_installed(top: str) -> bool:
+    return top in sys.modules or importlib.util.find_spec(top) is not None
+
+
+def _refuse_large(files: dict[str, Path], package: Path) -> dict[str, Path]:
+    size = sum(path.stat().st_size for path in files.values())
+    if size > MAX_BYTES:
+        raise TrainyardError(
+            f"{package} holds {size / 2**20:.0f} MiB and is shipped with every job; the limit is "
+            f"{MAX_BYTES // 2**20} MiB. Keep data in storage, not in the package."
+        )
+    return files
+
+
+def package_files(root: Path, name: str) -> dict[str, Path]:
+    found = {}
+    for path in root.rglob("*"):
+        inside = path.relative_to(root)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
+        if path.is_file() and not hidden and path.suffix != ".pyc":
+            found[f"{name}/{inside.as_posix()}"] = path
+    return found

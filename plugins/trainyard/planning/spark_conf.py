@@ -1,0 +1,104 @@
+"""The Spark configuration of an application. Pure functions."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from trainyard.planning import placement, sizing
+from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import Job, Runtime
+
+LOCAL_ENV = {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+LOCAL_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+CONF = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.files.openCostInBytes": "65536",  # Spark's 4 MB makes a task of every 32 small files
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+WORKER_GROUP_CONF = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
+    "spark.speculation": "false",
+}
+
+
+SHIPPED_HADOOP_CONF = "./__spark_conf__/__hadoop_conf__"
+"""Where Spark unpacks the client's Hadoop configuration in each container: Python reads HDFS by it, as Spark does."""
+
+
+YARN_CONF = {
+    "spark.yarn.maxAppAttempts": "1",
+    "spark.yarn.submit.waitAppCompletion": "false",
+    "spark.yarn.appMasterEnv.HADOOP_CONF_DIR": SHIPPED_HADOOP_CONF,
+    "spark.yarn.appMasterEnv.PYTHONSAFEPATH": "1",
+    "spark.yarn.appMasterEnv.PYTHONUNBUFFERED": "1",
+    "spark.executorEnv.HADOOP_CONF_DIR": SHIPPED_HADOOP_CONF,
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
+    "spark.executorEnv.PYTHONUNBUFFERED": "1",
+}
+
+
+PYTHONPATH = "spark.executorEnv.PYTHONPATH"
+
+
+OPTION_OF_SETTING = {
+    "spark.driver.memory": "driver_memory=Memory(heap=...)",
+    "spark.driver.memoryOverhead": "driver_memory=Memory(native=...)",
+    "spark.executor.memory": "memory=Memory(heap=...)",
+    "spark.executor.memoryOverhead": "memory=Memory(native=...)",
+    "spark.executor.pyspark.memory": "memory=Memory(pyspark=...)",
+    "spark.memory.offHeap.size": "memory=Memory(off_heap=...)",
+    "spark.executor.resource.gpu.amount": "placement=Placement(gpus_per_worker=...)",
+    "spark.yarn.queue": "placement=Placement(queue=...)",
+    "spark.yarn.am.nodeLabelExpression": "placement=Placement(driver_label=...)",
+    "spark.yarn.executor.nodeLabelExpression": "placement=Placement(node_label=...)",
+}
+"""What decides a container's size and place on YARN is said once, where it can be held against the cluster."""
+
+
+def spark_conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, runtime: Runtime) -> dict[str, str]:
+    """Spark's configuration, the user's own last."""
+    conf = dict(CONF)
+    if slots:
+        conf |= LOCAL_CONF
+    if spark.master == "yarn":
+        conf |= YARN_CONF | {"spark.yarn.tags": tag}
+        conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
+        conf |= sizing.driver_settings(sizing.size(job.driver_memory, job.operator, "driver_memory"))
+        conf |= placement.settings(job.placement)
+    if job.workers:
+        conf |= WORKER_GROUP_CONF
+    if job.workers and slots:
+        conf["spark.python.daemon.module"] = "trainyard.trainer.group.daemon"
+    if job.workers and not slots:
+        together = job.placement.workers_per_container
+        conf |= {"spark.executor.instances": str(job.workers // together), "spark.executor.cores": str(together)}
+    conf |= dict(job.conf or {})
+    if job.workers and slots:  # the daemon starts before Spark puts files on the path
+        conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
+    return conf
+
+
+def local_slots(master: str) -> int | None:
+    """How many tasks run at once on a `local` master, None for any other."""
+    if master == "local":
+        return 1
+    if re.fullmatch(r"local\[\*(?:,\s*\d+)?\]", master):
+        return os.cpu_count() or 1
+    if found := re.fullmatch(r"local\[(\d+)(?:,\s*\d+)?\]", master):
+        return int(found[1])
+    if found := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
+        return int(found[1]) * int(found[2])
+    return None

@@ -1,0 +1,1 @@
+"""Schemas: the documents that stages write and read."""

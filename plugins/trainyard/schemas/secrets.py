@@ -1,0 +1,24 @@
+"""What must not be written down: specs and reports lie in storage in clear, and command lines are seen by all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NAME = re.compile(r"passw(or)?d|secret|token|accesskey|privatekey|apikey")
+_VALUE = re.compile(r"(password|pwd)\s*=", re.IGNORECASE)
+REDACTED = "redacted"
+"""The type of a validation error whose input must not be repeated."""
+INSTEAD = (
+    "what is written there can be read by others. Put it into a Hadoop credential store, and name that in conf as "
+    "spark.hadoop.hadoop.security.credential.provider.path"
+)
+
+
+def secrets_in(options: Iterable[tuple[str, str]]) -> list[str]:
+    """The names of options that hold a secret, by the name's words or, as a JDBC address may, in the value."""
+    return [name for name, value in options if _NAME.search(_letters(name)) or _VALUE.search(str(value))]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())

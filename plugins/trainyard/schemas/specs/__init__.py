@@ -1,0 +1,34 @@
+"""Job specs: what each job is asked to do, as one document that Airflow and the job both validate. One job a file."""
+
+from __future__ import annotations
+
+from trainyard.schemas.specs.evaluate import EvaluateSpec
+from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.schemas.specs.source import Drift, Expectation, Source
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import Mixed, TrainOptions, TrainSpec
+
+__all__ = [
+    "SPECS",
+    "Drift",
+    "EvaluateSpec",
+    "Expectation",
+    "ExportSpec",
+    "FeaturizeSpec",
+    "JobSpec",
+    "Mixed",
+    "PredictSpec",
+    "ScriptSpec",
+    "Source",
+    "TaskKey",
+    "TrainOptions",
+    "TrainSpec",
+]
+
+SPECS: dict[str, type[JobSpec]] = {
+    spec.KIND: spec for spec in (ExportSpec, FeaturizeSpec, TrainSpec, ScriptSpec, EvaluateSpec, PredictSpec)
+}
+"""The spec of each kind of job, by the `document` field of its JSON."""

@@ -1,0 +1,1 @@
+"""Triggers: wait for YARN without occupying a worker slot."""

@@ -1,0 +1,117 @@
+"""The export job, from its spec to the summary that it returns."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.etl.jobs import export
+from trainyard.etl.jobs.functions import UserFunction
+from trainyard.schemas import events, manifest
+from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.task_key import TaskKey
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def prepares(monkeypatch):
+    """The module of prepare functions, importable by its own name."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    yield
+    sys.modules.pop("prepares", None)
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    spark.range(1000).write.parquet(str(tmp_path / "source"))
+    return Source(format="parquet", path=str(tmp_path / "source"))
+
+
+def spec_of(tmp_path, source, **fields) -> ExportSpec:
+    task_key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(tmp_path / "run"))
+    given = {"prepare": "prepares:images", "shapes": {"image": (2, 2)}, "rows_per_batch": 64} | fields
+    return ExportSpec(task_key=task_key, source=source, dataset=str(tmp_path / "dataset"), **given)
+
+
+def run(spark, spec):
+    log = events.EventLog(spec.task_key.directory, spec.task_key.task, "driver")
+    result = export.run(spark, spec, log)
+    log.flush()
+    return result
+
+
+def test_all_rows_of_the_source_are_in_one_split_each(spark, tmp_path, source):
+    spec = spec_of(tmp_path, source, shards=3)
+    result = run(spark, spec)
+    back = spark.read.format("trainyard").load(spec.dataset)
+    assert sorted(row.key for row in back.collect()) == sorted(f"k{i}" for i in range(1000))
+    dataset = manifest.read_current(spec.dataset)
+    assert list(dataset.splits) == ["train", "validation", "test"]
+    assert dataset.column("image").shape == (2, 2)
+    assert result == {
+        "uri": spec.dataset,
+        "content_hash": dataset.content_hash,
+        "version": 1,
+        "rows": 1000,
+        "splits": {name: split.rows for name, split in dataset.splits.items()},
+        "partitions": 1,
+        "shards": 9,
+        "record_batches": sum(len(s.batches) for split in dataset.splits.values() for s in split.shards),
+        "bytes": sum(s.bytes for split in dataset.splits.values() for s in split.shards),
+        "warnings": [],
+    }
+    spans = {event["name"] for event in events.read(spec.task_key.directory) if event["ph"] == "X"}
+    assert spans == {"import prepare", "read source", "prepare", "write dataset"}
+
+
+def test_a_second_export_of_one_source_has_the_same_content_hash(spark, tmp_path, source):
+    spec = spec_of(tmp_path, source, shards=2)
+    one, other = run(spark, spec), run(spark, spec)
+    assert one["content_hash"] == other["content_hash"]
+    assert other["version"] == 2
+    assert run(spark, spec_of(tmp_path, source, shards=2, seed=1))["content_hash"] != one["content_hash"]
+
+
+def test_the_parameters_reach_prepare(spark, tmp_path, source):
+    run(spark, spec_of(tmp_path, source, prepare_params={"scale": 0.5}))
+    assert manifest.read_current(str(tmp_path / "dataset")).splits["train"].statistics["image"].max[0] < 500
+
+
+def test_the_provenance_tells_source_and_code(spark, tmp_path, source):
+    spec = spec_of(tmp_path, source)
+    run(spark, spec)
+    found = manifest.read_current(spec.dataset).provenance
+    module = UserFunction.load("prepare", spec.prepare).module
+    assert found.application == spark.sparkContext.applicationId
+    assert (found.source, found.prepare) == (f"parquet at {source.path}", "prepares:images")
+    assert found.code_hash == hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+    assert set(found.versions) == {"trainyard", "python", "pyspark", "pyarrow"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prepare": "nowhere:images"}, r"prepare='nowhere:images' cannot be imported: ModuleNotFoundError"),
+        ({"prepare": "prepares:image"}, r"prepares has no function 'image'; it has images, nothing, empty"),
+        ({"prepare": "prepares:nothing"}, r"prepare='prepares:nothing' returned NoneType; it must return a DataFrame"),
+        ({"prepare_params": {"size": 3}}, r"prepare_params=\{'size': 3\}: got an unexpected keyword argument 'size'"),
+        ({"split_by": "user"}, r"split_by names the column 'user', which is not there; there are key, image, label"),
+        ({"stratify": "kind"}, r"stratify names the column 'kind', which is not there; there are key, image, label"),
+        ({"shapes": {"picture": (2, 2)}}, r"shapes names the column 'picture'.*key, image, label"),
+        ({"variable_length": ("tokens",), "shapes": {}}, r"lists names the column 'tokens'.*key, image, label"),
+        ({"prepare": "prepares:empty"}, r"there are no rows to write"),
+        ({"splits": {"train": 0.9999999, "test": 1e-7}}, r"split 'test' has no rows: 1,000 rows went to train"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_and_nothing_is_kept(spark, tmp_path, source, fields, message):
+    with pytest.raises(TrainyardError, match=message):
+        run(spark, spec_of(tmp_path, source, **fields))
+    assert list(tmp_path.glob("batches/**/*.arrow")) == []
+    assert not (tmp_path / "dataset" / "manifest.json").exists()

@@ -1,0 +1,47 @@
+"""Sources are read by Spark's formats; what is wrong with one is told with format and path."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.etl.jobs import sources
+from trainyard.schemas.specs.source import Source
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc"])
+def test_a_file_format_is_read_with_its_options(spark, tmp_path, kind):
+    rows = spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")
+    options = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+    rows.write.format(kind).options(**options).save(str(tmp_path / "s"))
+    found = sources.read(spark, Source(format=kind, path=str(tmp_path / "s"), options=options))
+    assert sorted((int(row.id), row.name) for row in found.collect()) == [(1, "a"), (2, "b")]
+
+
+def test_a_folder_of_images_is_read(spark, tmp_path):
+    pixels = np.arange(12, dtype=np.uint8).tobytes()
+    (tmp_path / "one.ppm").write_bytes(b"P6 2 2 255\n" + pixels)
+    found = sources.read(spark, Source(format="binaryFile", path=str(tmp_path))).collect()
+    assert [bytes(row.content)[-12:] for row in found] == [pixels]
+    assert "image" in sources.read(spark, Source(format="image", path=str(tmp_path))).columns
+
+
+def test_a_missing_path_is_named_with_its_format(spark, tmp_path):
+    with pytest.raises(TrainyardError, match=rf"the source parquet at {tmp_path}/nope does not exist"):
+        sources.read(spark, Source(format="parquet", path=f"{tmp_path}/nope"))
+
+
+def test_an_unknown_format_is_named_with_those_there_are(spark):
+    with pytest.raises(
+        TrainyardError, match=r"source format 'parket' is not known to Spark. Built in are parquet, csv"
+    ):
+        sources.read(spark, Source(format="parket", path="x"))
+
+
+def test_a_source_that_cannot_be_understood_is_named(spark, tmp_path):
+    (tmp_path / "s.parquet").write_text("no parquet")
+    with pytest.raises(TrainyardError, match=rf"the source parquet at {tmp_path} cannot be read: "):
+        sources.read(spark, Source(format="parquet", path=str(tmp_path)))

@@ -1,0 +1,121 @@
+"""An application on this machine ends whole, and its record, not its exit status, is believed."""
+
+import os
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from trainyard import storage
+from trainyard.backends import processes
+from trainyard.backends.local import LocalBackend
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import Settings
+from trainyard.operators import ExportOperator
+from trainyard.planning.plan import Plan
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.usage import resource_usage
+
+pytestmark = pytest.mark.spark
+
+STUCK = """
+    import os, time
+
+    def rows(spark, source):
+        def stay(value):
+            with open(os.environ["RUNNING"], "w") as running:
+                running.write("a task runs")
+            os.fork()
+            time.sleep(3600)
+        return spark.sparkContext.parallelize([1], 1).map(stay).toDF()
+"""
+GONE = """
+    import os, signal
+
+    def rows(spark, source):
+        print("about to go", flush=True)
+        open(os.environ["HEARD"]).read()
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def plan(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    source = tmp_path / "source.json"
+    source.write_text('{"x": 1.5}\n' * 20)
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    operator = ExportOperator(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source=str(source), format="json", dataset="dataset"
+    )
+    task_key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory=f"file://{tmp_path}/s/runs/toy/r1")
+
+    def planned(prepare: str) -> Plan:
+        (dag_file.parent / "prepare.py").write_text(textwrap.dedent(prepare))
+        made = operator.plan(task_key, Settings(storage=f"file://{tmp_path}/s"))
+        storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
+        return made
+
+    return planned
+
+
+def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path, monkeypatch) -> None:
+    os.mkfifo(tmp_path / "running")
+    monkeypatch.setenv("RUNNING", str(tmp_path / "running"))
+    made = plan(STUCK)
+    backend, refused = LocalBackend(made), []
+
+    def run() -> None:
+        try:
+            backend.run(lambda line: None)
+        except TrainyardError as error:
+            refused.append(str(error))
+
+    running = threading.Thread(target=run)
+    running.start()
+    assert (tmp_path / "running").read_text() == "a task runs"
+    assert len(processes.tagged(made.tag)) >= 4
+    backend.kill()
+    running.join()
+    assert processes.tagged(made.tag) == []
+    assert refused == ["ExportOperator 'export' was killed; its application and all of its processes were ended."]
+
+
+def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan, tmp_path, monkeypatch) -> None:
+    os.mkfifo(tmp_path / "heard")
+    monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
+
+    def hear(line: str) -> None:
+        if line == "about to go":
+            (tmp_path / "heard").write_text("go")
+
+    with pytest.raises(TrainyardError) as refused:
+        LocalBackend(plan(GONE)).run(hear)
+    [held] = resource_usage.read_run(f"file://{tmp_path}/s/runs/toy/r1")
+    assert (held.application, held.working, held.core_seconds) == ("try-1", 0.0, 2 * held.seconds)
+    message = str(refused.value)
+    assert message.startswith("ExportOperator 'export': the application was ended by signal 9 before its driver")
+    assert "about to go" in message
+
+
+def test_what_the_user_code_raises_is_the_reason_in_the_record(plan) -> None:
+    record = LocalBackend(plan("def rows(spark, source): raise ValueError('no column y')")).run(lambda line: None)
+    assert record.status == "failed"
+    assert "no column y" in str(record.error)
+
+
+def test_the_code_that_was_shipped_wins_over_what_lies_where_airflow_runs(plan, tmp_path, monkeypatch) -> None:
+    decoy = tmp_path / "elsewhere" / "etl"
+    decoy.mkdir(parents=True)
+    (decoy / "__init__.py").write_text("raise RuntimeError('the wrong etl')")
+    monkeypatch.chdir(decoy.parent)
+    record = LocalBackend(plan("def rows(spark, source): return spark.range(500)")).run(lambda line: None)
+    assert (record.status, record.error) == ("succeeded", None)
+    [held] = resource_usage.read_run(record.task_key.directory)
+    assert held.application == record.application
+    assert 0 < held.working < record.seconds < held.seconds

@@ -1,0 +1,107 @@
+"""`trainyard dataset` shows, verifies, compares, expires and cleans datasets."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from trainyard.cli.main import main
+from trainyard.etl.datasource.columns import Field
+from trainyard.etl.datasource.partitions import Written, whole
+from trainyard.etl.datasource.shards import SplitWriter
+from trainyard.etl.datasource.statistics import ColumnStatistics
+from trainyard.schemas import manifest
+from trainyard.schemas.manifest import Provenance, Split
+
+FIELDS = (
+    Field("image", "tensor", pa.float32(), (2, 2)),
+    Field("label", "scalar", pa.int64(), ()),
+)
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """A dataset of two splits, made without Spark."""
+    return make(tmp_path / "d", 1)
+
+
+def make(place, number):
+    splits = {}
+    for split, rows in (("train", 6), ("test", 3)):
+        batch = pa.record_batch(
+            {
+                "image": pa.FixedSizeListArray.from_arrays(pa.array(range(4 * rows), pa.float32()), 4),
+                "label": pa.array([row % 2 for row in range(rows)]),
+            }
+        )
+        writer = SplitWriter(str(place), lambda sequence, split=split: f"shards/w{number}/{split}.arrow", FIELDS, 4)
+        writer.add(batch)
+        statistics = {}
+        for field, array in zip(FIELDS, batch.columns, strict=True):
+            found = ColumnStatistics()
+            found.add(field, array)
+            statistics[field.name] = found.result(field)
+        splits[split] = Split(rows=rows, shards=tuple(writer.close()), statistics=statistics)
+    columns = tuple(field.column for field in FIELDS)
+    told = Provenance(application=f"app-{number}", written_at="2024-01-01T00:00:00+00:00", source="parquet at s")
+    manifest.commit(str(place), whole(Written(f"shards/w{number}", columns, "{}", splits, told), "", number))
+    return place
+
+
+def test_schema_splits_statistics_and_provenance_are_shown(dataset, capsys):
+    assert main(["dataset", "show", str(dataset)]) == 0
+    shown = capsys.readouterr().out
+    for words in ("image  tensor  float  [2, 2]", "split train: 6 rows, 1 shards, 2 record batches", "0:3 1:3"):
+        assert words in shown
+    assert "parquet at s" in shown and "app-1" in shown
+
+
+def test_json_is_the_manifest(dataset, capsys):
+    assert main(["dataset", "show", str(dataset), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == "dataset manifest"
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-8]), "truncated or altered"),
+        (lambda file: file.write_bytes(file.read_bytes().replace(b"\x3f", b"\x40")), "sha256 is"),
+        (lambda file: file.unlink(), "is missing"),
+    ],
+)
+def test_verify_names_the_bad_shard_and_fails(dataset, capsys, harm, told):
+    harm(dataset / "shards/w1/test.arrow")
+    assert main(["dataset", "verify", str(dataset)]) == 1
+    shown = capsys.readouterr().out
+    assert "verified 2 shards: 1 bad" in shown
+    assert "shard shards/w1/test.arrow" in shown and told in shown
+
+
+def test_clean_removes_what_no_version_names(dataset, capsys):
+    make(dataset, 2)
+    (dataset / "shards/w2/stray.arrow").write_bytes(b"")
+    (dataset / "shards/dead").mkdir()
+    assert main(["dataset", "clean", str(dataset)]) == 0
+    assert "removed 2 unreferenced" in capsys.readouterr().out
+    names = [path.relative_to(dataset / "shards").as_posix() for path in dataset.rglob("*.arrow")]
+    assert sorted(names) == ["w1/test.arrow", "w1/train.arrow", "w2/test.arrow", "w2/train.arrow"]
+
+
+def test_versions_are_listed_compared_and_expired(dataset, capsys):
+    make(dataset, 2)
+    for action in (["versions"], ["compare", "1"], ["expire", "--keep", "1"]):
+        assert main(["dataset", action[0], str(dataset), *action[1:]]) == 0
+    shown = capsys.readouterr().out
+    assert "app-1" in shown and "app-2" in shown
+    assert "replaced partitions: (unnamed)" in shown and "split train: 6 -> 6 rows" in shown
+    assert "expired 1 versions: 1" in shown
+    assert not (dataset / "shards/w1").exists()
+    assert main(["dataset", "show", str(dataset), "--version", "1"]) == 1
+    assert "has no version 1; kept are versions 2 to 2" in capsys.readouterr().err
+
+
+def test_a_place_without_a_dataset_fails_with_a_sentence(tmp_path, capsys):
+    assert main(["dataset", "show", str(tmp_path)]) == 1
+    assert "is not a dataset" in capsys.readouterr().err

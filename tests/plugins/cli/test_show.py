@@ -1,0 +1,51 @@
+"""What became of a run, as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainyard.cli import show
+from trainyard.errors import TrainyardError
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+def save(root: Path, run: str, task: str, started: float, error: str | None = None) -> None:
+    directory = f"{root}/runs/toy/{run}"
+    RunRecord(
+        task_key=TaskKey(dag_id="toy", run_id=run, task_id=task, directory=directory), job=task, application="a",
+        started_at=started, seconds=12.34, status="failed" if error else "succeeded",
+        output={} if error else {"rows": 100, "metrics": {"accuracy": 0.98765}}, error=error,
+    ).save()  # fmt: skip
+
+
+def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> None:
+    save(tmp_path, "r1", "train", 20.0)
+    save(tmp_path, "r1", "export", 10.0)
+    save(tmp_path, "r1", "predict", 30.0, error="no column y\nand more")
+    lines = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["stage", "status", "seconds"],
+        ["export", "succeeded", "12.3"],
+        ["train", "succeeded", "12.3"],
+        ["predict", "failed", "12.3"],
+    ]
+    assert lines[1].endswith("rows 100, accuracy 0.9877")
+    assert lines[3].endswith("no column y")
+
+
+def test_the_newest_run_is_the_one_that_did_something_last(tmp_path: Path) -> None:
+    save(tmp_path, "a", "export", 30.0)
+    save(tmp_path, "b", "export", 10.0)
+    save(tmp_path, "b", "train", 20.0)
+    (tmp_path / "runs/toy/c/records").mkdir(parents=True)
+    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"
+
+
+def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match="DAG 'toy' has no run in"):
+        show.newest_run(str(tmp_path), "toy")
+    with pytest.raises(TrainyardError, match="holds no run: no application has written a record there"):
+        show.show(str(tmp_path))

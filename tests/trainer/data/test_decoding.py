@@ -1,0 +1,135 @@
+"""Columns of bytes: images that are files, against Pillow's and scikit-learn's own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader
+
+from tests.trainer import datasets
+from trainyard.errors import TrainyardError
+from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.images import gray, rgb
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.trained_model import load_model
+
+FILES = "tests.trainer.recipes:files"
+IMAGES, LABELS = load_digits(return_X_y=True)
+IMAGES = IMAGES.reshape(-1, 8, 8).astype(np.uint8)
+
+
+def png(image: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "png")
+    return file.getvalue()
+
+
+def digits(rows: slice) -> datasets.Columns:
+    return {"image": [png(image) for image in IMAGES[rows]], "label": LABELS[rows], "row": np.arange(1797)[rows]}
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return datasets.write(tmp_path_factory.mktemp("digits"), {"train": digits(slice(1200))})
+
+
+def read(uri: str, **options: Any) -> Iterator[dict[str, torch.Tensor]]:
+    return iter(Dataset(uri, batch_size=100, **{"decode": {"image": gray}} | options))
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"world": 3, "rank": 1}])
+def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str, Any]) -> None:
+    seen = 0
+    for batch in read(batches, **options):
+        assert batch["image"].dtype == torch.uint8
+        assert np.array_equal(batch["image"][:, 0], IMAGES[batch["row"]])
+        seen += len(batch["row"])
+    assert seen == 1200 or "world" in options
+
+
+def test_a_worker_that_is_forked_from_a_reader_reads_too(batches: str) -> None:
+    data = Dataset(batches, batch_size=100, decode={"image": gray})
+    here = [batch["row"].tolist() for batch in data]
+    data.set_epoch(0)
+    assert [batch["row"].tolist() for batch in DataLoader(data, batch_size=None, num_workers=1)] == here
+
+
+def test_images_become_what_pillow_sees() -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
+    assert np.array_equal(rgb(png(picture)), picture.transpose(2, 0, 1))
+    assert np.array_equal(gray(png(picture))[0], Image.fromarray(picture).convert("L"))
+
+
+def test_a_row_is_augmented_in_the_same_way_whoever_reads_it_and_in_another_in_each_epoch(batches: str) -> None:
+    def noise(image: Any, random: np.random.Generator) -> Any:
+        return image + random.integers(0, 100)
+
+    def epoch(number: int, world: int) -> dict[int, float]:
+        found = {}
+        for rank in range(world):
+            data = Dataset(
+                batches, batch_size=100, rank=rank, world=world, decode={"image": gray}, augment={"image": noise}
+            )
+            data.set_epoch(number)
+            for batch in data:
+                found |= zip(batch["row"].tolist(), batch["image"].float().mean((1, 2, 3)).tolist(), strict=True)
+        return found
+
+    assert epoch(0, 1) == epoch(0, 3) != epoch(1, 1)
+
+
+def test_a_recipe_learns_from_files_and_its_bundle_decodes_them(batches: str, tmp_path: Path) -> None:
+    made = fit(
+        FILES, recipe_params={"augment": True}, dataset=batches, model=str(tmp_path), epochs=6, batch_size=50
+    ).artifact
+    assert made
+    assert [(c.kind, c.type, c.shape) for c in made.inputs] == [("tensor", "uint8", (1, 8, 8))]
+    rows = digits(slice(1200, 1797))
+    model = load_model(str(tmp_path))
+    guess = model.predict({"image": rows["image"]})["class_"]
+    assert (guess == rows["label"]).mean() > 0.8
+    assert (guess == model.predict({"image": IMAGES[1200:]})["class_"]).all(), (
+        "what is decoded already is taken as it is"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([b"no image"], r"row 1150 of shard .*train-1.arrow cannot be decoded \(UnidentifiedImageError.*b'no image'"),
+        ([None], r"row 1150 of shard .*train-1.arrow cannot be decoded .* it is empty, or null"),
+        (
+            [png(IMAGES[0][:4])],
+            r"train-1.arrow is decoded to uint8 \[1, 4, 8\], and the first row to uint8 \[1, 8, 8\]",
+        ),
+    ],
+)
+def test_a_row_that_is_not_as_the_others_is_named_with_its_shard(
+    tmp_path: Path, rows: list[Any], complaint: str
+) -> None:
+    columns = digits(slice(1200))
+    columns["image"][1150:1151] = rows
+    uri = datasets.write(tmp_path, {"train": columns})
+    with pytest.raises(TrainyardError, match=complaint.replace("1150", "550")):
+        list(read(uri))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"decode": {}}, r"column 'image' holds bytes, .* decode=\{'image': function\}, where trainer.images.rgb"),
+        ({"decode": {"image": gray, "label": gray}}, "decode= names the column 'label', which does not hold bytes"),
+        ({"augment": {"label": np.roll}}, "augment= names the column 'label', which decode= does not"),
+    ],
+)
+def test_what_nothing_can_decode_is_refused(batches: str, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TrainyardError, match=complaint):
+        list(read(batches, **options))

@@ -1,0 +1,177 @@
+"""A bundle in other formats, read by their own libraries: the same predictions from the same rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow.pyfunc
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+
+from tests.trainer import datasets
+from trainyard.cli.main import main
+from trainyard.errors import TrainyardError
+from trainyard.schemas.manifest import Column
+from trainyard.trainer.formats.export import check, export
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.trained_model import TrainedModel, load_model
+
+RECIPES = "tests.trainer.recipes"
+ROWS = (1, 2, 65)
+
+
+def images(rows: int, seed: int = 0) -> datasets.Columns:
+    rng = np.random.default_rng(seed)
+    return {"image": rng.random((rows, 1, 8, 8), dtype=np.float32), "label": rng.integers(0, 10, rows)}
+
+
+def mixed(rows: int, seed: int = 0) -> datasets.Columns:
+    rng = np.random.default_rng(seed)
+    return {
+        "image": rng.integers(0, 256, (rows, 2, 4), dtype=np.uint8),
+        "city": rng.integers(0, 5, rows),
+        "flag": rng.random(rows) < 0.5,
+        "label": rng.integers(0, 2, rows),
+    }
+
+
+MODELS = {f"{RECIPES}:linear": datasets.blobs, "digits.recipe:convnet": images, f"{RECIPES}:mixed": mixed}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """A bundle, and what makes rows for it."""
+    folder = tmp_path_factory.mktemp("trained")
+    rows = MODELS[request.param]
+    batches = datasets.write(folder / "dataset", {"train": rows(200)})
+    fit(request.param, dataset=batches, model=str(folder / "model"), epochs=1, batch_size=50)
+    return str(folder / "model"), rows
+
+
+def inputs(model: TrainedModel, rows: datasets.Columns) -> datasets.Columns:
+    return {column.name: rows[column.name] for column in model.artifact.inputs}
+
+
+def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        assert np.asarray(found[name]) == pytest.approx(values, rel=1e-5, abs=1e-6)
+        assert np.asarray(found[name]).dtype == values.dtype
+
+
+def test_onnxruntime_predicts_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
+    uri, rows = trained
+    export(uri, "onnx", str(tmp_path / "model.onnx"))
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    model = load_model(uri)
+    assert [i.name for i in session.get_inputs()] == [c.name for c in model.artifact.inputs]
+    assert {i.shape[0] for i in (*session.get_inputs(), *session.get_outputs())} == {"rows"}
+    for count in ROWS:
+        columns = inputs(model, rows(count, seed=1))
+        assert_same(dict(zip(names, session.run(names, columns), strict=True)), model.predict(columns))
+
+
+def test_a_program_of_torch_export_predicts_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
+    uri, rows = trained
+    export(uri, "pt2", str(tmp_path / "model.pt2"))
+    program, model = torch.export.load(tmp_path / "model.pt2").module(), load_model(uri)
+    for count in ROWS:
+        columns = inputs(model, rows(count, seed=1))
+        found = program({name: torch.from_numpy(values) for name, values in columns.items()})
+        assert_same({name: tensor.numpy() for name, tensor in found.items()}, model.predict(columns))
+
+
+def test_mlflow_scores_a_frame_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
+    uri, rows = trained
+    export(uri, "mlflow", str(tmp_path / "model"))
+    scorer, model = mlflow.pyfunc.load_model(str(tmp_path / "model")), load_model(uri)
+    for count in ROWS:
+        columns = inputs(model, rows(count, seed=1))
+        found = scorer.predict(frame(columns))
+        assert_same({name: np.stack([*found[name].to_numpy()]) for name in found}, model.predict(columns))
+
+
+def frame(columns: datasets.Columns) -> pd.DataFrame:
+    """As `toPandas` gives it: a tensor is a flat array of its row."""
+    return pd.DataFrame({k: v if v.ndim == 1 else list(v.reshape(len(v), -1)) for k, v in columns.items()})
+
+
+def test_an_mlflow_model_brings_the_code_that_it_takes(tmp_path: Path) -> None:
+    batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50)
+    export(str(tmp_path / "model"), "mlflow", str(tmp_path / "served"))
+    rows = datasets.blobs(20, seed=1)
+    frame({"x": rows["x"]}).to_json(tmp_path / "rows.json")
+    program = (
+        "import json, sys, mlflow.pyfunc, pandas\n"
+        "found = mlflow.pyfunc.load_model(sys.argv[1]).predict(pandas.read_json(sys.argv[2]))\n"
+        "print(json.dumps([found['class_'].tolist(), sys.modules['trainyard.trainer'].__file__]))"
+    )
+    command = [sys.executable, "-I", "-c", program, str(tmp_path / "served"), str(tmp_path / "rows.json")]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    classes, file = json.loads(ran.stdout)
+    assert classes == load_model(str(tmp_path / "model")).predict(rows)["class_"].tolist()
+    assert file == str(tmp_path / "served/code/trainyard/trainer/__init__.py")
+
+
+def test_formats_lie_beside_the_weights(tmp_path: Path) -> None:
+    batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    for _ in range(2):
+        fitted = fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50,
+            formats=("pt2", "mlflow"),
+        )  # fmt: skip
+    assert fitted.artifact
+    folder = (tmp_path / "model" / fitted.artifact.weights).parent
+    assert fitted.formats == {"pt2": f"{folder}/model.pt2", "mlflow": f"{folder}/mlflow"}
+    written = {"model.json", "card.md", "mlflow", "model.pt2", "weights.safetensors"}
+    assert {path.name for path in folder.iterdir()} == written
+
+
+def test_a_model_that_cannot_be_traced_does_not_become_current(tmp_path: Path) -> None:
+    batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    with pytest.raises(TrainyardError, match=r"(?s)torch.export cannot follow.*the bundle before stays current"):
+        fit(
+            f"{RECIPES}:unforeseeable", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50,
+            formats=("pt2",),
+        )  # fmt: skip
+    (weights,) = (tmp_path / "model").iterdir()
+    assert weights.is_dir()
+
+
+def test_what_a_format_needs_is_named_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # Python's own way to say that there is none
+    with pytest.raises(TrainyardError, match=r"'onnx' needs onnxscript.*Install airflow-trainyard\[formats\]"):
+        fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), formats=("onnx",))
+    with pytest.raises(TrainyardError, match="format 'keras' is unknown; write one of mlflow, onnx, pt2"):
+        fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), formats=("keras",))
+    assert not (tmp_path / "model").exists()
+
+
+def test_rows_that_differ_in_length_have_no_other_format() -> None:
+    words = Column(name="words", kind="list", type="int64", shape=())
+    with pytest.raises(TrainyardError, match="'pt2': the rows of column 'words' differ in length"):
+        check(["pt2"], [words])
+
+
+def test_a_shell_writes_a_bundle_in_a_format(
+    trained: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri, _ = trained
+    assert main(["model", "export", uri, "pt2", str(tmp_path / "model.pt2")]) == 0
+    assert torch.export.load(tmp_path / "model.pt2")
+    assert main(["model", "export", str(tmp_path), "pt2", str(tmp_path / "again.pt2")]) == 1
+    assert "is not a model artifact" in capsys.readouterr().err
+    (tmp_path / "precious").mkdir()
+    assert main(["model", "export", uri, "mlflow", str(tmp_path / "precious")]) == 1
+    assert "precious exists already; choose another place" in capsys.readouterr().err

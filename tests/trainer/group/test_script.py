@@ -1,0 +1,44 @@
+"""A script of the user's own, started by torchrun: the ranks meet by themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.runs import losses
+
+SCRIPT = """
+import json, sys
+from trainer.fit import fit
+
+batches, folder = sys.argv[1:]
+fitted = fit(
+    "tests.trainer.recipes:linear", dataset=batches, model=f"{folder}/model", checkpoints=f"{folder}/checkpoints",
+    strategy={"name": "averaging", "frequency": 1}, epochs=2, batch_size=40,
+)
+if fitted.artifact:
+    print("RESULT" + json.dumps(fitted.history.epochs))
+"""
+
+
+@pytest.mark.ranks
+def test_a_script_trains_on_the_ranks_that_torchrun_starts(batches: str, tmp_path: Path) -> None:
+    found = {}
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    for name, launcher in [("one", []), ("two", torchrun)]:
+        done = subprocess.run(
+            [sys.executable, *launcher, str(script), batches, str(tmp_path / name)],
+            env={"PYTHONPATH": "plugins:.", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        (found[name],) = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    one, two = (json.loads(found[name].removeprefix("RESULT")) for name in ("one", "two"))
+    assert losses(two) == pytest.approx(losses(one), rel=1e-5)
+    assert "bytes_per_step" in two[0] and "bytes_per_step" not in one[0]

@@ -1,0 +1,184 @@
+"""Scripts of a user's own, which know nothing of Trainyard, on the ranks of a gang."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas import events as event_log
+from trainyard.schemas import model_artifact
+from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.trainer.group import script
+from trainyard.trainer.strategies import horovod
+
+SCRIPTS = "tests.trainer.scripts"
+
+
+def run(spark: Any, directory: Path, name: str, *arguments: str, **fields: Any) -> dict[str, Any]:
+    task_key = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(directory / "run"))
+    spec = ScriptSpec(task_key=task_key, script=f"{SCRIPTS}.{name}", arguments=arguments, **{"workers": 2} | fields)
+    events = EventLog(task_key.directory, task_key.task, "driver")
+    try:
+        return script.run(spark, spec, events)
+    finally:
+        events.flush()
+
+
+def results(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads((directory / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def starts(directory: Path) -> list[str]:
+    return (directory / "starts").read_text().split()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["horovod_digits", "ddp_digits"])
+def test_a_published_script_trains_one_model_on_all_ranks(spark: Any, tmp_path: Path, name: str) -> None:
+    found = run(spark, tmp_path, name, "--epochs", "6", "--results", str(tmp_path))
+    assert found == {"workers": 2, "restarts": 0}
+    first, second = results(tmp_path)
+    assert first["weights"] == second["weights"]
+    assert first["accuracy"] == second["accuracy"] > 0.85
+    assert [(r["size"], r["local"]) for r in (first, second)] == [(2, 0), (2, 1)]
+
+
+@pytest.mark.spark
+def test_one_application_runs_scripts_one_after_the_other(spark: Any, tmp_path: Path) -> None:
+    for turn in range(2):
+        for name in ("horovod_digits", "ddp_digits"):
+            folder = tmp_path / f"{name}{turn}"
+            folder.mkdir()
+            run(spark, folder, name, "--epochs", "1", "--results", str(folder))
+            assert len({r["weights"] for r in results(folder)}) == 1
+
+
+@pytest.mark.spark
+def test_a_rank_alone_runs_a_script_too(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, "horovod_digits", "--epochs", "1", "--results", str(tmp_path), workers=1)
+    assert json.loads((tmp_path / "0.json").read_text())["size"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("strategy", ["allreduce", "horovod"])
+def test_a_script_that_calls_fit_finds_the_ranks_too(spark: Any, tmp_path: Path, batches: str, strategy: str) -> None:
+    model = str(tmp_path / "model")
+    run(spark, tmp_path, "fitting", batches, model, strategy)
+    assert model_artifact.read_current(model).metrics["bytes_per_step"] > 0
+
+
+def left(_: Any) -> tuple[list[str], list[str], bool]:
+    import torch.distributed as dist
+
+    known = [name for name in os.environ if name.startswith(("HOROVOD_", "MASTER_", "TORCHELASTIC_", "LEFT_"))]
+    return known, [path for path in [*sys.argv, *sys.path] if "scripts" in path], dist.is_initialized()
+
+
+@pytest.mark.spark
+def test_nothing_of_a_script_stays_in_the_processes_that_spark_uses_again(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, "obedient", str(tmp_path), "no rank", "does anything")
+    found = spark.sparkContext.parallelize(range(2), 2).map(left).collect()
+    assert found == [([], [], False)] * 2
+
+
+@pytest.mark.spark
+def test_its_time_is_in_the_events(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, "obedient", str(tmp_path), "no rank", "does anything")
+    found = event_log.read(str(tmp_path / "run"))
+    assert {e["args"]["name"] for e in found if e["name"] == "thread_name"} == {"driver", "rank 0", "rank 1"}
+    assert [e["name"] for e in found if e["ph"] == "X"].count("script") == 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("met", [[], ["met"]], ids=["before the ranks met", "after they met"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_a_script_raises_ends_all_ranks_and_is_told_with_its_line(
+    spark: Any, tmp_path: Path, rank: int, met: list[str]
+) -> None:
+    with pytest.raises(TrainyardError) as error:
+        run(spark, tmp_path, "obedient", str(tmp_path), str(rank), "raise", *met, max_restarts=3)
+    told = str(error.value)
+    assert told.startswith(f"rank {rank} of 2 on ")
+    assert "failed: RuntimeError: the data had enough\nand said so\nTraceback" in told
+    assert "obedient.py" in told and told.endswith("and said so")
+    assert starts(tmp_path) == ["0"], "it would raise again"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("3", "tests.trainer.scripts.obedient ended with exit status 3; what it printed is in the log"),
+        ("no data in /x", "tests.trainer.scripts.obedient ended: no data in /x"),
+    ],
+)
+def test_an_exit_status_is_a_failure(spark: Any, tmp_path: Path, how: str, message: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"^rank 1 of 2 on \S+ failed: {message}$"):
+        run(spark, tmp_path, "obedient", str(tmp_path), "1", how)
+
+
+@pytest.mark.spark
+def test_an_exit_status_of_0_is_success(spark: Any, tmp_path: Path) -> None:
+    assert run(spark, tmp_path, "obedient", str(tmp_path), "0", "0", workers=1) == {"workers": 1, "restarts": 0}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("met", [[], ["met"]], ids=["before the ranks met", "after they met"])
+def test_a_killed_rank_ends_the_others(spark: Any, tmp_path: Path, met: list[str]) -> None:
+    with pytest.raises(TrainyardError, match=r"rank 1 of 2 ended without a word: its process was killed"):
+        run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill", *met)
+    assert starts(tmp_path) == ["0"]
+
+
+@pytest.mark.spark
+def test_a_script_that_lost_a_rank_starts_again_if_it_may(spark: Any, tmp_path: Path) -> None:
+    found = run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill once", "met", max_restarts=1)
+    assert found == {"workers": 2, "restarts": 1}
+    assert starts(tmp_path) == ["0", "1"]
+
+
+@pytest.mark.spark
+def test_a_script_that_is_nowhere_is_named(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"No module named tests\.trainer\.scripts\.nowhere"):
+        run(spark, tmp_path, "nowhere")
+
+
+TWO_HOSTS = ("a", "a", "b", "a", "b")
+
+
+def test_torch_is_told_of_ranks_and_hosts() -> None:
+    assert script.environment(TWO_HOSTS, 4, "a:29500", start=2) == {
+        "RANK": "4",
+        "WORLD_SIZE": "5",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RESTART_COUNT": "2",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rank", "local", "cross"),
+    [(0, (0, 3), (0, 2)), (1, (1, 3), (0, 2)), (2, (0, 2), (1, 2)), (3, (2, 3), (0, 1)), (4, (1, 2), (1, 2))],
+)
+def test_horovod_is_told_of_neighbours_and_their_like(
+    rank: int, local: tuple[int, int], cross: tuple[int, int]
+) -> None:
+    found = horovod.environment(TWO_HOSTS, rank, "10.0.0.1:4000")
+    assert (found["HOROVOD_HOSTNAME"], found["HOROVOD_RANK"]) == (TWO_HOSTS[rank], str(rank))
+    assert found["HOROVOD_SIZE"] == "5"
+    assert (found["HOROVOD_LOCAL_RANK"], found["HOROVOD_LOCAL_SIZE"]) == tuple(map(str, local))
+    assert (found["HOROVOD_CROSS_RANK"], found["HOROVOD_CROSS_SIZE"]) == tuple(map(str, cross))
+    assert (found["HOROVOD_GLOO_RENDEZVOUS_ADDR"], found["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == ("10.0.0.1", "4000")

@@ -1,0 +1,180 @@
+"""Fitting in one process: what a user of a shell or notebook sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer import datasets
+from tests.trainer.recipes import linear
+from trainyard.errors import TrainyardError
+from trainyard.schemas import checkpoint as index
+from trainyard.schemas.checkpoint import Checkpoint
+from trainyard.trainer.checkpointing.checkpoints import Saved
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.trained_model import load_model
+
+RECIPES = "tests.trainer.recipes"
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("data") / "dataset"
+    return datasets.write(directory, {"train": datasets.blobs(600), "validation": datasets.blobs(200, seed=1)})
+
+
+def test_a_recipe_learns(batches: str, tmp_path: Path) -> None:
+    fitted = fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=4, batch_size=32)
+    assert fitted.metrics["accuracy"] > 0.95
+    assert fitted.history.epochs[-1]["loss"] < fitted.history.epochs[0]["loss"]
+
+
+def test_a_reloaded_bundle_gives_the_same_outputs(batches: str, tmp_path: Path) -> None:
+    fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, batch_size=32)
+    rows = datasets.blobs(50, seed=2)
+    first, second = load_model(str(tmp_path)), load_model(str(tmp_path))
+    assert torch.equal(first.output(rows), second.output(rows))
+    scores = first.output(rows).numpy()
+    assert (first.predict(rows)["class_"] == scores.argmax(1)).all()
+    assert (scores.argmax(1) == rows["label"]).mean() > 0.9
+
+
+def test_a_bundle_has_a_card_for_people(batches: str, tmp_path: Path) -> None:
+    made = fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, recipe_params={"learning_rate": 0.1}
+    ).artifact
+    assert made
+    card = (tmp_path / made.weights).with_name("card.md").read_text()
+    for line in (
+        r"# tests.trainer.recipes:linear",
+        f"| accuracy | {made.metrics['accuracy']:.6g} |",
+        r"| x | float \[8\], normalized by element |",
+        "| label | int64, the label |",
+        r"| learning\_rate | 0.1 |",
+        f"| dataset | version 1, content {made.dataset_hash} |",
+        f"| training | 1 ranks on {made.device}, ",
+    ):
+        assert line in card
+    assert made.seconds > 0
+
+
+def test_the_same_seed_gives_the_same_weights(batches: str, tmp_path: Path) -> None:
+    def weights(name: str, seed: int) -> str:
+        made = fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / name), epochs=1, batch_size=32, seed=seed)
+        assert made.artifact
+        return made.artifact.weights_sha256
+
+    assert weights("a", 1) == weights("b", 1) != weights("c", 2)
+
+
+def test_accumulation_in_parts_equals_the_whole_batch(batches: str, tmp_path: Path) -> None:
+    def losses(accumulate: int) -> list[float]:
+        history = fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, batch_size=50, micro_batches=accumulate
+        ).history
+        return [epoch["loss"] for epoch in history.epochs]
+
+    assert losses(1) == pytest.approx(losses(3), rel=1e-5)
+
+
+def test_early_stopping_keeps_the_best_weights(batches: str, tmp_path: Path) -> None:
+    fitted = fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=200, batch_size=300, early_stopping=2,
+        recipe_params={"learning_rate": 1.0},
+    )  # fmt: skip
+    losses = [epoch["validation_loss"] for epoch in fitted.history.epochs]
+    assert fitted.history.stopped_early and len(losses) < 200
+    assert fitted.history.best == int(np.argmin(losses)) == len(losses) - 3
+
+
+def test_a_step_of_the_users_own_replaces_forward_and_loss(batches: str, tmp_path: Path) -> None:
+    history = fit(f"{RECIPES}:weighted_step", dataset=batches, model=str(tmp_path), epochs=3, batch_size=32).history
+    assert history.epochs[-1]["loss"] < history.epochs[0]["loss"]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16"])
+def test_mixed_precision_learns_too(batches: str, tmp_path: Path, precision: str) -> None:
+    fitted = fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=3, batch_size=32, precision=precision
+    )
+    assert fitted.metrics["accuracy"] > 0.9
+
+
+def test_checkpoints_hold_all_it_takes_to_go_on(batches: str, tmp_path: Path) -> None:
+    fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=32,
+        checkpoints=str(tmp_path / "checkpoints"),
+    )  # fmt: skip
+    (_, _, uri), *_ = index.list_checkpoints(str(tmp_path / "checkpoints"))
+    saved = Saved(uri, Checkpoint.load(f"{uri}/{index.INDEX}"))
+    assert (saved.index.epoch, saved.index.step, len(saved.loop()["history"])) == (3, 0, 3)
+    for part in ("model", "best", "optimizer.state"):
+        assert any(name.endswith("weight") or "weight." in name for name in saved.tensors(part)), part
+
+
+def refusal(batches: str, tmp_path: Path, recipe: str = "linear", **options: object) -> str:
+    with pytest.raises(TrainyardError) as error:
+        fit(f"{RECIPES}:{recipe}", dataset=batches, model=str(tmp_path), **{"batch_size": 32} | options)
+    return str(error.value)
+
+
+def test_a_batch_larger_than_the_split_is_refused(batches: str, tmp_path: Path) -> None:
+    message = refusal(batches, tmp_path, batch_size=601)
+    assert "batch_size=601" in message and "'train'" in message and "600 rows" in message
+
+
+def test_labels_out_of_range_are_refused_before_training(batches: str, tmp_path: Path) -> None:
+    message = refusal(batches, tmp_path, recipe_params={"limit": 2})
+    assert "classes=2" in message and "'label'" in message and "0 to 2" in message and "classes=3" in message
+
+
+def test_a_diverging_loss_ends_training_and_says_where(batches: str, tmp_path: Path) -> None:
+    message = refusal(batches, tmp_path, recipe="diverging")
+    assert "diverged" in message and "epoch" in message and "learning rate" in message
+
+
+def test_a_recipe_that_cannot_be_imported_is_named(batches: str, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"recipe 'nowhere\.recipe:net' cannot be imported: ModuleNotFoundError"):
+        fit("nowhere.recipe:net", dataset=batches, model=str(tmp_path))
+
+
+def test_a_function_that_returns_no_recipe_is_named(batches: str, tmp_path: Path) -> None:
+    assert "returned a int" in refusal(batches, tmp_path, recipe="no_recipe")
+
+
+def test_a_schedule_by_anything_else_is_refused() -> None:
+    with pytest.raises(TrainyardError, match="schedule_by='step'; write 'update' or 'epoch'"):
+        replace(linear(), schedule_by="step")  # type: ignore[arg-type]
+
+
+def test_an_unknown_metric_to_monitor_is_refused(batches: str, tmp_path: Path) -> None:
+    message = refusal(batches, tmp_path, monitor="acuracy")
+    assert "monitor='acuracy'" in message and "accuracy" in message
+
+
+def test_an_altered_weights_file_is_refused(batches: str, tmp_path: Path) -> None:
+    fitted = fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=1, batch_size=32)
+    assert fitted.artifact
+    file = tmp_path / fitted.artifact.weights
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(TrainyardError, match="was altered"):
+        load_model(str(tmp_path))
+
+
+def test_another_network_than_the_bundles_is_refused(batches: str, tmp_path: Path) -> None:
+    fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=1, batch_size=32)
+    with pytest.raises(TrainyardError, match="builds another network"):
+        load_model(str(tmp_path), linear(classes=4))
+
+
+def test_rows_of_another_shape_are_refused_by_the_model(batches: str, tmp_path: Path) -> None:
+    fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=1, batch_size=32)
+    model = load_model(str(tmp_path))
+    with pytest.raises(TrainyardError, match=r"column 'x' with shape \[8\].*shape \[9\]"):
+        model.output({"x": np.zeros((3, 9), np.float32)})
+    with pytest.raises(TrainyardError, match=r"takes column 'x'.*the rows have y"):
+        model.output({"y": np.zeros((3, 8), np.float32)})

@@ -1,0 +1,196 @@
+"""LightningModules in our loop, and our batches in Lightning's: both learn the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning import LightningModule, Trainer
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+
+from tests.trainer import datasets, modules
+from tests.trainer.modules import Net
+from tests.trainer.workers import Gang
+from trainyard.errors import TrainyardError
+from trainyard.trainer.data.datamodule import TrainyardDataModule
+from trainyard.trainer.formats.export import export
+from trainyard.trainer.loop.fit import Fitted, fit
+from trainyard.trainer.model import lightning
+from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.world import World
+
+MODULES = "tests.trainer.modules"
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("data") / "dataset"
+    return datasets.write(directory, {"train": datasets.blobs(330), "validation": datasets.blobs(80, seed=1)})
+
+
+def trained(world: World | None, batches: str, model: str, recipe: str = "net", **options: Any) -> Fitted:
+    given = {"epochs": 3, "batch_size": 50, "seed": 7} | options
+    return fit(f"{MODULES}:{recipe}", dataset=batches, model=model, world=world, **given)
+
+
+def losses(world: World, batches: str, model: str, strategy: str) -> list[float]:
+    history = trained(world, batches, model, strategy=strategy).history
+    return [epoch[name] for epoch in history.epochs for name in ("loss", "validation_loss", "accuracy")]
+
+
+def trainer(folder: Path, epochs: int = 3, **options: Any) -> Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return Trainer(max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **quiet, **options)
+
+
+@pytest.mark.parametrize("interval", ["epoch", "step"])
+def test_a_module_learns_the_same_by_fit_and_by_lightnings_trainer(batches: str, tmp_path: Path, interval: str) -> None:
+    made = trained(None, batches, str(tmp_path / "model"), recipe_params={"interval": interval})
+    assert made.history.best == 2, "the bundle has the last epoch's weights"
+    torch.manual_seed(7)
+    theirs = Net(interval)
+    data = TrainyardDataModule(batches, ["x", "label"], batch_size=50, seed=7)
+    trainer(tmp_path, enable_checkpointing=False).fit(theirs, data)
+    assert len(theirs.losses) == 3 * 7
+    ours = load_model(str(tmp_path / "model")).recipe.model.module.state_dict()
+    for name, tensor in theirs.state_dict().items():
+        assert ours[name].numpy() == pytest.approx(tensor.numpy(), rel=1e-5, abs=1e-6)
+    rows = [50] * 6 + [30]
+    for number, epoch in enumerate(made.history.epochs):
+        mean = np.average(theirs.losses[7 * number : 7 * number + 7], weights=rows)
+        assert epoch["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+@pytest.mark.ranks
+def test_two_ranks_learn_what_one_does(batches: str, tmp_path: Path) -> None:
+    alone = losses(World(), batches, str(tmp_path / "alone"), "allreduce")
+    with Gang(2) as gang:
+        for strategy in ("allreduce", "fsdp"):
+            found = gang(losses, batches, str(tmp_path / strategy), strategy)
+            assert found[0] == found[1] == pytest.approx(alone, rel=1e-4)
+
+
+def test_forward_predicts_from_normalized_columns(batches: str, tmp_path: Path) -> None:
+    params = {"normalize": "element"}
+    fitted = trained(None, batches, str(tmp_path / "model"), recipe_params=params)
+    assert fitted.metrics["accuracy"] > 0.9
+    model, rows = load_model(str(tmp_path / "model")), datasets.blobs(50, seed=3)
+    net, scaling = model.recipe.model.module, model.artifact.normalization["x"]
+    scaled = (rows["x"] - np.float32(scaling.mean)) / np.float32(scaling.std)
+    assert model.output(rows).numpy() == pytest.approx(
+        net(torch.from_numpy(scaled)).detach().numpy(), rel=1e-4, abs=1e-5
+    )
+    export(str(tmp_path / "model"), "pt2", str(tmp_path / "model.pt2"))
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    found = program({"x": torch.from_numpy(rows["x"])})
+    assert (found["class_"].numpy() == model.predict(rows)["class_"]).all()
+
+
+def test_a_step_may_take_and_return_dicts(batches: str, tmp_path: Path) -> None:
+    epochs = trained(None, batches, str(tmp_path), "chatty").history.epochs
+    assert epochs[2]["loss"] < epochs[0]["loss"]
+
+
+def test_a_module_moves_with_the_network() -> None:
+    recipe = modules.net()
+    assert recipe.model.to("meta").module.device == torch.device("meta")
+
+
+class Manual(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Hooked(Net):
+    def on_train_epoch_end(self) -> None:
+        self.losses.clear()
+
+
+class Two(Net):
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(part.parameters(), 0.1) for part in (self.body[0], self.body[2])]
+
+
+class Nothing(Net):
+    def configure_optimizers(self) -> None:
+        return None
+
+
+class Plateau(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": ReduceLROnPlateau(optimizer), "monitor": "loss"}}
+
+
+class Seldom(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        return [optimizer], [{"scheduler": StepLR(optimizer, 1), "frequency": 5}]
+
+
+class Leaning(Net):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 1 / self.trainer.estimated_stepping_batches)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Manual, "Manual sets automatic_optimization=False"),
+        (Hooked, "Hooked overrides on_train_epoch_end, which this loop does not call"),
+        (Two, "Two.configure_optimizers returned 2 optimizers and 0 schedulers"),
+        (Nothing, "Nothing.configure_optimizers returned 0 optimizers"),
+        (Plateau, "returned a scheduler that waits for a plateau"),
+        (Seldom, "returned frequency=5; this loop steps a scheduler after each update or each epoch"),
+        (Leaning, "configure_optimizers uses self.trainer, which is Lightning's own"),
+        (nn.Identity, "Identity is no LightningModule; write a trainer.recipe.Recipe"),
+    ],
+)
+def test_what_would_not_be_honored_is_refused(module: type[nn.Module], message: str) -> None:
+    with pytest.raises(TrainyardError, match=message):
+        lightning.recipe(module(), features="x", label="label")
+
+
+class Noting(LightningModule):
+    """Keeps the rows of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.seen: list[list[int]] = []
+
+    def training_step(self, batch: tuple[torch.Tensor]) -> torch.Tensor:
+        self.seen.append(batch[0].tolist())
+        return self.weight * 1.0
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def test_a_trainer_goes_on_in_the_order_that_its_checkpoint_was_in(tmp_path: Path) -> None:
+    uri = datasets.write(tmp_path / "ids", {"train": {"id": np.arange(100)}}, rows_per_batch=16)
+
+    def seen(epochs: int, checkpoint: Path | None) -> list[list[int]]:
+        module = Noting()
+        run = trainer(tmp_path, epochs, enable_checkpointing=False)
+        run.fit(module, TrainyardDataModule(uri, ["id"], batch_size=30), ckpt_path=checkpoint, weights_only=True)
+        run.save_checkpoint(tmp_path / f"{epochs}.ckpt")
+        return module.seen
+
+    straight, first = seen(3, None), seen(1, None)
+    assert [len(batch) for batch in straight] == 3 * [30, 30, 30, 10]
+    assert first + seen(3, tmp_path / "1.ckpt") == straight
+
+
+def test_options_that_choose_rows_hold_for_training_alone(tmp_path: Path) -> None:
+    rare = {"x": np.zeros((300, 2), np.float32), "label": (np.arange(300) % 10 == 0).astype(np.int64)}
+    uri = datasets.write(tmp_path / "dataset", {"train": rare, "validation": rare})
+    data = TrainyardDataModule(uri, ["label"], batch_size=300, balance="label")
+    ((drawn,),), ((there,),) = data.train_dataloader(), data.val_dataloader()
+    assert drawn.sum() == 150
+    assert there.sum() == 30

@@ -1,0 +1,1 @@
+"""Checkpointing: how is the state of a training saved and restored?"""

@@ -1,0 +1,1 @@
+"""Data: in which order are rows read, and how do they become tensors?"""

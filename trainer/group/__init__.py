@@ -1,0 +1,1 @@
+"""The worker group: how do workers start, meet, report and restart?"""

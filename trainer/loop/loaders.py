@@ -1,0 +1,61 @@
+"""Build the loaders of the training and validation splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.specs.train import TrainOptions
+from trainyard.trainer.data.cache import ShardCache, directory
+from trainyard.trainer.data.loader import Loader, arranged
+from trainyard.trainer.data.mixture import Mixture, Portion, mixed
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.weights import chosen
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.world import World
+
+
+def build_loaders(
+    dataset: str, manifest: DatasetManifest, mix: Sequence[Portion], recipe: Recipe, options: TrainOptions, world: World
+) -> tuple[Loader, Loader | None]:
+    """Of the splits "train" and, if there is one, "validation"."""
+    cache = ShardCache(directory(), int(options.cache_gb * 2**30))
+
+    held_out = None
+    if "validation" in manifest.splits:
+        validation = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)
+        held_out = _loader(validation, recipe, options, world, training=False)
+    also = (options.weight_by,) if options.weight_by else ()
+    columns = tuple(dict.fromkeys((*recipe.columns, *also)))
+    return _loader(mixed(dataset, manifest, "train", columns, mix, cache), recipe, options, world), held_out
+
+
+def _loader(
+    data: SplitReader | Mixture, recipe: Recipe, options: TrainOptions, world: World, training: bool = True
+) -> Loader:
+    batch = options.batch_size
+    if training and batch > data.rows:
+        raise TrainyardError(
+            f"batch_size={batch} is larger than the split {data.name!r}, which has {data.rows} rows. "
+            f"Write batch_size={max(1, data.rows // 10)}, or export more rows."
+        )
+    if training and batch < world.size:
+        raise TrainyardError(
+            f"batch_size={batch} is the global batch, and smaller than the {world.size} ranks that share it. "
+            f"Write batch_size={world.size} or more."
+        )
+    bucket_by = options.bucket_by if training else None
+    weights = chosen(data, _balance(recipe, options), options.weight_by, world) if training else None
+    order = arranged(data, batch, options.seed, training, bucket_by, weights)
+    return Loader(
+        data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
+        recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,
+    )  # fmt: skip
+
+
+def _balance(recipe: Recipe, options: TrainOptions) -> str | None:
+    """The label whose values are drawn equally often."""
+    if options.balance and recipe.label is None:
+        raise TrainyardError("balance=True needs a label in the recipe: its values are drawn equally often.")
+    return recipe.label if options.balance else None
