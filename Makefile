@@ -44,6 +44,7 @@ horovod: $(READY) tools ## build Horovod's wheel for the torch in the environmen
 check: $(READY) ## lint, types, import table and the tests that start no ranks, Spark or Airflow
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/codespell
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	$(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster"
@@ -54,6 +55,7 @@ docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
 test: $(READY) tools horovod ## everything that `check` does, and every other test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/codespell
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 	stack/local/test.sh

@@ -12,4 +12,4 @@ def test_of_a_script_it_is_said_on_how_many_ranks_it_ran() -> None:
         task_key=TaskKey(dag_id="toy", run_id="r", task_id="script", directory="/s/runs/toy/r"), job="script",
         application="a", started_at=10.0, seconds=12.3, status="succeeded", output={"workers": 2, "restarts": 0},
     )  # fmt: skip
-    assert "2 ranks" in render.page([ran], [])
+    assert "2 workers" in render.page([ran], [])
