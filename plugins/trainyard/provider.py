@@ -1,14 +1,17 @@
-"""What an installed Trainyard tells Airflow of itself."""
+"""Airflow's provider metadata.
+
+Airflow reads it while its own configuration is being initialized, so this module imports nothing of Airflow.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainyard.links import LINKS
+LINKS = ("ReportLink", "ApplicationLink", "DriverLogLink", "SparkLink")
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Airflow's provider metadata."""
+    """Return the provider metadata, in the form of Airflow's provider info schema."""
     return {
         "package-name": "airflow-trainyard",
         "name": "Trainyard",
@@ -37,5 +40,5 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         ],
-        "extra-links": [f"{type(link).__module__}.{type(link).__qualname__}" for link in LINKS],
+        "extra-links": [f"trainyard.links.{name}" for name in LINKS],
     }

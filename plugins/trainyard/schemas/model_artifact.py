@@ -80,5 +80,5 @@ def read_current(model: str) -> ModelArtifact:
         return ModelArtifact.load(storage.join(model, "model.json"))
     except FileNotFoundError:
         raise TrainyardError(
-            f"{model} is not a model artifact: it has no model.json. Write it with TrainOperator, or with trainer.fit."
+            f"{model} is not a model artifact: it has no model.json. Write it with TrainOperator, or with trainyard.trainer.fit."
         ) from None

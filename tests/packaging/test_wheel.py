@@ -1,0 +1,143 @@
+"""The wheel, installed in an environment of its own without a checkout on the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.ranks,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+]
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+
+USER_FILES = {
+    "__init__.py": "",
+    "export.py": """
+        from pyspark.sql import functions as F
+
+        def rows(spark, source):
+            return source.select(F.array("x", "y").alias("point"), F.col("label").cast("bigint"))
+    """,
+    "recipe.py": """
+        from torch import nn
+        from trainyard.trainer import Recipe
+
+        def linear():
+            return Recipe(
+                model=nn.Linear(2, 2), features="point", label="label", classes=2, loss=nn.CrossEntropyLoss()
+            )
+    """,
+    "dag.py": """
+        from airflow.sdk import DAG
+        from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
+
+        with DAG("installed", schedule=None):
+            export = ExportOperator(
+                task_id="export", prepare="etl.export:rows", source="points.json", format="json",
+                dataset="points/dataset",
+            )
+            train = TrainOperator(
+                task_id="train", recipe="etl.recipe:linear", dataset=export.output, model="points/model", epochs=2,
+                workers=2,
+            )
+            EvaluateOperator(task_id="evaluate", model=train.output, dataset=export.output, metrics=["accuracy"])
+    """,
+}
+"""A pipeline in a user's package that is named as a folder of ours."""
+
+
+class Installation:
+    """A virtual environment with the wheel, used from a folder that is unrelated to the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.storage = folder / "storage"
+        self._run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT), cwd=folder)
+        (self.wheel,) = folder.glob("*.whl")
+        self._run(str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "env"), cwd=folder)
+        self.install(str(self.wheel), "apache-airflow")
+
+    def install(self, *requirements: str) -> None:
+        lock = str(ROOT / "requirements.txt")
+        python = ("--python", str(self.folder / "env"))
+        self._run(str(UV), "pip", "install", "--quiet", *python, *requirements, "-c", lock, cwd=self.folder)
+
+    def run(self, *command: str) -> str:
+        return self._run(str(self.folder / "env" / "bin" / command[0]), *command[1:], cwd=self.folder)
+
+    def _run(self, *command: str, cwd: Path) -> str:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON", "SPARK"))
+        }
+        environment = kept | {
+            "AIRFLOW_HOME": str(self.folder / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+            "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(
+                {"conn_type": "trainyard", "extra": {"storage": self.storage.as_uri()}}
+            ),
+        }
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return Installation(tmp_path_factory.mktemp("wheel"))
+
+
+def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(installed: Installation) -> None:
+    program = """
+        import sys
+        from importlib.metadata import version
+
+        from trainyard.hooks import TrainyardHook
+        from trainyard.operators import ExportOperator, Memory, Placement, TrainOperator
+        from trainyard.sensors import CapacitySensor
+
+        assert not {"torch", "pyspark", "pyarrow", "numpy"} & sys.modules.keys()
+        assert version("pyspark") == version("pyspark-client")
+    """
+    installed.run("python", "-c", textwrap.dedent(program))
+    assert "airflow-trainyard" in installed.run("airflow", "providers", "list", "--output", "plain")
+    assert "trainyard.links.ReportLink" in installed.run("airflow", "providers", "links", "--output", "plain")
+    assert "dataset" in installed.run("trainyard", "--help")
+
+
+def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(installed: Installation) -> None:
+    installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
+    installed.run(
+        "python", "-c",
+        "from trainyard.trainer import Allreduce, Dataset, Fitted, Recipe, TrainedModel, export, fit, load_model\n"
+        "from trainyard.etl import TrainyardEstimator, TrainyardModel, evaluate, features, predict, register\n"
+        "import trainyard.trainer; assert 'site-packages' in trainyard.trainer.__file__",
+    )  # fmt: skip
+    package = installed.folder / "dags" / "etl"
+    package.mkdir(parents=True)
+    for name, text in USER_FILES.items():
+        (package / name).write_text(textwrap.dedent(text))
+    rows = [{"x": n % 7, "y": n % 5, "label": int(n % 7 > n % 5)} for n in range(400)]
+    installed.storage.mkdir()
+    (installed.storage / "points.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    installed.run("airflow", "db", "migrate")
+    installed.run("airflow", "dags", "test", "installed")
+    shown = installed.run("trainyard", "show", "installed")
+    assert shown.count("succeeded") == 3, shown
+    assert "split train" in installed.run("trainyard", "dataset", "show", str(installed.storage / "points" / "dataset"))
+    assert "verified" in installed.run("trainyard", "dataset", "verify", str(installed.storage / "points" / "dataset"))
+    assert "accuracy" in shown and "point" in installed.run(
+        "trainyard", "model", "show", str(installed.storage / "points/model")
+    )
