@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchmetrics.classification import MulticlassAccuracy
 
 from tests.trainer import datasets
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.schemas.events import EventLog
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.loop.phases import Phases
@@ -124,9 +124,9 @@ def saving(world: World, data: str, name: str, folder: str) -> list[float]:
 
 def checkpoints(name: str, pairs: int) -> list[float]:
     _, batch, shape = SHAPES[name]
-    with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
+    with tempfile.TemporaryDirectory() as folder, Workers(2) as workers:
         data = written(Path(folder), batch * 2 * BETWEEN * (pairs + 1), shape)
-        return gang(saving, data, name, folder)[0]
+        return workers(saving, data, name, folder)[0]
 
 
 def bare(world: World, name: str, rows: int, batch: int, shape: tuple[int, ...]) -> float:
@@ -157,12 +157,12 @@ def written(folder: Path, rows: int, shape: tuple[int, ...]) -> str:
 
 def measured(variants: dict[str, Variant], name: str, rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {variant: [] for variant in variants}
-    with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
+    with tempfile.TemporaryDirectory() as folder, Workers(2) as workers:
         data = written(Path(folder), SHAPES[name][0], SHAPES[name][2])
         for number in range(rounds):
             for variant, options in variants.items():
                 run = f"{folder}/{variant}-{number}"
-                found[variant].append(min(gang(speed, data, name, options, run)))
+                found[variant].append(min(workers(speed, data, name, options, run)))
     return found
 
 
@@ -189,10 +189,10 @@ def bytes_and_accuracy(epochs: int) -> list[str]:
         "averaging", "threshold", {"name": "diloco", "inner_steps": 20, "outer_momentum": 0.5},
     ]  # fmt: skip
     lines, dense = [], 0.0
-    with tempfile.TemporaryDirectory() as folder, Gang(2) as gang:
+    with tempfile.TemporaryDirectory() as folder, Workers(2) as workers:
         data = datasets.write(Path(folder, "data"), splits, 128)
         for strategy in strategies:
-            runs = [gang(accuracy, data, strategy, seed, epochs, f"{folder}/m")[0] for seed in range(3)]
+            runs = [workers(accuracy, data, strategy, seed, epochs, f"{folder}/m")[0] for seed in range(3)]
             right, last, sent = (statistics.mean(values) for values in zip(*runs, strict=True))
             dense = dense or sent
             lines.append(

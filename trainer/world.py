@@ -1,4 +1,4 @@
-"""The world: which rank this process is, of how many, and on what device it computes."""
+"""The processes of a training: the rank of this worker, how many workers there are, and its device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class World:
-    """`gpu` is the device that this rank computes on, where there are any, of those that its process sees.
+    """The place of this process among the workers of a training.
 
-    `host` is where other ranks reach this one.
+    Attributes:
+        rank: The number of this worker, from 0.
+        size: How many workers there are.
+        gpu: The index of the GPU that this worker uses, among those that its process sees.
+        host: The address at which the other workers reach this one.
     """
 
     rank: int = 0
@@ -28,64 +32,75 @@ class World:
 
     @property
     def device(self) -> torch.device:
+        """The device that this worker computes on."""
         return torch.device("cuda", self.gpu) if torch.cuda.is_available() else torch.device("cpu")
 
     @property
     def backend(self) -> str:
+        """The torch.distributed backend for that device."""
         return "nccl" if self.device.type == "cuda" else "gloo"
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which alone writes models, logs and metrics."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The element-wise sum of `values` over all ranks."""
+        """Return the element-wise sum of `values` over all workers."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
-    def gathered(self, mine: Any) -> list[Any]:
-        """What each rank has, by rank."""
-        found = [mine] * self.size
+    def max(self, values: Tensor) -> Tensor:
+        """Return the element-wise maximum of `values`, a tensor on the CPU, over all workers."""
         if self.size > 1:
-            dist.all_gather_object(found, mine)
-        return found
+            on_device = values.to(self.device)
+            dist.all_reduce(on_device, dist.ReduceOp.MAX)
+            return on_device.cpu()
+        return values
 
-    def largest(self, values: Tensor) -> Tensor:
-        """The element-wise maximum of `values`, which lie on the CPU, over all ranks."""
+    def gather(self, value: Any) -> list[Any]:
+        """Return the `value` of each worker, by rank."""
+        values = [value] * self.size
         if self.size > 1:
-            there = values.to(self.device)
-            dist.all_reduce(there, dist.ReduceOp.MAX)
-            return there.cpu()
+            dist.all_gather_object(values, value)
         return values
 
 
 @contextmanager
-def joined(world: World | None) -> Iterator[World]:
-    """`world` as it is; else that of `torchrun`, which started this process; else one rank alone."""
+def init_world(world: World | None) -> Iterator[World]:
+    """Yield `world`, or the one that `torchrun` started this process in, or a world of one worker.
+
+    Under `torchrun` the process group is created here, and destroyed at the end.
+    """
     if world or "RANK" not in os.environ:
         yield world or World()
         return
     size = int(os.environ["WORLD_SIZE"])
-    gpu = gpu_of((), int(os.environ["LOCAL_RANK"]), torch.cuda.device_count())
+    gpu = select_gpu((), int(os.environ["LOCAL_RANK"]), torch.cuda.device_count())
     host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
-    found = World(int(os.environ["RANK"]), size, gpu, host)
-    if found.device.type == "cuda":
-        torch.cuda.set_device(found.device)
-    dist.init_process_group(found.backend)
+    world = World(int(os.environ["RANK"]), size, gpu, host)
+    if world.device.type == "cuda":
+        torch.cuda.set_device(world.device)
+    dist.init_process_group(world.backend)
     try:
-        yield found
+        yield world
     finally:
         dist.destroy_process_group()
 
 
-def gpu_of(assigned: Sequence[str], neighbour: int, visible: int) -> int:
-    """Which of `visible` GPUs a rank computes on.
+def select_gpu(assigned: Sequence[str], local_rank: int, visible: int) -> int:
+    """Return the index of the GPU that a worker uses.
 
-    The first that Spark assigned to its task: a container that YARN isolates sees its own GPUs alone, and
-    counts them from 0, however many other ranks its host has. Without an assignment (labels, whole nodes,
-    local masters) the ranks of a host, of which this is the `neighbour`-th, take turns.
+    A GPU that Spark assigned to the task is used as it is: a container that YARN isolates sees its own GPUs only, and
+    counts them from 0. Without an assignment (node labels, whole nodes, local masters) the workers of a host take
+    turns.
+
+    Args:
+        assigned: Addresses of the GPUs that Spark assigned to the task of this worker.
+        local_rank: The number of this worker among those of its host.
+        visible: How many GPUs the process sees.
     """
     if assigned:
         return int(assigned[0])
-    return neighbour % visible if visible else 0
+    return local_rank % visible if visible else 0

@@ -1,4 +1,4 @@
-"""A model in a Spark Python worker: loaded once, fed with Arrow batches."""
+"""Check the rows that a model is applied to, and convert their Arrow columns to arrays."""
 
 from __future__ import annotations
 
@@ -20,53 +20,70 @@ from trainyard.trainer.data.split_reader import dtype
 Columns = Mapping[str, NDArray[Any] | Jagged]
 
 _FLOATS = ("float", "double", "halffloat")
-_WHOLE = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType, spark.BooleanType)
+_INTEGERS = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType, spark.BooleanType)
 
 
-def zeros(inputs: Sequence[Column]) -> dict[str, NDArray[Any] | Jagged]:
-    """Two rows of zeros, of one element each where rows differ in length, to see what a network makes of rows."""
-    return {column.name: _zeros(column) for column in inputs}
+def build_zero_rows(inputs: Sequence[Column]) -> dict[str, NDArray[Any] | Jagged]:
+    """Return two rows of zeros, which show the shape of a network's output.
+
+    A variable-length column has one element in each.
+    """
+    return {column.name: _build_zeros(column) for column in inputs}
 
 
-def _zeros(column: Column) -> NDArray[Any] | Jagged:
+def _build_zeros(column: Column) -> NDArray[Any] | Jagged:
     if column.kind == "list":
-        return Jagged.of([np.zeros((1, *column.shape), dtype(column))] * 2)
+        return Jagged.from_rows([np.zeros((1, *column.shape), dtype(column))] * 2)
     return np.zeros((2, *column.shape), dtype(column))
 
 
-def check_inputs(schema: spark.StructType, found: ModelArtifact, where: str, also: Sequence[str] = ()) -> None:
-    """Raises TrainyardError that names each column, of the model's or of `also`, that is missing or not of its kind."""
-    there = {field.name: field.dataType for field in schema.fields}
-    wrong = [f"has no column {name!r}" for name in (*(c.name for c in found.inputs), *also) if name not in there]
-    for column in found.inputs:
-        if column.name in there and not _fits(there[column.name], column):
+def check_inputs(schema: spark.StructType, artifact: ModelArtifact, rows: str, required: Sequence[str] = ()) -> None:
+    """Check that a DataFrame has the columns that a model takes.
+
+    Args:
+        schema: The schema of the DataFrame.
+        artifact: The model.
+        rows: What the DataFrame is, for the message: "the rows to predict for".
+        required: Further columns that it must have, of any type.
+
+    Raises:
+        TrainyardError: Columns are missing or have another type or shape; the message names all of them.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
+    names = (*(column.name for column in artifact.inputs), *required)
+    problems = [f"have no column {name!r}" for name in names if name not in types]
+    for column in artifact.inputs:
+        if column.name in types and not _is_compatible(types[column.name], column):
             shape = f" of shape {list(column.shape)}" if column.shape else ""
-            wrong.append(
-                f"has {there[column.name].simpleString()} in column {column.name!r}, and the model was trained on "
+            problems.append(
+                f"have {types[column.name].simpleString()} in column {column.name!r}, but the model was trained on "
                 f"{column.type}{shape}"
             )
-    if wrong:
-        raise TrainyardError(f"{where} {'; it '.join(wrong)}. It has {', '.join(there)}: shape it as for the export.")
+    if problems:
+        raise TrainyardError(
+            f"{rows} {'; they '.join(problems)}. Their columns are {', '.join(types)}: prepare them as for the export."
+        )
 
 
-def array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
-    """One column of a Spark Arrow batch as (rows, *shape), or Jagged where rows differ in length or are bytes.
+def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
+    """Return one column of an Arrow batch as (rows, *shape), or as Jagged if rows differ in length or are bytes.
 
-    Raises TrainyardError for another shape, and for nulls.
+    Raises:
+        TrainyardError: The rows have another shape, or nulls.
     """
     values = batch.column(column.name)
     rows, nulls = len(values), values.null_count
     if pa.types.is_binary(values.type):
-        return Jagged.of([np.frombuffer(row or b"", np.uint8) for row in values.to_pylist()])
+        return Jagged.from_rows([np.frombuffer(row or b"", np.uint8) for row in values.to_pylist()])
     lists = values
     while pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
         values = values.flatten()
         nulls += values.null_count
     if nulls:
-        raise TrainyardError(f"column {column.name!r} has nulls, which a network cannot take; fill or drop them.")
+        raise TrainyardError(f"column {column.name!r} has nulls, which a network cannot process; fill or drop them.")
     flat = values.to_numpy(zero_copy_only=False)
     if column.kind == "list":
-        return _jagged(np.diff(lists.offsets.to_numpy()), flat, column)
+        return _to_jagged(np.diff(lists.offsets.to_numpy()), flat, column)
     if flat.size != rows * int(np.prod(column.shape)):
         raise TrainyardError(
             f"column {column.name!r} has {flat.size / max(rows, 1):g} elements in a row; the model takes shape "
@@ -75,7 +92,7 @@ def array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     return flat.reshape(rows, *column.shape).astype(dtype(column), copy=False)  # type: ignore[no-any-return]
 
 
-def _jagged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Jagged:
+def _to_jagged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Jagged:
     size = math.prod(column.shape)
     if (lengths % size).any():
         raise TrainyardError(
@@ -87,17 +104,17 @@ def _jagged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Jagged
     return Jagged(values, np.cumsum(lengths) - lengths, lengths)
 
 
-def _fits(have: spark.DataType, want: Column) -> bool:
-    """Whether values of a Spark type can be what the network was trained on: whole numbers may stand for others."""
-    if isinstance(have, spark.BinaryType):
-        return want.kind == "tensor"  # what it is decoded to
-    nested = isinstance(have, spark.ArrayType)
-    while isinstance(have, spark.ArrayType):
-        have = have.elementType
-    if nested != bool(want.shape or want.kind == "list"):
+def _is_compatible(kind: spark.DataType, column: Column) -> bool:
+    """Return whether a Spark type converts to a model's input: integers convert to any number."""
+    if isinstance(kind, spark.BinaryType):
+        return column.kind == "tensor"  # bytes are decoded to a tensor
+    nested = isinstance(kind, spark.ArrayType)
+    while isinstance(kind, spark.ArrayType):
+        kind = kind.elementType
+    if nested != bool(column.shape or column.kind == "list"):
         return False
-    if want.type in _FLOATS:
-        return isinstance(have, (*_WHOLE, spark.FloatType, spark.DoubleType))
-    if want.type == "bool" or "int" in want.type:
-        return isinstance(have, _WHOLE)
+    if column.type in _FLOATS:
+        return isinstance(kind, (*_INTEGERS, spark.FloatType, spark.DoubleType))
+    if column.type == "bool" or "int" in column.type:
+        return isinstance(kind, _INTEGERS)
     return True

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stack.hadoop.cluster import Cluster
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard import storage
 from trainyard.hooks import webhdfs
 from trainyard.schemas import checkpoint as index
@@ -100,7 +100,7 @@ def test_an_upload_leaves_what_is_there(uri: str, tmp_path: Path) -> None:
 def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
     """Written by two ranks, pruned, found and read again by one; a damaged one is passed over."""
     root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
-    with Gang(2) as gang:
+    with Workers(2) as workers:
         gang(saved, root)
     assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest

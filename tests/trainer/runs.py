@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
 from trainyard.trainer.group.outcome import BROKEN
 from trainyard.trainer.loop.fit import fit
@@ -51,7 +51,7 @@ def whole(folder: Path) -> list[str]:
 def killed(folder: Path, size: int, orders: str, *arguments: Any) -> None:
     """Let a gang die as `orders` say; its other ranks end too."""
     (folder / "orders").write_text(orders)
-    with Gang(size) as gang:
+    with Workers(size) as gang:
         outcomes = gang.begin(ordered, *arguments).outcomes()
     assert outcomes.count(None) == 1, outcomes
     assert all(any(sign in outcome for sign in BROKEN) for outcome in outcomes if outcome), outcomes

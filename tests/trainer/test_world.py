@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.trainer.world import gpu_of
+from trainyard.trainer.world import select_gpu
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from trainyard.trainer.world import gpu_of
     ],
 )
 def test_an_assigned_gpu_wins_over_turns(assigned: list[str], neighbour: int, visible: int, gpu: int) -> None:
-    assert gpu_of(assigned, neighbour, visible) == gpu
+    assert select_gpu(assigned, neighbour, visible) == gpu

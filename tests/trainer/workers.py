@@ -13,7 +13,7 @@ from typing import Any
 SECONDS = 300
 
 
-class Gang:
+class Workers:
     """`size` ranks that have met, and do one thing after the other, until one fails."""
 
     def __init__(self, size: int) -> None:
@@ -32,7 +32,7 @@ class Gang:
             self._ends.append(mine)
             self.processes.append(process)
 
-    def __enter__(self) -> Gang:
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,7 +42,7 @@ class Gang:
             process.join(SECONDS)
             assert process.exitcode is not None
 
-    def begin(self, function: Callable[..., Any], *arguments: Any) -> Gang:
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> Workers:
         """Let each rank call `function(world, *arguments)`."""
         for end in self._ends:
             end.send((function, arguments))

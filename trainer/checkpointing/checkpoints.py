@@ -104,7 +104,7 @@ class Checkpoints:
         self._group = dist.new_group(backend="gloo") if world.size > 1 else None
         self._pending: Future[None] | None = None
         self._begun = time.monotonic()
-        self.group, self.newest = self._agreed(self._look() if world.leads else None)
+        self.group, self.newest = self._agreed(self._look() if world.is_main else None)
 
     def since(self) -> float:
         """Seconds since the last checkpoint was begun, or this gang."""
@@ -138,7 +138,7 @@ class Checkpoints:
     def _look(self) -> tuple[int, Saved | None]:
         """This gang's number, and the newest checkpoint that is whole and of this run."""
         gang = 1 + max((number for _, number, _ in index.list_checkpoints(self._root)), default=0)
-        for uri, found, problem in index.committed(self._root, self._fingerprint):
+        for uri, found, problem in index.verify_checkpoints(self._root, self._fingerprint):
             if found and not problem:
                 return gang, Saved(uri, found)
             print(f"checkpoint {uri} is passed over: {problem}", flush=True)
@@ -163,7 +163,7 @@ class Checkpoints:
         writer = Writer(uri, sync_files=storage.local_path(uri) is not None)
         save(state, storage_writer=writer, process_group=self._group, no_dist=self._group is None)
         files = self._gathered(writer.files)
-        if self._world.leads:
+        if self._world.is_main:
             _refuse_unsafe(loop)
             storage.replace(storage.join(uri, LOOP), loop)
             files[LOOP] = File(bytes=len(loop), sha256=hashlib.sha256(loop).hexdigest())
@@ -180,7 +180,7 @@ class Checkpoints:
     def _gathered(self, mine: dict[str, File]) -> dict[str, File]:
         if self._group is None:
             return mine
-        files: list[Any] | None = [None] * self._world.size if self._world.leads else None
+        files: list[Any] | None = [None] * self._world.size if self._world.is_main else None
         dist.gather_object(mine, files, 0, self._group)  # type: ignore[arg-type]
         return {name: file for part in files or [] for name, file in part.items()}
 

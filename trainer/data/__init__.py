@@ -1,1 +1,1 @@
-"""Data: in which order are rows read, and how do they become tensors?"""
+"""Data loading: the order of rows, and how they become tensors."""

@@ -1,4 +1,4 @@
-"""A dataset for those who keep Lightning's own Trainer.
+"""A dataset for Lightning's own Trainer.
 
 >>> data = TrainyardDataModule("run/digits/dataset", ["image", "label"], batch_size=64)
 >>> lightning.Trainer(max_epochs=5).fit(Net(), data)  # training_step gets (image, label)
@@ -17,17 +17,27 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.trainer.data.dataset import Dataset
 
-TRAINING = ("transform", "augment", "bucket_by", "balance", "weight_by", "mix")
-"""Options of Dataset that hold for training alone."""
+TRAINING_OPTIONS = ("transform", "augment", "bucket_by", "balance", "weight_by", "mix")
+"""Options of Dataset that apply to the training split only."""
 
 
 class TrainyardDataModule(LightningDataModule):
-    """The splits "train", "validation" and "test" of a dataset, as far as there are.
+    """The splits "train", "validation" and "test" of a dataset, as far as they exist.
 
-    `batch_size` counts the rows of all ranks together; each rank of the Trainer gets its share. `batch` makes of
-    the columns what the module's steps take: a tuple by default. `options` are others of `Dataset`, such as
-    decode and bucket_by; those that change or choose rows hold for training alone. A Trainer's checkpoint holds
-    where the data stands. Raises TrainyardError.
+    A checkpoint of the Trainer contains the position in the data, and training resumes there.
+
+    Args:
+        uri: The dataset.
+        columns: The columns to read.
+        batch_size: The number of rows of a global batch, over all workers of the Trainer.
+        seed: The seed of the order.
+        batch: A function from the columns to the batch that the module's steps get; a tuple of them by default.
+        manifest: The version to read; the newest by default.
+        options: Further options of `Dataset`, such as decode and bucket_by. Those that change or select rows apply to
+            the training split only.
+
+    Raises:
+        TrainyardError: An option is invalid, or the dataset cannot be read.
     """
 
     def __init__(
@@ -45,41 +55,46 @@ class TrainyardDataModule(LightningDataModule):
         self._options = options
         self._uri, self._columns, self._batch_size, self._seed = uri, tuple(columns), batch_size, seed
         self._manifest = manifest or manifests.read_current(uri)
-        self._batch: Callable[[Any], Any] = batch or (lambda found: tuple(found[name] for name in self._columns))
+        self._batch: Callable[[Any], Any] = batch or (lambda tensors: tuple(tensors[name] for name in self._columns))
         self._train: Dataset | None = None
         self._state: dict[str, Any] = {}
 
     def train_dataloader(self) -> DataLoader[Any]:
-        self._train = self._batches("train", shuffle=True)
+        """Return the batches of the split "train", shuffled."""
+        self._train = self._build_dataset("train", shuffle=True)
         if self._state:
             self._train.load_state_dict(self._state)
-        return self._loader(self._train)
+        return self._build_dataloader(self._train)
 
     def val_dataloader(self) -> Any:
-        return self._held_out("validation")
+        """Return the batches of the split "validation", if it exists."""
+        return self._build_evaluation("validation")
 
     def test_dataloader(self) -> Any:
-        return self._held_out("test")
+        """Return the batches of the split "test", if it exists."""
+        return self._build_evaluation("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """After which batch of which epoch training is."""
+        """Return the epoch, and the number of the next batch in it."""
         return self._train.state_dict() if self._train else self._state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Training goes on from there."""
+        """Make training resume at `state_dict`."""
         self._state = state_dict
 
-    def _held_out(self, split: str) -> Any:
-        return self._loader(self._batches(split, shuffle=False)) if split in self._manifest.splits else []
+    def _build_evaluation(self, split: str) -> Any:
+        if split not in self._manifest.splits:
+            return []
+        return self._build_dataloader(self._build_dataset(split, shuffle=False))
 
-    def _batches(self, split: str, shuffle: bool) -> Dataset:
+    def _build_dataset(self, split: str, shuffle: bool) -> Dataset:
         trainer = self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         return Dataset(
             self._uri, split, self._columns, batch_size=self._batch_size, shuffle=shuffle, seed=self._seed,
             rank=rank, world=world, manifest=self._manifest,
-            **{name: value for name, value in self._options.items() if shuffle or name not in TRAINING},
+            **{name: value for name, value in self._options.items() if shuffle or name not in TRAINING_OPTIONS},
         )  # fmt: skip
 
-    def _loader(self, data: Dataset) -> DataLoader[Any]:
+    def _build_dataloader(self, data: Dataset) -> DataLoader[Any]:
         return DataLoader(data, batch_size=None, collate_fn=self._batch)

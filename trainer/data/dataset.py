@@ -1,4 +1,4 @@
-"""A dataset for loops that are not ours: an iterable dataset of torch, whole batches at a time.
+"""A dataset for your own training loop: an iterable dataset of torch that yields whole batches.
 
 >>> loader = DataLoader(Dataset("run/digits/dataset", batch_size=64), batch_size=None)
 >>> for batch in loader:  # {"image": Tensor(64, 1, 8, 8), "label": Tensor(64)}
@@ -17,23 +17,43 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.trainer.data.decoding import Augment, Decode
 from trainyard.trainer.data.jagged import Sequences
-from trainyard.trainer.data.loader import Columns, Loader, arranged
-from trainyard.trainer.data.mixture import Portion, mixed
-from trainyard.trainer.data.weights import chosen
+from trainyard.trainer.data.loader import Columns, Loader, build_order
+from trainyard.trainer.data.mixture import Portion, build_reader
+from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.world import World
 
 
 class Dataset(IterableDataset[Columns]):
-    """One rank's share of each global batch of `split`, as a dict of tensors by column.
+    """One worker's part of each global batch of a split, as a dict of tensors by column.
 
-    `batch_size` is the global batch, whose rows do not depend on `world`, the number of ranks. Every rank has the
-    same number of shares: a last batch with fewer rows than ranks is left out. Each iteration is the next epoch, in
-    an order of its own; `set_epoch` says which one comes. `state_dict` is where the iteration stands, for
-    torchdata's StatefulDataLoader or a loop that keeps it itself. It reads ahead in a thread, so a DataLoader needs
-    no worker, or one. Columns whose rows differ in length are padded, with their masks, or nested (`sequences`,
-    `decode` and `augment` as in a Recipe); with `bucket_by`, one of them, batches hold rows of about one length.
-    `balance` names a column whose values are drawn equally often, `weight_by` one of weights. With `mix` an epoch has
-    rows of other datasets too, in the shares that their Portions say. Raises TrainyardError.
+    Each iteration is the next epoch, in an order of its own. Every worker has the same number of batches: a last batch
+    with fewer rows than workers is left out. Rows are read ahead in a thread, so a DataLoader needs at most one worker
+    process. `state_dict` and `load_state_dict` save and restore the position, for torchdata's StatefulDataLoader or a
+    loop of your own.
+
+    Args:
+        uri: The dataset.
+        split: The name of the split.
+        columns: The columns to read; all by default.
+        batch_size: The number of rows of a global batch, over all workers. The rows of a global batch do not depend on
+            `world`.
+        shuffle: Whether to shuffle rows.
+        seed: The seed of the order, and of `augment`.
+        rank: The number of this worker.
+        world: The number of workers.
+        transform: A function of the columns of a batch that returns the columns to train on.
+        sequences: "padded": variable-length columns are padded with zeros, and have masks (NAME_mask). "nested": they
+            are nested tensors.
+        bucket_by: A variable-length column; batches then have rows of similar length.
+        balance: A column whose values are drawn equally often.
+        weight_by: A column of weights; rows are drawn in proportion to them.
+        mix: Other datasets that make up a share of the rows of each epoch.
+        decode: The decoder of each binary column.
+        augment: A random change of decoded rows, by column.
+        manifest: The version to read; the newest by default.
+
+    Raises:
+        TrainyardError: An option is invalid, or the dataset cannot be read.
     """
 
     def __init__(
@@ -60,16 +80,16 @@ class Dataset(IterableDataset[Columns]):
         manifest = manifest or manifests.read_current(uri)
         for option, column in {"bucket_by": bucket_by, "balance": balance, "weight_by": weight_by}.items():
             if column and not shuffle:
-                raise TrainyardError(f"{option}={column!r} orders rows, and shuffle=False leaves them as they lie.")
+                raise TrainyardError(f"{option}={column!r} needs shuffle=True, because it changes the order of rows.")
         if balance and weight_by:
-            raise TrainyardError(f"balance={balance!r} and weight_by={weight_by!r} exclude each other.")
+            raise TrainyardError(f"balance={balance!r} and weight_by={weight_by!r} exclude each other; remove one.")
         if mix and not shuffle:
-            raise TrainyardError("mix draws rows, and shuffle=False leaves them as they lie.")
+            raise TrainyardError("mix= needs shuffle=True, because it changes the order of rows.")
         names = tuple(columns) if columns is not None else tuple(c.name for c in manifest.columns)
-        also = (name for name in (bucket_by, balance, weight_by) if name)
-        data = mixed(uri, manifest, split, tuple(dict.fromkeys((*names, *also))), mix)
-        weights = chosen(data, balance, weight_by, World())
-        order = arranged(data, batch_size, seed, shuffle, bucket_by, weights)
+        extra = (name for name in (bucket_by, balance, weight_by) if name)
+        data = build_reader(uri, manifest, split, tuple(dict.fromkeys((*names, *extra))), mix)
+        weights = build_weights(data, balance, weight_by, World())
+        order = build_order(data, batch_size, seed, shuffle, bucket_by, weights)
         self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
         self._epoch, self._step = 0, 0
@@ -85,21 +105,21 @@ class Dataset(IterableDataset[Columns]):
                 "read ahead in a thread; write num_workers=0, or 1."
             )
         epoch = self._epoch
-        for share in self._loader.epoch(epoch, self._step):
-            if share.step == self._steps:
+        for batch in self._loader.epoch(epoch, self._step):
+            if batch.step == self._steps:
                 break
-            # Whoever knows how many batches there are asks for no more after the last, and never comes back here.
-            self._epoch, self._step = divmod(epoch * self._steps + share.step + 1, self._steps)
-            yield share.columns
+            # A loop that counts batches never resumes the generator after the last one, so the epoch ends before it.
+            self._epoch, self._step = divmod(epoch * self._steps + batch.step + 1, self._steps)
+            yield batch.columns
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch, counted from 0, from its beginning."""
+        """Make the next iteration start at the beginning of `epoch`, counted from 0."""
         self._epoch, self._step = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """After which batch of which epoch the iteration is."""
+        """Return the epoch, and the number of the next batch in it."""
         return {"epoch": self._epoch, "step": self._step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Make the next iteration resume at `state`."""
         self._epoch, self._step = state["epoch"], state["step"]

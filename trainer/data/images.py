@@ -1,4 +1,4 @@
-"""Decoders of image files (JPEG, PNG and what else Pillow reads), for a recipe's `decode`."""
+"""Decoders of image files (JPEG, PNG and other formats of Pillow), for `decode=` of a recipe or dataset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainyard.trainer.data.jagged import Array
 
 
 def rgb(data: bytes) -> Array:
-    """uint8 (3, height, width)."""
+    """Decode an image to uint8 (3, height, width)."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).transpose(2, 0, 1)
 
 
 def gray(data: bytes) -> Array:
-    """uint8 (1, height, width)."""
+    """Decode an image to grayscale, uint8 (1, height, width)."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("L"))[None]

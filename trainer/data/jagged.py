@@ -1,4 +1,4 @@
-"""Rows that differ in length: in memory, and as tensors."""
+"""Variable-length rows: their arrays in memory, and their tensors in a batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Sequences = Literal["padded", "nested"]
 
 @dataclass(frozen=True, eq=False)
 class Jagged:
-    """Row i is values[starts[i] : starts[i] + lengths[i]], of shape (lengths[i], *shape), as in Arrow's list view.
+    """Rows of different lengths over one array of values, as in Arrow's list view.
 
-    Rows are chosen, and repeated, without a copy of their values.
+    Row i is `values[starts[i] : starts[i] + lengths[i]]`, of shape (lengths[i], *shape). Rows are selected and repeated
+    without a copy of their values.
     """
 
     values: Array
@@ -28,8 +29,8 @@ class Jagged:
     lengths: Integers
 
     @staticmethod
-    def of(rows: Sequence[Array]) -> Jagged:
-        """One or more arrays (length, *shape)."""
+    def from_rows(rows: Sequence[Array]) -> Jagged:
+        """Return rows from one or more arrays of shape (length, *shape)."""
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         return Jagged(np.concatenate(rows), np.cumsum(lengths) - lengths, lengths)
 
@@ -39,49 +40,52 @@ class Jagged:
     def __getitem__(self, rows: slice | Integers) -> Jagged:
         return Jagged(self.values, self.starts[rows], self.lengths[rows])
 
-    def packed(self) -> Array:
-        """The values of the rows, end to end."""
-        return self.values.take(spans(self.starts, self.lengths), 0)
+    def pack(self) -> Array:
+        """Return a copy of the values of the rows, end to end."""
+        return self.values.take(build_ranges(self.starts, self.lengths), 0)
 
 
-def joined(parts: Sequence[Jagged]) -> Jagged:
-    """The rows of all parts, with a copy of their values; the rows of a part lie in its order."""
-    spanned = [(int(part.starts[0]), int(part.starts[-1] + part.lengths[-1])) for part in parts]
-    moved = np.cumsum([0, *(end - begin for begin, end in spanned[:-1])])
-    starts = [part.starts - begin + to for part, (begin, _), to in zip(parts, spanned, moved, strict=True)]
-    values = [part.values[begin:end] for part, (begin, end) in zip(parts, spanned, strict=True)]
+def concatenate(parts: Sequence[Jagged]) -> Jagged:
+    """Return the rows of all parts, with a copy of their values. The values of each part must be in row order."""
+    bounds = [(int(part.starts[0]), int(part.starts[-1] + part.lengths[-1])) for part in parts]
+    offsets = np.cumsum([0, *(end - begin for begin, end in bounds[:-1])])
+    starts = [part.starts - begin + offset for part, (begin, _), offset in zip(parts, bounds, offsets, strict=True)]
+    values = [part.values[begin:end] for part, (begin, end) in zip(parts, bounds, strict=True)]
     return Jagged(np.concatenate(values), np.concatenate(starts), np.concatenate([part.lengths for part in parts]))
 
 
-def spans(starts: Integers, lengths: Integers) -> Integers:
-    """The numbers from `starts[i]` on, `lengths[i]` of them, for each i, end to end."""
+def build_ranges(starts: Integers, lengths: Integers) -> Integers:
+    """Return `starts[i]`, `starts[i] + 1`, ... (`lengths[i]` numbers) for each i, end to end."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def mask(name: str) -> str:
-    """The column of a batch that says which elements of the padded column `name` are its rows' own."""
+def mask_name(name: str) -> str:
+    """Return the name of the column that masks the padding of the padded column `name`."""
     return f"{name}_mask"
 
 
-def tensors(name: str, rows: Jagged, sequences: Sequences) -> dict[str, Tensor]:
-    """The rows as a batch holds them.
+def to_tensors(name: str, rows: Jagged, sequences: Sequences) -> dict[str, Tensor]:
+    """Return the tensors of the column `name` in a batch.
 
-    "padded": `name` (rows, longest, *shape), with zeros where a row is shorter, and its mask (rows, longest), true
-    where it is not. "nested": `name` alone, a tensor of torch's jagged layout.
+    Args:
+        name: The name of the column.
+        rows: Its rows.
+        sequences: "padded": `name` (rows, longest, *shape), zero behind the end of each row, and its mask (rows,
+            longest), true before it. "nested": `name` only, a nested tensor of torch's jagged layout.
     """
-    values = rows.packed()
+    values = rows.pack()
     if sequences == "nested":
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(rows.lengths)]))
         return {name: torch.nested.nested_tensor_from_jagged(torch.from_numpy(values), offsets)}
     own = np.arange(rows.lengths.max(initial=0)) < rows.lengths[:, None]
     padded = np.zeros((*own.shape, *values.shape[1:]), values.dtype)
     padded[own] = values  # four times as fast as torch's
-    return {name: torch.from_numpy(padded), mask(name): torch.from_numpy(own)}
+    return {name: torch.from_numpy(padded), mask_name(name): torch.from_numpy(own)}
 
 
-def part(column: Tensor, begin: int, end: int) -> Tensor:
-    """Rows `begin` to `end` of a batch's column: what slicing does, which nested tensors know nothing of."""
+def slice_rows(column: Tensor, begin: int, end: int) -> Tensor:
+    """Return rows `begin` to `end` of a column of a batch, which may be a nested tensor (these cannot be sliced)."""
     if not column.is_nested:
         return column[begin:end]
     offsets = column.offsets()[begin : end + 1]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Several datasets as one: their blocks end to end, each dataset with a share of the rows of an epoch."""
+"""Read several datasets as one: their blocks end to end, each dataset with a share of the rows of an epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from trainyard.trainer.data.split_reader import Block, SplitReader
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows of the dataset at `uri`, as `share` of an epoch's."""
+    """A dataset that is mixed into another.
+
+    Attributes:
+        uri: The dataset.
+        share: The fraction of the rows of an epoch that come from it, above 0 and below 1.
+        manifest: The version of it that is read.
+    """
 
     uri: str
     share: float
@@ -27,19 +33,26 @@ class Portion:
 
     @classmethod
     def of(cls, uri: str, share: float) -> Portion:
-        """Of its newest version. Raises TrainyardError where there is none."""
+        """Return a portion of the newest version of the dataset at `uri`.
+
+        Raises:
+            TrainyardError: There is no dataset.
+        """
         return cls(uri, share, manifests.read_current(uri))
 
 
 class Mixture:
-    """The blocks of some datasets. Of an epoch, which has as many rows as all, `shares[i]` are from `parts[i]`.
+    """The blocks of several datasets, with the interface of a SplitReader.
 
-    It is read as a SplitReader is. Raises TrainyardError where datasets have different columns.
+    An epoch has as many rows as all datasets together; a fraction `shares[i]` of them comes from `parts[i]`.
+
+    Raises:
+        TrainyardError: The datasets have different columns.
     """
 
     def __init__(self, parts: Sequence[SplitReader], shares: Sequence[float]) -> None:
         for part in parts[1:]:
-            _check_alike(parts[0], part)
+            _check_same_columns(parts[0], part)
         self.parts, self.shares = tuple(parts), tuple(shares)
         self.name = parts[0].name
         self.columns = parts[0].columns
@@ -51,34 +64,35 @@ class Mixture:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """How many of the blocks are of each dataset."""
+        """The number of blocks of each dataset."""
         return tuple(len(part.blocks) for part in self.parts)
 
     def find(self, block: int) -> tuple[int, int]:
-        """Which of the parts a block is of, and its number there."""
+        """Return the index of the part that a block belongs to, and the number of the block there."""
         part = bisect_right(self._firsts, block) - 1
         return part, block - self._firsts[part]
 
     def block(self, block: int) -> Block:
+        """Return the columns of a block."""
         part, number = self.find(block)
         return self.parts[part].block(number)
 
     def locate(self, block: int, row: int) -> str:
-        """Where a row of a block lies, in words."""
+        """Return the position of a row of a block in words."""
         part, number = self.find(block)
         return self.parts[part].locate(number, row)
 
-    def announce(self, blocks: Iterable[int]) -> None:
-        """Remote `blocks` will be asked for soon."""
-        wanted = defaultdict(list)
+    def prefetch(self, blocks: Iterable[int]) -> None:
+        """Start to fetch remote `blocks`, which will be read soon."""
+        numbers_by_part = defaultdict(list)
         for part, number in map(self.find, blocks):
-            wanted[part].append(number)
-        for part, numbers in wanted.items():
+            numbers_by_part[part].append(number)
+        for part, numbers in numbers_by_part.items():
             if self.parts[part].remote:
-                self.parts[part].announce(numbers)
+                self.parts[part].prefetch(numbers)
 
 
-def mixed(
+def build_reader(
     uri: str,
     manifest: DatasetManifest,
     split: str,
@@ -86,39 +100,44 @@ def mixed(
     mix: Sequence[Portion] = (),
     cache: ShardCache | None = None,
 ) -> SplitReader | Mixture:
-    """A split of the dataset at `uri`, with the same split of those that are mixed into it. Raises TrainyardError."""
-    all = [(uri, manifest), *((portion.uri, portion.manifest) for portion in mix)]
-    parts = [SplitReader(at, found, split, columns, cache=cache) for at, found in all]
-    return Mixture(parts, shares(mix)) if mix else parts[0]
+    """Return a reader of a split of the dataset at `uri`, and of the same split of the datasets mixed into it.
 
-
-def shares(portions: Sequence[Portion]) -> tuple[float, ...]:
-    """The share of the dataset that `portions` are mixed with, which has the rest, and theirs.
-
-    Raises TrainyardError where nothing is left, or a share is none.
+    Raises:
+        TrainyardError: A column or split is missing, the columns of the datasets differ, or the shares are invalid.
     """
-    mixed = [portion.share for portion in portions]
-    if min(mixed, default=1) <= 0 or sum(mixed) >= 1:
+    datasets = [(uri, manifest), *((portion.uri, portion.manifest) for portion in mix)]
+    parts = [SplitReader(uri, manifest, split, columns, cache=cache) for uri, manifest in datasets]
+    return Mixture(parts, compute_shares(mix)) if mix else parts[0]
+
+
+def compute_shares(portions: Sequence[Portion]) -> tuple[float, ...]:
+    """Return the share of the main dataset, which has the rest, followed by those of the `portions`.
+
+    Raises:
+        TrainyardError: A share is not positive, or nothing is left for the main dataset.
+    """
+    shares = [portion.share for portion in portions]
+    if min(shares, default=1) <= 0 or sum(shares) >= 1:
         raise TrainyardError(
-            f"mix: shares are more than 0 and add up to less than 1, the rest being of the dataset itself; "
-            f"{', '.join(f'{share:g}' for share in mixed)} are not."
+            f"mix: shares of {', '.join(f'{share:g}' for share in shares)} are not valid. Write shares above 0 that "
+            "add up to less than 1; the dataset itself has the rest."
         )
-    return (1 - sum(mixed), *mixed)
+    return (1 - sum(shares), *shares)
 
 
-def statistics(figures: Sequence[Statistics], shares: Sequence[float]) -> Statistics:
-    """Mean and standard deviation of a column over a mixture, from those over its parts."""
-    means = np.array([part.mean for part in figures])
-    deviations = np.array([part.std for part in figures])
+def merge_statistics(statistics: Sequence[Statistics], shares: Sequence[float]) -> Statistics:
+    """Return mean and standard deviation of a column over a mixture, from those over its parts."""
+    means = np.array([part.mean for part in statistics])
+    deviations = np.array([part.std for part in statistics])
     mean = np.average(means, 0, shares)
     std = np.sqrt(np.average(deviations**2 + (means - mean) ** 2, 0, shares))
-    return Statistics(count=sum(part.count for part in figures), mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    return Statistics(count=sum(part.count for part in statistics), mean=tuple(mean.tolist()), std=tuple(std.tolist()))
 
 
-def _check_alike(one: SplitReader, other: SplitReader) -> None:
-    for mine, its in zip(one.columns, other.columns, strict=True):
-        if mine != its:
+def _check_same_columns(first: SplitReader, other: SplitReader) -> None:
+    for column, same in zip(first.columns, other.columns, strict=True):
+        if column != same:
             raise TrainyardError(
-                f"mix: column {mine.name!r} is a {mine.kind} of {mine.type} {list(mine.shape)} in {one.uri}, and a "
-                f"{its.kind} of {its.type} {list(its.shape)} in {other.uri}; export it alike."
+                f"mix: column {column.name!r} is a {column.kind} of {column.type} {list(column.shape)} in {first.uri}, "
+                f"but a {same.kind} of {same.type} {list(same.shape)} in {other.uri}; export both alike."
             )

@@ -23,7 +23,7 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     import torch
     import torch.distributed as dist
 
-    from trainyard.trainer.world import World, gpu_of
+    from trainyard.trainer.world import World, select_gpu
 
     rank = context.partitionId()
     tasks = context.getTaskInfos()
@@ -35,7 +35,7 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     neighbours = [r for r in range(len(tasks)) if peers[r]["host"] == host]
     assigned = context.resources().get("gpu")
     addresses = assigned.addresses if assigned else []
-    gpu = gpu_of(addresses, neighbours.index(rank), torch.cuda.device_count())
+    gpu = select_gpu(addresses, neighbours.index(rank), torch.cuda.device_count())
     world = World(rank, len(tasks), gpu, host)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(neighbours)))
     if world.device.type == "cuda":

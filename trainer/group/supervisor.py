@@ -63,7 +63,7 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
 
     with ExitStack() as pins:
         for uri, manifest in zip(read, found, strict=True):
-            pins.enter_context(versions.leased(uri, manifest.number, application))
+            pins.enter_context(versions.lease(uri, manifest.number, application))
         return supervise(
             context, rank, events, least, spec.workers, spec.max_restarts, lambda: _reached(root),
             60 * spec.hang_minutes, tell,

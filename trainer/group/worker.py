@@ -76,7 +76,7 @@ def _train(
             strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest,
             mix=[Portion(m.dataset, m.share, found) for m, found in zip(spec.mix, others, strict=True)],
             phases=Phases(events, here), application=application, checkpoints=checkpoints(spec.task_key),
-            trackers=_trackers(spec, manifest) if world.leads else (), formats=spec.formats,
+            trackers=_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
             epoch_models=spec.epoch_models,
             **spec.options.model_dump(),
         )  # fmt: skip

@@ -31,6 +31,6 @@ class ControlSync:
         self._last = (updates, now)
         pace = (now - since) / max(updates - steps, 1)
         told = torch.tensor([*map(float, notices), pace], dtype=torch.float64)
-        *found, slowest = self._world.largest(told).tolist()
+        *found, slowest = self._world.max(told).tolist()
         self._next = updates + min(max(int(SECONDS / max(slowest, 1e-9)), 1), MOST_STEPS if slowest else 1)
         return [value > 0 for value in found]

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, Saved, copied
-from trainyard.trainer.data.jagged import part
+from trainyard.trainer.data.jagged import slice_rows
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
 from trainyard.trainer.loop.control_sync import ControlSync
 from trainyard.trainer.loop.history import History, _is_best
@@ -162,7 +162,7 @@ class _Engine:
         self.history = History(loop["history"], loop["best_epoch"])
         self._best_weights = state.get("best", {})
         self._at, self._saved_updates = saved.position, saved.position.updates
-        if run.world.leads:
+        if run.world.is_main:
             self._loss_sum += loop["loss_sum"]
             print(f"going on from {saved.uri}: epoch {self._at.epoch + 1}, step {self._at.step}", flush=True)
         run.phases.note(lambda log: log.instant("resume", epoch=self._at.epoch + 1, step=self._at.step))
@@ -193,7 +193,7 @@ class _Engine:
             return
         terminate, save = False, self._steps_are_due()
         if self._control_sync.due(updates):
-            late = run.world.leads and run.checkpoints and run.checkpoints.since() > 60 * run.options.checkpoint_minutes
+            late = run.world.is_main and run.checkpoints and run.checkpoints.since() > 60 * run.options.checkpoint_minutes
             terminate, told = self._control_sync.sync(updates, self._termination.asked, bool(late))
             save = save or told
         if run.checkpoints and at.step < run.train.order.steps and (save or terminate):
@@ -349,7 +349,7 @@ def _parts(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Colum
     size = math.ceil(rows / count)
     for start in range(0, rows, size):
         end = min(start + size, rows)
-        yield end - start, {name: part(column, start, end) for name, column in columns.items()}
+        yield end - start, {name: slice_rows(column, start, end) for name, column in columns.items()}
 
 
 def _seed(seed: int, device: torch.device) -> None:

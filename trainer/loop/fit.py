@@ -46,7 +46,7 @@ from trainyard.trainer.model import artifact, transfer
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.strategies import build_strategy
-from trainyard.trainer.world import World, joined
+from trainyard.trainer.world import World, init_world
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def fit(
     whole. `trackers` are told of each epoch by rank 0. The model is written in `formats` (`trainer.formats`) too,
     beside its weights; with `epoch_models` that of each epoch is kept (`bundle.epoch_model_uri`). Raises TrainyardError.
     """
-    with _followed(trackers), joined(world) as here:
+    with _followed(trackers), init_world(world) as here:
         wanted, how = parse_options(options), parse_strategy(strategy)
         check_combination(how, wanted)
         manifest = manifest or manifests.read_current(dataset)
@@ -135,7 +135,7 @@ def fit(
                 def keep(history: History) -> None:
                     with phases.phase("write model"):
                         weights = _whole(network)
-                        if here.leads:
+                        if here.is_main:
                             number, seconds = len(history.epochs), sum(phases.totals.values())
                             where, figures = bundles.epoch_model_uri(model, number), history.epochs[-1]
                             artifact.publish(
@@ -145,16 +145,16 @@ def fit(
                 run = Training(
                     recipe=made, network=network, options=wanted, world=here, strategy=agreement, train=train_on,
                     validation=validate_on, phases=phases,
-                    progress=Progress(wanted.epochs, train_on.order, here.leads, phases, trackers),
+                    progress=Progress(wanted.epochs, train_on.order, here.is_main, phases, trackers),
                     parts=wanted.micro_batches * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
                     after_epoch=keep if epoch_models else None,
                 )  # fmt: skip
             with gauge or nullcontext():
                 history = train(run)
             weights = _whole(network)
-            spent = here.gathered(PhaseSeconds(here.rank, here.host, dict(phases.totals)))
+            spent = here.gather(PhaseSeconds(here.rank, here.host, dict(phases.totals)))
         saved, written = None, {}
-        if here.leads:
+        if here.is_main:
             with phases.phase("write model"):
                 saved = save(
                     model, weights, metrics=history.epochs[history.best], epochs=len(history.epochs),

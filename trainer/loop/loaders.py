@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.data.cache import ShardCache, directory
-from trainyard.trainer.data.loader import Loader, arranged
-from trainyard.trainer.data.mixture import Mixture, Portion, mixed
+from trainyard.trainer.data.cache import ShardCache, cache_directory
+from trainyard.trainer.data.loader import Loader, build_order
+from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
 from trainyard.trainer.data.split_reader import SplitReader
-from trainyard.trainer.data.weights import chosen
+from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.world import World
 
@@ -20,7 +20,7 @@ def build_loaders(
     dataset: str, manifest: DatasetManifest, mix: Sequence[Portion], recipe: Recipe, options: TrainOptions, world: World
 ) -> tuple[Loader, Loader | None]:
     """Of the splits "train" and, if there is one, "validation"."""
-    cache = ShardCache(directory(), int(options.cache_gb * 2**30))
+    cache = ShardCache(cache_directory(), int(options.cache_gb * 2**30))
 
     held_out = None
     if "validation" in manifest.splits:
@@ -28,7 +28,7 @@ def build_loaders(
         held_out = _loader(validation, recipe, options, world, training=False)
     also = (options.weight_by,) if options.weight_by else ()
     columns = tuple(dict.fromkeys((*recipe.columns, *also)))
-    return _loader(mixed(dataset, manifest, "train", columns, mix, cache), recipe, options, world), held_out
+    return _loader(build_reader(dataset, manifest, "train", columns, mix, cache), recipe, options, world), held_out
 
 
 def _loader(
@@ -46,8 +46,8 @@ def _loader(
             f"Write batch_size={world.size} or more."
         )
     bucket_by = options.bucket_by if training else None
-    weights = chosen(data, _balance(recipe, options), options.weight_by, world) if training else None
-    order = arranged(data, batch, options.seed, training, bucket_by, weights)
+    weights = build_weights(data, _balance(recipe, options), options.weight_by, world) if training else None
+    order = build_order(data, batch, options.seed, training, bucket_by, weights)
     return Loader(
         data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
         recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,

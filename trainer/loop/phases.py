@@ -100,7 +100,7 @@ class Phases:
         self._spans = self._left // 10
         if self.log:
             self.log.counter("seconds", **seconds)
-            self.log.catch_up()
+            self.log.flush_in_background()
         return seconds
 
     def note(self, write: Callable[[EventLog], None]) -> None:

@@ -15,8 +15,8 @@ from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
-from trainyard.trainer.data.jagged import mask
-from trainyard.trainer.data.mixture import Portion, shares, statistics
+from trainyard.trainer.data.jagged import mask_name
+from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.model.network import normalization
 from trainyard.trainer.model.recipe import Recipe
 
@@ -65,7 +65,7 @@ def input_normalization(
         return {}
     measured = tuple(column for column in inputs if column.name not in recipe.decode)
     found = [read.split("train").statistics for read in (manifest, *(portion.manifest for portion in mix))]
-    figures = {column.name: statistics([each[column.name] for each in found], shares(mix)) for column in measured}
+    figures = {column.name: merge_statistics([each[column.name] for each in found], compute_shares(mix)) for column in measured}
     return normalization(figures, measured, recipe.normalize)
 
 
@@ -73,7 +73,7 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
     if recipe.label and not recipe.step and manifest.column(recipe.label).kind == "list":
         raise TrainyardError(
             f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= does not see which of "
-            f"its elements are padding. Write a step= that uses batch[{mask(recipe.label)!r}]."
+            f"its elements are padding. Write a step= that uses batch[{mask_name(recipe.label)!r}]."
         )
     if recipe.classes is None or recipe.label is None:
         return

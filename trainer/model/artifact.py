@@ -66,7 +66,7 @@ def save(
         ),
         metrics=dict(metrics),
         epochs=epochs,
-        ranks=ranks,
+        workers=ranks,
         seconds=seconds,
         device=device,
         application=application,

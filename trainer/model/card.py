@@ -23,7 +23,7 @@ def _lines(artifact: ModelArtifact) -> Iterator[str]:
     label = [(artifact.label.name, f"{artifact.label.type}, the label")] if artifact.label else []
     yield from _table("column", columns + label)
     yield from _table("parameter", [(name, repr(value)) for name, value in artifact.recipe_params.items()])
-    hours = artifact.ranks * artifact.seconds / 3600
+    hours = artifact.workers * artifact.seconds / 3600
     told = {
         "dataset": f"version {artifact.dataset_version}, content {artifact.dataset_hash}",
         **{
@@ -32,7 +32,7 @@ def _lines(artifact: ModelArtifact) -> Iterator[str]:
             for mixed in artifact.mix
         },
         "weights": f"sha256 {artifact.weights_sha256}",
-        "training": f"{artifact.ranks} ranks on {artifact.device}, {artifact.seconds:,.0f} s",
+        "training": f"{artifact.workers} workers on {artifact.device}, {artifact.seconds:,.0f} s",
         "GPU hours" if artifact.device == "cuda" else "rank hours, no GPU": f"{hours:.3g}",
         "application": artifact.application or "none: trained by hand",
         "versions": ", ".join(f"{name} {version}" for name, version in artifact.versions.items()),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Statistics
 from trainyard.schemas.model_artifact import Normalization
-from trainyard.trainer.data.jagged import mask
+from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.model.recipe import Batch, Per
 
 
@@ -52,7 +52,7 @@ class Network(nn.Module):
         values = self._prepared(number, batch[column.name])
         if column.kind != "list" or values.is_nested:
             return (values,)
-        own = batch[mask(column.name)]
+        own = batch[mask_name(column.name)]
         if self._scaled[number]:
             values = values.masked_fill(~own.reshape(*own.shape, *(1 for _ in column.shape)), 0)
         return values, own

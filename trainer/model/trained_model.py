@@ -88,12 +88,12 @@ class TrainedModel:
             )
         values = columns[column.name]
         if column.name in self.recipe.decode and not isinstance(values, np.ndarray | Tensor):
-            values = decoding.decoded(column.name, self.recipe.decode[column.name], values)
+            values = decoding.decode_rows(column.name, self.recipe.decode[column.name], values)
         if column.kind == "list":
-            rows = values if isinstance(values, Jagged) else Jagged.of([np.asarray(row) for row in values])
+            rows = values if isinstance(values, Jagged) else Jagged.from_rows([np.asarray(row) for row in values])
             if rows.values.shape[1:] != column.shape:
                 raise self._unlike(column, rows.values.shape[1:])
-            return jagged.tensors(column.name, rows, self.recipe.sequences)
+            return jagged.to_tensors(column.name, rows, self.recipe.sequences)
         if isinstance(values, Jagged):
             raise TrainyardError(
                 f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows hold bytes, or "

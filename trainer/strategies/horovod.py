@@ -69,9 +69,9 @@ def imported() -> Any:
 @contextmanager
 def met(world: World) -> Iterator[None]:
     """Tells Horovod of the ranks, in the environment that its `init` reads; rank 0 serves the rendezvous meanwhile."""
-    hosts = world.gathered(world.host)
+    hosts = world.gather(world.host)
     server, address = None, [""]
-    if world.leads:
+    if world.is_main:
         server, port = serve(hosts)
         address = [f"{world.host}:{port}"]
     if world.size > 1:

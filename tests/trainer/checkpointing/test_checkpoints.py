@@ -59,7 +59,7 @@ def test_it_goes_on_in_the_middle_of_an_epoch(
     assert "step-00000014-group-1: epoch 2, step 3" in capfd.readouterr().out
 
 
-def altered(uri: str) -> str:
+def checksum_error(uri: str) -> str:
     file = next(Path(uri).glob("__0_0.distcp"))
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1

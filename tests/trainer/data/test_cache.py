@@ -1,4 +1,4 @@
-"""Remote shards: kept on disk whole, verified, within a limit; read by ranges where that does not hold them."""
+"""Remote shards: cached on disk, verified and within a limit, or read by ranges where the cache is too small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.trainer import datasets
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
-from trainyard.trainer.data.cache import ShardCache, directory
+from trainyard.trainer.data.cache import ShardCache, cache_directory
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import SplitReader
@@ -47,10 +47,10 @@ def remote(local: str, tmp_path: Path) -> Iterator[str]:
 def epoch(dataset: SplitReader, shuffle: bool = True) -> list[list[int]]:
     order = Order(dataset.blocks, batch=32, seed=0, window=2, shuffle=shuffle)
     numbers = []
-    for share in Loader(dataset, order, decode={"file": number}).epoch(0):
-        numbers.append(share.columns["number"].tolist())
-        assert share.columns["list"].sum(1).tolist() == [number * (number % 5) for number in numbers[-1]]
-        assert share.columns["file"].tolist() == numbers[-1]
+    for batch in Loader(dataset, order, decode={"file": number}).epoch(0):
+        numbers.append(batch.columns["number"].tolist())
+        assert batch.columns["list"].sum(1).tolist() == [number * (number % 5) for number in numbers[-1]]
+        assert batch.columns["file"].tolist() == numbers[-1]
     return numbers
 
 
@@ -62,17 +62,17 @@ def dataset(uri: str, cache: ShardCache | None = None) -> SplitReader:
     return SplitReader(uri, manifests.read_current(uri), "train", ("x", "number", "list", "file"), cache=cache)
 
 
-@pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["kept", "by ranges"])
+@pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["cached", "by ranges"])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_remote_batches_are_the_local_ones(local: str, remote: str, tmp_path: Path, limit: int, shuffle: bool) -> None:
-    found = dataset(remote, ShardCache(tmp_path / "cache", limit))
-    assert epoch(found, shuffle) == epoch(dataset(local), shuffle)
-    assert epoch(found, shuffle) == epoch(dataset(local), shuffle), "and in a second epoch"
-    kept = [p for p in (tmp_path / "cache").glob("*") if not p.suffix]
-    assert len(kept) == (4 if limit > 1000 else 0)
+def test_remote_batches_equal_local_ones(local: str, remote: str, tmp_path: Path, limit: int, shuffle: bool) -> None:
+    reader = dataset(remote, ShardCache(tmp_path / "cache", limit))
+    assert epoch(reader, shuffle) == epoch(dataset(local), shuffle)
+    assert epoch(reader, shuffle) == epoch(dataset(local), shuffle), "a second epoch"
+    files = [p for p in (tmp_path / "cache").glob("*") if not p.suffix]
+    assert len(files) == (4 if limit > 1000 else 0)
 
 
-def test_a_shard_that_several_ranks_want_is_fetched_once(
+def test_a_shard_that_several_workers_request_is_downloaded_once(
     remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
@@ -85,13 +85,13 @@ def test_a_shard_that_several_ranks_want_is_fetched_once(
     monkeypatch.setattr(storage, "read_range", counted)
     shard = manifests.read_current(remote).split("train").shards[0]
     uri = storage.join(remote, shard.path)
-    with ThreadPoolExecutor(8) as ranks:
-        paths = set(ranks.map(lambda _: ShardCache(tmp_path, 1 << 30).fetch(uri, shard), range(8)))
+    with ThreadPoolExecutor(8) as workers:
+        paths = set(workers.map(lambda _: ShardCache(tmp_path, 1 << 30).fetch(uri, shard), range(8)))
     assert reads == [uri] and len(paths) == 1
     assert paths.pop().read_bytes() == storage.read(uri)
 
 
-def test_the_shard_that_was_used_longest_ago_makes_room(remote: str, tmp_path: Path) -> None:
+def test_the_least_recently_used_shard_is_removed_first(remote: str, tmp_path: Path) -> None:
     shards = manifests.read_current(remote).split("train").shards
     folder = tmp_path / "cache"
     cache = ShardCache(folder, max(shard.bytes for shard in shards) * 2)
@@ -101,25 +101,25 @@ def test_the_shard_that_was_used_longest_ago_makes_room(remote: str, tmp_path: P
     assert {p.name for p in folder.iterdir() if not p.suffix} == {first.sha256, third.sha256}
 
 
-def test_ranks_that_push_each_others_shards_out_lose_nothing(remote: str, tmp_path: Path) -> None:
+def test_workers_that_evict_each_others_shards_read_all_of_them(remote: str, tmp_path: Path) -> None:
     shards = manifests.read_current(remote).split("train").shards
     content = {shard.path: storage.read(storage.join(remote, shard.path)) for shard in shards}
     cache = ShardCache(tmp_path / "cache", max(shard.bytes for shard in shards) * 2)
 
-    def rank(seed: int) -> int:
-        whole = 0
+    def read_shards(seed: int) -> int:
+        complete = 0
         for number in np.random.default_rng(seed).integers(0, len(shards), 50):
             path = cache.fetch(storage.join(remote, shards[number].path), shards[number])
             with suppress(FileNotFoundError):
                 assert path.read_bytes() == content[shards[number].path]
-                whole += 1
-        return whole
+                complete += 1
+        return complete
 
-    with ThreadPoolExecutor(8) as ranks:
-        assert all(ranks.map(rank, range(8)))
+    with ThreadPoolExecutor(8) as workers:
+        assert all(workers.map(read_shards, range(8)))
 
 
-def test_a_shard_that_was_altered_is_refused_and_not_kept(remote: str, tmp_path: Path) -> None:
+def test_an_altered_shard_is_refused_and_not_cached(remote: str, tmp_path: Path) -> None:
     shard = manifests.read_current(remote).split("train").shards[0]
     uri = storage.join(remote, shard.path)
     storage.replace(uri, bytes(shard.bytes))
@@ -128,21 +128,22 @@ def test_a_shard_that_was_altered_is_refused_and_not_kept(remote: str, tmp_path:
     assert [p for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock"] == []
 
 
-def test_what_a_killed_rank_left_half_is_fetched_anew(remote: str, tmp_path: Path) -> None:
+def test_a_partial_download_of_a_killed_worker_is_replaced(remote: str, tmp_path: Path) -> None:
     shard = manifests.read_current(remote).split("train").shards[0]
     uri = storage.join(remote, shard.path)
     (tmp_path / f"{shard.sha256}.partial").write_bytes(b"half")
     assert ShardCache(tmp_path, 1 << 30).fetch(uri, shard).read_bytes() == storage.read(uri)
 
 
-@pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["kept", "by ranges"])
-def test_a_shard_that_is_gone_is_named(remote: str, tmp_path: Path, limit: int) -> None:
-    found = dataset(remote, ShardCache(tmp_path, limit))
-    gone = storage.join(remote, manifests.read_current(remote).split("train").shards[0].path)
-    storage.remove(gone)
-    with pytest.raises(TrainyardError, match=f"{gone} is gone, but the manifest names it"):
-        epoch(found)
+@pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["cached", "by ranges"])
+def test_the_error_for_a_missing_shard_names_it(remote: str, tmp_path: Path, limit: int) -> None:
+    reader = dataset(remote, ShardCache(tmp_path, limit))
+    missing = storage.join(remote, manifests.read_current(remote).split("train").shards[0].path)
+    storage.remove(missing)
+    with pytest.raises(TrainyardError, match=f"{missing} does not exist, but the manifest names it"):
+        epoch(reader)
 
 
-def test_on_yarn_shards_lie_in_the_folder_that_ends_with_the_application() -> None:
-    assert directory({"LOCAL_DIRS": "/d1/appcache/a1,/d2/appcache/a1"}) == Path("/d1/appcache/a1/trainyard-shards")
+def test_on_yarn_the_cache_is_in_the_folder_of_the_application() -> None:
+    folders = "/d1/appcache/a1,/d2/appcache/a1"
+    assert cache_directory({"LOCAL_DIRS": folders}) == Path("/d1/appcache/a1/trainyard-shards")

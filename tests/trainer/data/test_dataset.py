@@ -1,4 +1,4 @@
-"""A dataset in a loop that is not ours: torch's DataLoader."""
+"""`Dataset` in torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ids(batches: list[dict[str, torch.Tensor]]) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_loader_gives_every_row_once(uri: str, workers: int) -> None:
+def test_a_data_loader_yields_every_row_once(uri: str, workers: int) -> None:
     loader = DataLoader(Dataset(uri, batch_size=20), batch_size=None, num_workers=workers)
     batches = list(loader)
     assert len(batches) == len(loader) == 6
@@ -36,7 +36,7 @@ def test_a_data_loader_gives_every_row_once(uri: str, workers: int) -> None:
     assert all((batch["x"][:, 0] == 2 * batch["id"]).all() for batch in batches)
 
 
-def test_each_epoch_has_an_order_of_its_own(uri: str) -> None:
+def test_each_epoch_has_its_own_order(uri: str) -> None:
     data = Dataset(uri, batch_size=20)
     first, second = ids(list(data)), ids(list(data))
     assert first != second
@@ -46,38 +46,38 @@ def test_each_epoch_has_an_order_of_its_own(uri: str) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_share_each_global_batch_and_have_as_many_steps(uri: str, world: int) -> None:
+def test_workers_share_each_global_batch_and_have_the_same_number_of_steps(uri: str, world: int) -> None:
     alone = list(Dataset(uri, batch_size=20))
-    shares = [list(Dataset(uri, batch_size=20, rank=rank, world=world)) for rank in range(world)]
-    steps = {len(batches) for batches in shares}
+    local = [list(Dataset(uri, batch_size=20, rank=rank, world=world)) for rank in range(world)]
+    steps = {len(batches) for batches in local}
     assert steps == {6 if world == 2 else 5}, "the last batch has three rows"
     for step in range(min(steps)):
-        together = [row for batches in shares for row in ids([batches[step]])]
+        together = [row for batches in local for row in ids([batches[step]])]
         assert sorted(together) == sorted(ids([alone[step]]))
 
 
-def test_an_iteration_goes_on_where_its_state_was_taken(uri: str) -> None:
-    data, again = Dataset(uri, batch_size=20), Dataset(uri, batch_size=20)
+def test_an_iteration_resumes_at_its_saved_state(uri: str) -> None:
+    data, resumed = Dataset(uri, batch_size=20), Dataset(uri, batch_size=20)
     data.set_epoch(3)
     iteration = iter(data)
     for _ in range(2):
         next(iteration)
-    again.load_state_dict(data.state_dict())
-    assert len(again) == 4
-    assert ids(list(again)) == ids(list(iteration))
-    assert ids(list(again)) == ids(list(data)), "and so does the epoch after"
+    resumed.load_state_dict(data.state_dict())
+    assert len(resumed) == 4
+    assert ids(list(resumed)) == ids(list(iteration))
+    assert ids(list(resumed)) == ids(list(data)), "the next epoch"
 
 
-def test_a_loop_that_counts_batches_gets_the_next_epoch_whole(uri: str) -> None:
+def test_a_loop_that_counts_batches_gets_the_whole_next_epoch(uri: str) -> None:
     data = Dataset(uri, batch_size=20)
-    counted = iter(data)
-    first = [next(counted) for _ in range(len(data))]
+    iteration = iter(data)
+    first = [next(iteration) for _ in range(len(data))]
     assert ids(first) == ids(list(Dataset(uri, batch_size=20)))
     assert data.state_dict() == {"epoch": 1, "step": 0}
     assert sorted(ids(list(data))) == list(range(ROWS))
 
 
-def test_a_transform_sees_whole_batches(uri: str) -> None:
+def test_a_transform_gets_whole_batches(uri: str) -> None:
     doubled = Dataset(uri, columns=["x"], batch_size=20, transform=lambda batch: {"x": batch["x"] * 2})
     assert sum(float(batch["x"].sum()) for batch in doubled) == 2 * sum(range(2 * ROWS))
 

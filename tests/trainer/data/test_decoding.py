@@ -1,4 +1,4 @@
-"""Columns of bytes: images that are files, against Pillow's and scikit-learn's own."""
+"""Binary columns: image files, compared with Pillow and scikit-learn."""
 
 from __future__ import annotations
 
@@ -55,81 +55,84 @@ def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str,
     assert seen == 1200 or "world" in options
 
 
-def test_a_worker_that_is_forked_from_a_reader_reads_too(batches: str) -> None:
+def test_a_process_forked_from_a_reader_can_read(batches: str) -> None:
     data = Dataset(batches, batch_size=100, decode={"image": gray})
     here = [batch["row"].tolist() for batch in data]
     data.set_epoch(0)
     assert [batch["row"].tolist() for batch in DataLoader(data, batch_size=None, num_workers=1)] == here
 
 
-def test_images_become_what_pillow_sees() -> None:
+def test_images_are_decoded_as_by_pillow() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
     assert np.array_equal(rgb(png(picture)), picture.transpose(2, 0, 1))
     assert np.array_equal(gray(png(picture))[0], Image.fromarray(picture).convert("L"))
 
 
-def test_a_row_is_augmented_in_the_same_way_whoever_reads_it_and_in_another_in_each_epoch(batches: str) -> None:
+def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(batches: str) -> None:
     def noise(image: Any, random: np.random.Generator) -> Any:
         return image + random.integers(0, 100)
 
     def epoch(number: int, world: int) -> dict[int, float]:
-        found = {}
+        means = {}
         for rank in range(world):
             data = Dataset(
                 batches, batch_size=100, rank=rank, world=world, decode={"image": gray}, augment={"image": noise}
             )
             data.set_epoch(number)
             for batch in data:
-                found |= zip(batch["row"].tolist(), batch["image"].float().mean((1, 2, 3)).tolist(), strict=True)
-        return found
+                means |= zip(batch["row"].tolist(), batch["image"].float().mean((1, 2, 3)).tolist(), strict=True)
+        return means
 
     assert epoch(0, 1) == epoch(0, 3) != epoch(1, 1)
 
 
-def test_a_recipe_learns_from_files_and_its_bundle_decodes_them(batches: str, tmp_path: Path) -> None:
-    made = fit(
+def test_a_recipe_learns_from_files_and_its_model_artifact_decodes_them(batches: str, tmp_path: Path) -> None:
+    artifact = fit(
         FILES, recipe_params={"augment": True}, dataset=batches, model=str(tmp_path), epochs=6, batch_size=50
     ).artifact
-    assert made
-    assert [(c.kind, c.type, c.shape) for c in made.inputs] == [("tensor", "uint8", (1, 8, 8))]
+    assert artifact
+    assert [(c.kind, c.type, c.shape) for c in artifact.inputs] == [("tensor", "uint8", (1, 8, 8))]
     rows = digits(slice(1200, 1797))
     model = load_model(str(tmp_path))
     guess = model.predict({"image": rows["image"]})["class_"]
     assert (guess == rows["label"]).mean() > 0.8
-    assert (guess == model.predict({"image": IMAGES[1200:]})["class_"]).all(), (
-        "what is decoded already is taken as it is"
-    )
+    assert (guess == model.predict({"image": IMAGES[1200:]})["class_"]).all(), "decoded arrays are used as they are"
 
 
 @pytest.mark.parametrize(
-    ("rows", "complaint"),
+    ("rows", "message"),
     [
         ([b"no image"], r"row 1150 of shard .*train-1.arrow cannot be decoded \(UnidentifiedImageError.*b'no image'"),
         ([None], r"row 1150 of shard .*train-1.arrow cannot be decoded .* it is empty, or null"),
         (
             [png(IMAGES[0][:4])],
-            r"train-1.arrow is decoded to uint8 \[1, 4, 8\], and the first row to uint8 \[1, 8, 8\]",
+            r"train-1.arrow is decoded to uint8 \[1, 4, 8\], but the first row to uint8 \[1, 8, 8\]",
         ),
     ],
 )
-def test_a_row_that_is_not_as_the_others_is_named_with_its_shard(
-    tmp_path: Path, rows: list[Any], complaint: str
+def test_the_error_for_a_row_unlike_the_others_names_it_and_its_shard(
+    tmp_path: Path, rows: list[Any], message: str
 ) -> None:
     columns = digits(slice(1200))
     columns["image"][1150:1151] = rows
     uri = datasets.write(tmp_path, {"train": columns})
-    with pytest.raises(TrainyardError, match=complaint.replace("1150", "550")):
+    with pytest.raises(TrainyardError, match=message.replace("1150", "550")):
         list(read(uri))
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
-        ({"decode": {}}, r"column 'image' holds bytes, .* decode=\{'image': function\}, where trainer.images.rgb"),
+        (
+            {"decode": {}},
+            r"column 'image' holds bytes, .* decode=\{'image': function\}; trainyard.trainer.data.images.rgb",
+        ),
         ({"decode": {"image": gray, "label": gray}}, "decode= names the column 'label', which does not hold bytes"),
-        ({"augment": {"label": np.roll}}, "augment= names the column 'label', which decode= does not"),
+        ({"augment": {"label": np.roll}}, "augment= names the column 'label', which has no decoder"),
     ],
 )
-def test_what_nothing_can_decode_is_refused(batches: str, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(TrainyardError, match=complaint):
+def test_binary_columns_and_decoders_that_do_not_match_are_refused(
+    batches: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrainyardError, match=message):
         list(read(batches, **options))

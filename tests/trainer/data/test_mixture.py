@@ -1,4 +1,4 @@
-"""Rows of several datasets in one epoch, each with its share."""
+"""Epochs of rows from several datasets, each with its share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Statistics
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.mixture import Portion, statistics
+from trainyard.trainer.data.mixture import Portion, merge_statistics
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
@@ -24,7 +24,7 @@ SIZES = {"large": 3000, "middle": 1000, "small": 100}
 
 
 def rows(name: str) -> datasets.Columns:
-    """Blobs; `of` says of which dataset a row is, `row` which one there."""
+    """Return blobs with the number of the dataset (`of`), and of the row in it (`row`)."""
     number, size = list(SIZES).index(name), SIZES[name]
     return datasets.blobs(size, number) | {"of": np.full(size, number), "row": np.arange(size)}
 
@@ -41,35 +41,35 @@ def mixture(three: dict[str, str], **options: Any) -> Dataset:
 
 
 def test_each_dataset_has_its_share_of_an_epoch(three: dict[str, str]) -> None:
-    found = torch.cat([batch["of"] for batch in mixture(three)])
-    assert len(found) == 4100
-    assert all(abs(int((found == n).sum()) - share * 4100) <= 1 for n, share in enumerate((0.5, 0.3, 0.2)))
+    numbers = torch.cat([batch["of"] for batch in mixture(three)])
+    assert len(numbers) == 4100
+    assert all(abs(int((numbers == n).sum()) - share * 4100) <= 1 for n, share in enumerate((0.5, 0.3, 0.2)))
 
 
-def test_each_batch_has_about_the_same_of_each(three: dict[str, str]) -> None:
+def test_each_batch_has_about_the_same_mix(three: dict[str, str]) -> None:
     counts = [np.bincount(batch["of"], minlength=3) for batch in mixture(three)][:-1]
     assert np.abs(np.array(counts) - (50, 30, 20)).max() <= 6, "a lane in 64 on either side, and a row"
 
 
-def test_rows_of_a_dataset_come_as_often_as_each_other(three: dict[str, str]) -> None:
+def test_rows_of_a_dataset_are_drawn_equally_often(three: dict[str, str]) -> None:
     epoch = list(mixture(three))
     for number, size in enumerate(SIZES.values()):
-        found = Counter(row for batch in epoch for row in batch["row"][batch["of"] == number].tolist())
-        times = [found[row] for row in range(size)]
-        assert max(times) - min(times) <= 1
+        counts = Counter(row for batch in epoch for row in batch["row"][batch["of"] == number].tolist())
+        draws = [counts[row] for row in range(size)]
+        assert max(draws) - min(draws) <= 1
 
 
-def test_batches_are_the_same_for_any_number_of_ranks(three: dict[str, str]) -> None:
+def test_batches_are_the_same_for_any_number_of_workers(three: dict[str, str]) -> None:
     def sets(batches: list[dict[str, torch.Tensor]]) -> Counter[tuple[int, int]]:
         return Counter(pair for b in batches for pair in zip(b["of"].tolist(), b["row"].tolist(), strict=True))
 
     alone = list(mixture(three))
-    ranks = [list(mixture(three, rank=rank, world=3)) for rank in range(3)]
+    local = [list(mixture(three, rank=rank, world=3)) for rank in range(3)]
     for step, batch in enumerate(alone):
-        assert sets([batch]) == sets([rank[step] for rank in ranks])
+        assert sets([batch]) == sets([batches[step] for batches in local])
 
 
-def test_shares_hold_beside_classes_in_balance_and_buckets(tmp_path: Path) -> None:
+def test_shares_hold_together_with_balanced_classes_and_buckets(tmp_path: Path) -> None:
     names = {"one": 400, "other": 150}
     tagged = {n: datasets.sequences(size, i) | {"of": np.full(size, i)} for i, (n, size) in enumerate(names.items())}
     one, other = (datasets.write(tmp_path / name, {"train": columns}) for name, columns in tagged.items())
@@ -83,13 +83,13 @@ def test_shares_hold_beside_classes_in_balance_and_buckets(tmp_path: Path) -> No
     assert np.abs(counts - 220 / 3).max() <= 15, counts
 
 
-def test_a_model_of_a_mixture_says_what_it_was_trained_on(three: dict[str, str], tmp_path: Path) -> None:
+def test_a_model_artifact_of_a_mixture_lists_its_datasets(three: dict[str, str], tmp_path: Path) -> None:
     mix = [Portion.of(three["small"], 0.25)]
     where = str(tmp_path / "model")
     fitted = fit("tests.trainer.recipes:linear", dataset=three["large"], mix=mix, model=where, epochs=1)
     assert fitted.metrics["accuracy"] > 0.9
-    (told,) = load_model(where).artifact.mix
-    assert (told.dataset, told.share, told.dataset_hash) == (three["small"], 0.25, mix[0].manifest.content_hash)
+    (entry,) = load_model(where).artifact.mix
+    assert (entry.dataset, entry.share, entry.dataset_hash) == (three["small"], 0.25, mix[0].manifest.content_hash)
     (card,) = Path(where).glob("*/card.md")
     assert "25% of the rows" in card.read_text()
 
@@ -100,32 +100,35 @@ def test_a_model_of_a_mixture_says_what_it_was_trained_on(three: dict[str, str],
     )
 )
 @settings(deadline=None)
-def test_figures_of_a_mixture_are_those_of_its_rows_together(parts: tuple[list[float], ...]) -> None:
-    figures = [Statistics(count=len(p), mean=(float(np.mean(p)),), std=(float(np.std(p)),)) for p in parts]
+def test_statistics_of_a_mixture_equal_those_of_its_rows(parts: tuple[list[float], ...]) -> None:
+    statistics = [Statistics(count=len(p), mean=(float(np.mean(p)),), std=(float(np.std(p)),)) for p in parts]
     total = sum(map(len, parts))
-    found = statistics(figures, [len(part) / total for part in parts])
+    merged = merge_statistics(statistics, [len(part) / total for part in parts])
     together = np.concatenate(parts)
-    assert found.mean == pytest.approx((together.mean(),), abs=1e-6)
-    assert found.std == pytest.approx((together.std(),), abs=1e-6)
+    assert merged.mean == pytest.approx((together.mean(),), abs=1e-6)
+    assert merged.std == pytest.approx((together.std(),), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("shares", "complaint"),
-    [([0.7, 0.3], "0.7, 0.3 are not"), ([0.0], "0 are not"), ([-0.5], "-0.5 are not"), ([1.5], "1.5 are not")],
+    ("shares", "message"),
+    [
+        ([0.7, 0.3], "0.7, 0.3 are not valid"),
+        ([0.0], "0 are not valid"),
+        ([-0.5], "-0.5 are not valid"),
+        ([1.5], "1.5 are not valid"),
+    ],
 )
-def test_shares_leave_something_for_the_dataset_itself(
-    three: dict[str, str], shares: list[float], complaint: str
-) -> None:
-    with pytest.raises(TrainyardError, match=f"mix: shares are more than 0 .* {complaint}"):
+def test_invalid_shares_are_refused(three: dict[str, str], shares: list[float], message: str) -> None:
+    with pytest.raises(TrainyardError, match=f"mix: shares of {message}"):
         mixture(three, mix=[Portion.of(three["small"], share) for share in shares])
 
 
-def test_datasets_that_are_mixed_have_the_same_columns(three: dict[str, str], tmp_path: Path) -> None:
+def test_datasets_with_different_columns_are_refused(three: dict[str, str], tmp_path: Path) -> None:
     other = datasets.write(tmp_path, {"train": datasets.blobs(100, size=4)})
-    with pytest.raises(TrainyardError, match=r"mix: column 'x' is a tensor of float \[8\] in .*, and a .* \[4\] in"):
+    with pytest.raises(TrainyardError, match=r"mix: column 'x' is a tensor of float \[8\] in .*, but a .* \[4\] in"):
         Dataset(three["large"], columns=["x"], batch_size=10, mix=[Portion.of(other, 0.5)])
 
 
-def test_a_mixture_is_shuffled(three: dict[str, str]) -> None:
-    with pytest.raises(TrainyardError, match="mix draws rows"):
+def test_a_mixture_without_shuffling_is_refused(three: dict[str, str]) -> None:
+    with pytest.raises(TrainyardError, match="mix= needs shuffle=True"):
         mixture(three, shuffle=False)

@@ -1,4 +1,4 @@
-"""The order of rows: every row once an epoch, in the same global batches whoever reads them."""
+"""The order of rows: every row once an epoch, in the same global batches for any number of workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainyard.trainer.data.order import LANES, Order, window_rows
 
 LENGTHS = np.random.default_rng(0).geometric(0.05, (30, 400))
 WEIGHTS = np.random.default_rng(1).integers(0, 10, (30, 400)) ** 9
-"""Of each row of each block."""
+"""The weight of each row of each block."""
 
 
 orders = st.builds(
@@ -41,80 +41,76 @@ def row_weights(block: int, rows: int) -> NDArray[np.int64]:
     return WEIGHTS[block, :rows] + (block == 0)
 
 
-def drawn(order: Order, block: int, epoch: int) -> list[int]:
-    """The rows of a block that are drawn in an epoch."""
+def sample(order: Order, block: int, epoch: int) -> list[int]:
+    """Return the rows of a block that are drawn in an epoch."""
     rows = order.blocks[block]
     weighted = bool(order.weights)
-    return order.drawn_from(block, epoch, row_weights(block, rows)).tolist() if weighted else list(range(rows))
+    return order.sample_rows(block, epoch, row_weights(block, rows)).tolist() if weighted else list(range(rows))
 
 
-def share(order: Order, epoch: int, rank: int, world: int, step: int = 0) -> dict[int, list[tuple[int, int]]]:
-    """The (block, row) pairs that `rank` contributes to each global batch from `step` on."""
-    shares = {}
+def local_batches(order: Order, epoch: int, rank: int, world: int, step: int = 0) -> dict[int, list[tuple[int, int]]]:
+    """Return the (block, row) pairs of `rank` in each global batch from `step` on."""
+    batches = {}
     for window in order.windows(epoch, rank, world, step):
-        runs = [(run, drawn(order, run.block, epoch)[run.begin : run.begin + run.rows]) for run in window.runs]
-        held = [(run.block, row) for run, rows in runs for row in rows]
-        rows = np.array(held, dtype=np.int64).reshape(-1, 2)
+        runs = [(run, sample(order, run.block, epoch)[run.begin : run.begin + run.rows]) for run in window.runs]
+        pairs = [(run.block, row) for run, rows in runs for row in rows]
+        rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         if window.gather:
             rows = rows[window.gather(LENGTHS[rows[:, 0], rows[:, 1]] if order.bucket_by else None)]
         for j, (a, b) in enumerate(pairwise(np.cumsum([0, *window.sizes]))):
             if window.first_step + j >= step:
-                shares[window.first_step + j] = [tuple(pair) for pair in rows[a:b].tolist()]
-    return shares
+                batches[window.first_step + j] = [tuple(pair) for pair in rows[a:b].tolist()]
+    return batches
 
 
 def global_batches(order: Order, epoch: int, world: int, step: int = 0) -> dict[int, list[tuple[int, int]]]:
-    parts = [share(order, epoch, rank, world, step) for rank in range(world)]
-    assert all(part.keys() == parts[0].keys() for part in parts), "every rank has the same steps"
+    parts = [local_batches(order, epoch, rank, world, step) for rank in range(world)]
+    assert all(part.keys() == parts[0].keys() for part in parts), "every worker has the same steps"
     return {g: sorted(pair for part in parts for pair in part[g]) for g in parts[0]}
 
 
 @given(orders, st.integers(0, 5), st.integers(1, 9))
 @settings(max_examples=150, deadline=None)
-def test_every_row_is_in_as_many_global_batches_of_an_epoch_as_it_is_drawn(
-    order: Order, epoch: int, world: int
-) -> None:
+def test_every_row_is_in_an_epoch_as_often_as_it_is_drawn(order: Order, epoch: int, world: int) -> None:
     batches = global_batches(order, epoch, world)
     rows = [pair for batch in batches.values() for pair in batch]
-    assert sorted(rows) == [(b, row) for b in range(len(order.blocks)) for row in drawn(order, b, epoch)]
+    assert sorted(rows) == [(b, row) for b in range(len(order.blocks)) for row in sample(order, b, epoch)]
     assert [len(batches[g]) for g in range(order.steps)] == [order.size(g) for g in range(order.steps)]
 
 
 @given(orders, st.integers(0, 5), st.integers(2, 9))
 @settings(max_examples=150, deadline=None)
-def test_global_batches_do_not_depend_on_the_world_size(order: Order, epoch: int, world: int) -> None:
+def test_global_batches_do_not_depend_on_the_number_of_workers(order: Order, epoch: int, world: int) -> None:
     assert global_batches(order, epoch, world) == global_batches(order, epoch, 1)
 
 
 @given(orders, st.integers(0, 5), st.integers(1, 5), st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(
-    order: Order, epoch: int, world: int, data: st.DataObject
-) -> None:
+def test_a_resumed_epoch_has_the_remaining_batches(order: Order, epoch: int, world: int, data: st.DataObject) -> None:
     step = data.draw(st.integers(0, order.steps - 1))
-    whole = global_batches(order, epoch, 1)
-    assert global_batches(order, epoch, world, step) == {g: rows for g, rows in whole.items() if g >= step}
+    full = global_batches(order, epoch, 1)
+    assert global_batches(order, epoch, world, step) == {g: rows for g, rows in full.items() if g >= step}
 
 
 @given(orders.filter(lambda order: order.shuffle), st.integers(1, 9))
 @settings(max_examples=100, deadline=None)
-def test_a_window_is_bounded_by_its_rows_times_the_lanes_served(order: Order, world: int) -> None:
+def test_a_window_is_bounded_by_its_rows_times_the_lanes_of_a_worker(order: Order, world: int) -> None:
     for window in order.windows(0, 0, world):
         assert sum(run.rows for run in window.runs) <= order.window * -(-LANES // world)
 
 
 @given(orders.filter(lambda order: not order.shuffle), st.integers(0, 3))
 @settings(max_examples=50, deadline=None)
-def test_unshuffled_batches_are_the_rows_as_they_lie(order: Order, epoch: int) -> None:
-    rows = [pair for _, batch in sorted(share(order, epoch, 0, 1).items()) for pair in batch]
-    assert rows == [(b, row) for b in range(len(order.blocks)) for row in drawn(order, b, epoch)]
+def test_unshuffled_batches_have_the_rows_in_stored_order(order: Order, epoch: int) -> None:
+    rows = [pair for _, batch in sorted(local_batches(order, epoch, 0, 1).items()) for pair in batch]
+    assert rows == [(b, row) for b in range(len(order.blocks)) for row in sample(order, b, epoch)]
 
 
 @given(orders.filter(lambda order: bool(order.weights)), st.integers(0, 5))
 @settings(max_examples=100, deadline=None)
-def test_a_row_is_drawn_as_often_as_its_weight_says_rounded_down_or_up(order: Order, epoch: int) -> None:
-    counts = [Counter(drawn(order, block, epoch)) for block in range(len(order.blocks))]
-    assert sum(count.total() for count in counts) == order.rows, "an epoch stays as long as it is"
+def test_a_row_is_drawn_in_proportion_to_its_weight_rounded_down_or_up(order: Order, epoch: int) -> None:
+    counts = [Counter(sample(order, block, epoch)) for block in range(len(order.blocks))]
+    assert sum(count.total() for count in counts) == order.rows, "an epoch keeps its length"
     mean = sum(order.weights) // order.rows
     for block, rows in enumerate(order.blocks):
         for row, weight in enumerate(row_weights(block, rows).tolist()):
@@ -122,23 +118,23 @@ def test_a_row_is_drawn_as_often_as_its_weight_says_rounded_down_or_up(order: Or
 
 
 def is_last(order: Order, block: int, row: int) -> bool:
-    """What is left over when the weights are divided by the rows is taken from the last."""
+    """Return whether a row is at the end, which the remainder of weights divided by rows is taken from."""
     weights = [int(w) for b, rows in enumerate(order.blocks) for w in row_weights(b, rows)]
     return sum(weights[sum(order.blocks[:block]) + row + 1 :]) < sum(weights) % order.rows
 
 
-def test_over_many_epochs_rows_come_in_proportion_to_their_weights() -> None:
+def test_over_many_epochs_rows_are_drawn_in_proportion_to_their_weights() -> None:
     order = Order((50, 30), 10, 3, 64, weights=tuple(int(row_weights(b, n).sum()) for b, n in enumerate((50, 30))))
     epochs = 400
-    counts = Counter((b, row) for epoch in range(epochs) for b in (0, 1) for row in drawn(order, b, epoch))
-    found = np.array([counts[b, row] / epochs for b, n in enumerate((50, 30)) for row in range(n)])
-    wanted = np.concatenate([row_weights(0, 50), row_weights(1, 30)]) * 80 / sum(order.weights)
-    assert np.abs(found - wanted).max() < 0.1
+    counts = Counter((b, row) for epoch in range(epochs) for b in (0, 1) for row in sample(order, b, epoch))
+    frequencies = np.array([counts[b, row] / epochs for b, n in enumerate((50, 30)) for row in range(n)])
+    expected = np.concatenate([row_weights(0, 50), row_weights(1, 30)]) * 80 / sum(order.weights)
+    assert np.abs(frequencies - expected).max() < 0.1
 
 
 @given(orders.filter(lambda order: order.shuffle))
 @settings(max_examples=100, deadline=None)
-def test_two_ranks_at_most_read_one_block_of_a_lane_or_more(order: Order) -> None:
+def test_a_block_is_read_by_few_workers(order: Order) -> None:
     lane_rows = order.rows // LANES
     world = 8
     readers: dict[int, set[int]] = {}
@@ -147,7 +143,7 @@ def test_two_ranks_at_most_read_one_block_of_a_lane_or_more(order: Order) -> Non
             for run in window.runs:
                 readers.setdefault(run.block, set()).add(rank)
     for block, ranks in readers.items():
-        assert len(ranks) <= len(drawn(order, block, 0)) // max(lane_rows, 1) + 3
+        assert len(ranks) <= len(sample(order, block, 0)) // max(lane_rows, 1) + 3
 
 
 def test_epochs_and_seeds_differ() -> None:
@@ -157,14 +153,14 @@ def test_epochs_and_seeds_differ() -> None:
     assert first != global_batches(Order((100, 100, 100), 10, 2, 64), 0, 1)
 
 
-def test_the_order_is_the_one_that_was_published() -> None:
-    """Guards against a change of order between releases, which would break a resumed run."""
+def test_the_order_stays_the_same_between_releases() -> None:
+    """A change of the order would break the resumption of a run."""
     batches = global_batches(Order((50, 70, 40), batch=8, seed=42, window=16), epoch=3, world=1)
     assert batches[0] == [(0, 34), (0, 37), (0, 41), (0, 42), (0, 46), (0, 48), (1, 3), (1, 4)]
     assert batches[19] == [(1, 56), (1, 58), (1, 61), (1, 64), (1, 69), (2, 1), (2, 5), (2, 6)]
 
 
-def test_the_order_in_buckets_is_the_one_that_was_published() -> None:
+def test_the_order_in_buckets_stays_the_same_between_releases() -> None:
     order = Order((50, 70, 40), batch=8, seed=42, window=16, bucket_by="tokens")
     batches = global_batches(order, epoch=3, world=1)
     assert batches[0] == [(2, 26), (2, 28), (2, 30), (2, 31), (2, 34), (2, 36), (2, 38), (2, 39)]
@@ -172,14 +168,14 @@ def test_the_order_in_buckets_is_the_one_that_was_published() -> None:
 
 
 def waste(order: Order) -> float:
-    """The part of padded batches that is padding, over an epoch of one rank."""
-    lengths = [np.array([LENGTHS[pair] for pair in batch]) for batch in share(order, 0, 0, 1).values()]
+    """Return the fraction of padded batches that is padding, over an epoch of one worker."""
+    lengths = [np.array([LENGTHS[pair] for pair in batch]) for batch in local_batches(order, 0, 0, 1).values()]
     return 1 - sum(int(batch.sum()) for batch in lengths) / sum(len(batch) * int(batch.max()) for batch in lengths)
 
 
-def test_buckets_take_most_of_the_padding_away_and_leave_batches_in_no_order_of_length() -> None:
+def test_buckets_remove_most_of_the_padding_and_batches_are_not_sorted_by_length() -> None:
     plain, bucketed = (Order((400,) * 30, 32, 7, window_rows(32, 80), bucket_by=by) for by in (None, "tokens"))
     assert waste(plain) > 0.6
     assert waste(bucketed) < waste(plain) / 2.5
-    means = [np.mean([LENGTHS[pair] for pair in batch]) for batch in share(bucketed, 0, 0, 1).values()]
+    means = [np.mean([LENGTHS[pair] for pair in batch]) for batch in local_batches(bucketed, 0, 0, 1).values()]
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3

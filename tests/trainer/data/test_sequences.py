@@ -1,4 +1,4 @@
-"""Columns whose rows differ in length: read, trained on, applied."""
+"""Variable-length columns: reading, training, prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.trainer import datasets
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.loop.fit import fit
@@ -29,7 +29,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("sequences", ["padded", "nested"])
 @pytest.mark.parametrize("bucket_by", [None, "tokens"])
 @pytest.mark.parametrize("world", [1, 3])
-def test_each_row_comes_once_with_all_its_elements(
+def test_each_row_is_read_once_with_all_its_elements(
     batches: str, sequences: Any, bucket_by: str | None, world: int
 ) -> None:
     written, seen = datasets.sequences(500), []
@@ -44,7 +44,7 @@ def test_each_row_comes_once_with_all_its_elements(
     assert sorted(seen) == list(range(500))
 
 
-def test_buckets_leave_less_to_pad(batches: str) -> None:
+def test_buckets_reduce_padding(batches: str) -> None:
     def cells(bucket_by: str | None) -> int:
         data = Dataset(batches, columns=["tokens"], batch_size=50, bucket_by=bucket_by)
         return sum(batch["tokens"].numel() for batch in data)
@@ -52,7 +52,7 @@ def test_buckets_leave_less_to_pad(batches: str) -> None:
     assert cells("tokens") < 0.7 * cells(None)
 
 
-def test_a_recipe_learns_the_same_from_padded_and_from_nested_rows(batches: str, tmp_path: Path) -> None:
+def test_a_recipe_learns_the_same_from_padded_and_nested_rows(batches: str, tmp_path: Path) -> None:
     def history(sequences: str, **options: Any) -> list[float]:
         fitted = fit(
             POOLED, recipe_params={"sequences": sequences}, dataset=batches, model=str(tmp_path / sequences), epochs=2,
@@ -69,10 +69,10 @@ def test_a_recipe_learns_the_same_from_padded_and_from_nested_rows(batches: str,
     one, other = (model.output(rows) for model in models)
     assert torch.allclose(one, other, atol=1e-2)
     alone = models[0].output({name: values[:1] for name, values in rows.items()})
-    assert torch.allclose(alone, one[:1], atol=1e-5), "a row's output depends on no other row's length"
+    assert torch.allclose(alone, one[:1], atol=1e-5), "the output of a row does not depend on the length of other rows"
 
 
-def trained(world: World, batches: str, model: str, sequences: str, options: dict[str, Any]) -> list[float]:
+def train_losses(world: World, batches: str, model: str, sequences: str, options: dict[str, Any]) -> list[float]:
     fitted = fit(
         POOLED, recipe_params={"sequences": sequences}, dataset=batches, model=model, world=world, epochs=1,
         batch_size=50, bucket_by="tokens", **options,
@@ -81,17 +81,20 @@ def trained(world: World, batches: str, model: str, sequences: str, options: dic
 
 
 @pytest.mark.ranks
-def test_ranks_learn_what_one_alone_does(batches: str, tmp_path: Path) -> None:
-    with Gang(2) as gang:
+def test_two_workers_learn_the_same_as_one(batches: str, tmp_path: Path) -> None:
+    with Workers(2) as workers:
         for sequences, options in (("padded", {"balance": True}), ("nested", {"weight_by": "row"})):
-            alone = trained(World(), batches, str(tmp_path), sequences, options)
-            assert gang(trained, batches, str(tmp_path), sequences, options) == [pytest.approx(alone, rel=1e-3)] * 2
+            alone = train_losses(World(), batches, str(tmp_path), sequences, options)
+            assert (
+                workers(train_losses, batches, str(tmp_path), sequences, options)
+                == [pytest.approx(alone, rel=1e-3)] * 2
+            )
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
-        ({"bucket_by": "label"}, "bucket_by='label' is no list column .* Write one of tokens, frames"),
+        ({"bucket_by": "label"}, "bucket_by='label' is not a variable-length column .* Write one of tokens, frames"),
         ({"recipe_params": {"sequences": "ragged"}}, "sequences='ragged'; write 'padded' or 'nested'"),
         (
             {"recipe_params": {"label": "tokens"}},
@@ -99,12 +102,12 @@ def test_ranks_learn_what_one_alone_does(batches: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(batches: str, tmp_path: Path, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(TrainyardError, match=complaint):
+def test_invalid_options_are_refused(batches: str, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TrainyardError, match=message):
         fit(POOLED, dataset=batches, model=str(tmp_path), **options)
 
 
-def test_rows_to_predict_for_must_have_the_elements_of_the_model(batches: str, tmp_path: Path) -> None:
+def test_rows_with_elements_of_another_shape_are_refused_by_the_model(batches: str, tmp_path: Path) -> None:
     fit(POOLED, dataset=batches, model=str(tmp_path), epochs=1)
     rows = datasets.sequences(5) | {"frames": [np.zeros((3, 7), np.float32)] * 5}
     with pytest.raises(TrainyardError, match=r"'frames' with elements of shape \[4\], but its rows have .* \[7\]"):
@@ -113,5 +116,5 @@ def test_rows_to_predict_for_must_have_the_elements_of_the_model(batches: str, t
 
 def test_a_column_with_the_name_of_a_mask_is_refused(tmp_path: Path) -> None:
     rows = datasets.sequences(5) | {"tokens_mask": np.zeros(5)}
-    with pytest.raises(TrainyardError, match="'tokens_mask' has the name that the mask of 'tokens' gets"):
+    with pytest.raises(TrainyardError, match="'tokens_mask' has the name of the mask of column 'tokens'"):
         Dataset(datasets.write(tmp_path, {"train": rows}), batch_size=2)

@@ -1,4 +1,4 @@
-"""Reading shards: what the arrays hold, and what is refused."""
+"""Reading shards: the values of the arrays, and the errors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import torch
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
-from trainyard.trainer.data.background import background
-from trainyard.trainer.data.loader import Loader
+from trainyard.trainer.data.loader import Loader, prefetch
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import SplitReader
 
 
-def opened(directory: Path, columns: datasets.Columns, *names: str) -> SplitReader:
+def open_reader(directory: Path, columns: datasets.Columns, *names: str) -> SplitReader:
     uri = datasets.write(directory, {"train": columns}, rows_per_batch=16)
     return SplitReader(uri, manifests.read_current(uri), "train", names)
 
@@ -33,60 +32,60 @@ def columns(rows: int = 100) -> datasets.Columns:
 
 def test_blocks_hold_the_rows_that_were_written(tmp_path: Path) -> None:
     written = columns()
-    dataset = opened(tmp_path, written, "image", "number", "flag")
+    dataset = open_reader(tmp_path, written, "image", "number", "flag")
     blocks = [dataset.block(i) for i in range(len(dataset.blocks))]
     for name, values in written.items():
         assert np.array_equal(np.concatenate([block[name] for block in blocks]), values)
 
 
-def test_tensors_lie_in_the_memory_map_without_a_copy(tmp_path: Path) -> None:
-    image = opened(tmp_path, columns(), "image").block(0)["image"]
+def test_arrays_are_views_of_the_memory_map(tmp_path: Path) -> None:
+    image = open_reader(tmp_path, columns(), "image").block(0)["image"]
     assert not image.flags.owndata and not image.flags.writeable
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_an_epoch_of_all_ranks_gives_every_row_once_in_global_batches(tmp_path: Path, world: int) -> None:
-    dataset = opened(tmp_path, columns(), "image", "number")
+def test_an_epoch_of_all_workers_has_every_row_once_in_global_batches(tmp_path: Path, world: int) -> None:
+    dataset = open_reader(tmp_path, columns(), "image", "number")
     order = Order(dataset.blocks, batch=32, seed=0, window=2)
     seen: dict[int, list[int]] = {}
     for rank in range(world):
-        for share in Loader(dataset, order, rank, world).epoch(0):
-            assert share.total == order.size(share.step)
-            rows = share.columns["number"].tolist()[: share.rows]
-            assert np.array_equal(share.columns["image"][: share.rows], columns()["image"][rows])
-            seen.setdefault(share.step, []).extend(rows)
+        for batch in Loader(dataset, order, rank, world).epoch(0):
+            assert batch.total == order.size(batch.step)
+            rows = batch.columns["number"].tolist()[: batch.rows]
+            assert np.array_equal(batch.columns["image"][: batch.rows], columns()["image"][rows])
+            seen.setdefault(batch.step, []).extend(rows)
     assert [len(seen[g]) for g in sorted(seen)] == [32, 32, 32, 4]
     assert sorted(row for rows in seen.values() for row in rows) == list(range(100))
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_shares_that_are_kept_stay_as_they_were(tmp_path: Path, shuffle: bool) -> None:
-    dataset = opened(tmp_path, columns(2000), "image", "number")
+def test_batches_that_are_kept_do_not_change(tmp_path: Path, shuffle: bool) -> None:
+    dataset = open_reader(tmp_path, columns(2000), "image", "number")
     order = Order(dataset.blocks, batch=16, seed=0, window=1, shuffle=shuffle)
-    kept = [share.columns for share in Loader(dataset, order).epoch(0)]
-    read = [share.columns["number"].clone() for share in Loader(dataset, order).epoch(0)]
-    for share, numbers in zip(kept, read, strict=True):
-        assert torch.equal(share["number"], numbers)
-        assert np.array_equal(share["image"], columns(2000)["image"][numbers])
+    kept = [batch.columns for batch in Loader(dataset, order).epoch(0)]
+    read = [batch.columns["number"].clone() for batch in Loader(dataset, order).epoch(0)]
+    for batch, numbers in zip(kept, read, strict=True):
+        assert torch.equal(batch["number"], numbers)
+        assert np.array_equal(batch["image"], columns(2000)["image"][numbers])
 
 
-def test_a_rank_without_rows_of_a_batch_still_gets_a_share(tmp_path: Path) -> None:
-    dataset = opened(tmp_path, columns(33), "number")
+def test_a_worker_without_rows_of_a_batch_still_gets_a_local_batch(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(33), "number")
     order = Order(dataset.blocks, batch=32, seed=0, window=1)
     last = [list(Loader(dataset, order, rank, 2).epoch(0))[-1] for rank in range(2)]
-    assert sorted(share.rows for share in last) == [0, 1]
-    assert all(len(share.columns["number"]) == 1 for share in last)
+    assert sorted(batch.rows for batch in last) == [0, 1]
+    assert all(len(batch.columns["number"]) == 1 for batch in last)
 
 
 def test_a_transform_changes_whole_batches(tmp_path: Path) -> None:
-    dataset = opened(tmp_path, columns(), "number")
+    dataset = open_reader(tmp_path, columns(), "number")
     order = Order(dataset.blocks, batch=10, seed=0, window=5)
     loader = Loader(dataset, order, transform=lambda batch: {"number": -batch["number"]})
-    assert all((share.columns["number"] <= 0).all() for share in loader.epoch(0))
+    assert all((batch.columns["number"] <= 0).all() for batch in loader.epoch(0))
 
 
-def test_a_truncated_shard_is_named(tmp_path: Path) -> None:
-    dataset = opened(tmp_path, columns(), "number")
+def test_the_error_for_a_truncated_shard_names_it(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(), "number")
     shard = tmp_path / "shards/test/train-0.arrow"
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-100])
@@ -94,8 +93,8 @@ def test_a_truncated_shard_is_named(tmp_path: Path) -> None:
         dataset.block(0)
 
 
-def test_an_altered_shard_is_named(tmp_path: Path) -> None:
-    dataset = opened(tmp_path, columns(), "number")
+def test_the_error_for_an_altered_shard_names_it(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(), "number")
     shard = tmp_path / "shards/test/train-0.arrow"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
@@ -104,27 +103,27 @@ def test_an_altered_shard_is_named(tmp_path: Path) -> None:
         dataset.block(0)
 
 
-def test_a_shard_that_is_gone_is_named(tmp_path: Path) -> None:
-    dataset = opened(tmp_path, columns(), "number")
+def test_the_error_for_a_missing_shard_names_it(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(), "number")
     (tmp_path / "shards/test/train-0.arrow").unlink()
-    with pytest.raises(TrainyardError, match=r"train-0\.arrow is gone"):
+    with pytest.raises(TrainyardError, match=r"train-0\.arrow does not exist"):
         dataset.block(0)
 
 
-def test_a_column_or_split_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_column_or_split_names_it(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="no column 'imag'; it has image, number, flag"):
-        opened(tmp_path / "a", columns(), "imag")
+        open_reader(tmp_path / "a", columns(), "imag")
     uri = datasets.write(tmp_path / "b", {"train": columns()})
     with pytest.raises(TrainyardError, match="no split 'test'; it has train"):
         SplitReader(uri, manifests.read_current(uri), "test", ("number",))
 
 
-def test_an_error_in_the_background_is_raised_in_order() -> None:
+def test_an_error_in_the_thread_is_raised_in_order() -> None:
     def items():  # type: ignore[no-untyped-def]
         yield 1
         raise ValueError("broken")
 
-    found = background(items(), 2)
-    assert next(found) == 1
+    iteration = prefetch(items(), 2)
+    assert next(iteration) == 1
     with pytest.raises(ValueError, match="broken"):
-        next(found)
+        next(iteration)

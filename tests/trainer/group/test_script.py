@@ -13,7 +13,7 @@ from tests.trainer.runs import losses
 
 SCRIPT = """
 import json, sys
-from trainer.fit import fit
+from trainyard.trainer import fit
 
 batches, folder = sys.argv[1:]
 fitted = fit(

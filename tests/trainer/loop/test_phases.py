@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer import datasets
 from tests.trainer.runs import EVERY, RECIPES
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.report import timeline
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
@@ -74,7 +74,7 @@ def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[li
 @pytest.mark.parametrize("strategy", ["allreduce", "averaging", "threshold", "diloco", "horovod"])
 def test_every_rank_knows_what_all_ranks_spent(tmp_path: Path, strategy: str) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         one, two = gang(spent, batches, str(tmp_path), EVERY[strategy])
     assert one[0] == two[0] and len(one[0]) == 2 and one[2] == two[2]
     every = {"data wait", "forward", "backward", "wait for communication", "optimizer", "checkpoint", "validate"}
@@ -96,7 +96,7 @@ def validated(world: World, batches: str, folder: str) -> dict[str, float]:
 @pytest.mark.ranks
 def test_waiting_for_a_rank_that_still_validates_is_neither_validating_nor_part_of_a_step(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         _, quick = gang(validated, batches, str(tmp_path))
     drawn = timeline.steps(events.read(str(tmp_path)))
     assert drawn and "data wait" in drawn.names, "what is drawn begins with an epoch, not where the ranks meet after it"

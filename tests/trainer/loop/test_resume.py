@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.runs import EVERY, killed, losses, ordered, whole
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint
 
@@ -26,7 +26,7 @@ def test_a_run_of_gangs_of_other_sizes_has_the_loss_curve_of_one(
     run = (batches, str(tmp_path), EVERY[name], sizes[0], {})
     killed(tmp_path, sizes[0], f"{sizes[0] - 1} 7 kill", *run)
     killed(tmp_path, sizes[1], "0 18 kill", *run)
-    with Gang(sizes[2]) as gang:
+    with Workers(sizes[2]) as gang:
         found = gang(ordered, *run)
     assert losses(found[0]) == losses(found[1]) == pytest.approx(undisturbed, rel=1e-4)
     assert {Path(uri).name.rpartition("-")[2] for uri in whole(tmp_path)} == {"3"}, "each gang writes its own"
@@ -38,7 +38,7 @@ def test_every_strategy_goes_on_with_all_of_its_state(batches: str, tmp_path: Pa
     options = {"recipe_params": {"orders": f"{tmp_path}/orders", "dropout": 0.3}}
     arguments = (batches, str(tmp_path), EVERY[name], None, options)
     killed(tmp_path, 2, "1 17 kill", *arguments)
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         found = gang(ordered, *arguments)[0]
         (tmp_path / "checkpoints").rename(tmp_path / "before")
         expected = gang(ordered, *arguments)[0]
@@ -49,14 +49,14 @@ def test_low_rank_gradients_go_on_with_what_was_owed(batches: str, tmp_path: Pat
     """Two steps that send all, until DDP's buckets are what they were, are the only difference."""
     arguments = (batches, str(tmp_path), EVERY["powersgd"], None, {})
     killed(tmp_path, 2, "1 17 kill", *arguments)
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         found = gang(ordered, *arguments)[0]
     assert len(found) == 3 and found[-1]["accuracy"] > 0.95
 
 
 def test_a_rank_that_is_asked_to_end_saves_the_gangs_state_first(batches: str, tmp_path: Path) -> None:
     options = {"epochs": 5000, "checkpoint_steps": 40}
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         gang.begin(ordered, batches, str(tmp_path), EVERY["allreduce"], None, options)
         until(lambda: bool(whole(tmp_path)))
         os.kill(gang.processes[1].pid or 0, signal.SIGTERM)

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from tests.trainer import datasets, modules
 from tests.trainer.modules import Net
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.datamodule import TrainyardDataModule
 from trainyard.trainer.formats.export import export
@@ -68,7 +68,7 @@ def test_a_module_learns_the_same_by_fit_and_by_lightnings_trainer(batches: str,
 @pytest.mark.ranks
 def test_two_ranks_learn_what_one_does(batches: str, tmp_path: Path) -> None:
     alone = losses(World(), batches, str(tmp_path / "alone"), "allreduce")
-    with Gang(2) as gang:
+    with Workers(2) as gang:
         for strategy in ("allreduce", "fsdp"):
             found = gang(losses, batches, str(tmp_path / strategy), strategy)
             assert found[0] == found[1] == pytest.approx(alone, rel=1e-4)

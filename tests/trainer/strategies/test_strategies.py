@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.trainer import datasets
 from tests.trainer.runs import EVERY, RECIPES, losses
-from tests.trainer.workers import Gang
+from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
@@ -36,8 +36,8 @@ def with_options(world: World, batches: str, model: str, strategy: dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Gang]:
-    with Gang(2) as gang:
+def pair() -> Iterator[Workers]:
+    with Workers(2) as gang:
         yield gang
 
 
@@ -46,7 +46,7 @@ def weights(model: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_ranks_learn_and_end_with_one_model(pair: Gang, batches: str, tmp_path: Path, name: str) -> None:
+def test_ranks_learn_and_end_with_one_model(pair: Workers, batches: str, tmp_path: Path, name: str) -> None:
     (first, sent), (second, _) = pair(trained, batches, str(tmp_path), EVERY[name])
     assert first[-1]["accuracy"] > 0.95 and first[-1]["loss"] < first[0]["loss"]
     assert losses(first) == losses(second)
@@ -61,13 +61,13 @@ def environment_after(world: World, batches: str, model: str) -> tuple[str | Non
     return own, [name for name in os.environ if name.startswith("HOROVOD_")]
 
 
-def test_horovod_leaves_the_environment_as_it_was(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_horovod_leaves_the_environment_as_it_was(pair: Workers, batches: str, tmp_path: Path) -> None:
     assert pair(environment_after, batches, str(tmp_path)) == [("the launcher's", [])] * 2
 
 
 @pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod"])
 def test_gradients_of_all_ranks_make_the_steps_of_one_machine(
-    pair: Gang, batches: str, tmp_path: Path, name: str
+    pair: Workers, batches: str, tmp_path: Path, name: str
 ) -> None:
     alone, _ = trained(World(), batches, str(tmp_path / "alone"), EVERY["allreduce"])
     together = pair(trained, batches, str(tmp_path / "together"), EVERY[name])[0][0]
@@ -78,31 +78,31 @@ def test_gradients_of_all_ranks_make_the_steps_of_one_machine(
 
 
 @pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod", "averaging"])
-def test_accumulation_changes_nothing(pair: Gang, batches: str, tmp_path: Path, name: str) -> None:
+def test_accumulation_changes_nothing(pair: Workers, batches: str, tmp_path: Path, name: str) -> None:
     whole = pair(trained, batches, str(tmp_path / "whole"), EVERY[name])[0][0]
     parts = pair(with_options, batches, str(tmp_path / "parts"), EVERY[name], {"micro_batches": 3})[0][0]
     assert losses(parts) == pytest.approx(losses(whole), rel=1e-5)
 
 
-def test_averaging_at_every_step_with_sgd_equals_one_machine(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_averaging_at_every_step_with_sgd_equals_one_machine(pair: Workers, batches: str, tmp_path: Path) -> None:
     alone, _ = trained(World(), batches, str(tmp_path / "alone"), EVERY["allreduce"])
     averaging = {"name": "averaging", "frequency": 1}
     averaged = pair(trained, batches, str(tmp_path / "averaged"), averaging)[0][0]
     assert losses(averaged) == pytest.approx(losses(alone), rel=1e-5)
 
 
-def test_averaging_sends_parameters_and_momenta_once_in_five_steps(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_averaging_sends_parameters_and_momenta_once_in_five_steps(pair: Workers, batches: str, tmp_path: Path) -> None:
     _, sent = pair(trained, batches, str(tmp_path), EVERY["averaging"])[0]
     assert sent == 7 * 2 * SMALL, "after steps 5, 10, 15, 20 and 25, and at the ends of epochs: 13 and 26"
 
 
-def test_warm_up_averages_each_of_the_first_steps(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_warm_up_averages_each_of_the_first_steps(pair: Workers, batches: str, tmp_path: Path) -> None:
     _, sent = pair(trained, batches, str(tmp_path), {"name": "averaging", "warmup": 13, "optimizer_state": "reset"})[0]
     assert sent == (13 + 4) * SMALL, "the 13 of the first epoch; after 15, 20 and 25, and at the end of the second"
 
 
 def test_diloco_with_one_inner_step_and_a_plain_outer_one_is_averaging(
-    pair: Gang, batches: str, tmp_path: Path
+    pair: Workers, batches: str, tmp_path: Path
 ) -> None:
     plain = {"name": "diloco", "inner_steps": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}
     outer = pair(with_options, batches, str(tmp_path / "a"), plain, {"recipe": "plain"})[0][0]
@@ -111,13 +111,13 @@ def test_diloco_with_one_inner_step_and_a_plain_outer_one_is_averaging(
     assert losses(outer) == pytest.approx(losses(averaged), rel=1e-5)
 
 
-def test_half_precision_halves_what_is_sent(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_half_precision_halves_what_is_sent(pair: Workers, batches: str, tmp_path: Path) -> None:
     sent = {name: pair(trained, batches, str(tmp_path), EVERY[name])[0][1] for name in ("allreduce", "fp16", "bf16")}
     assert sent["allreduce"] == 26 * SMALL
     assert sent["fp16"] == sent["bf16"] == sent["allreduce"] // 2
 
 
-def test_low_rank_gradients_of_a_wide_model_are_few_bytes(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_low_rank_gradients_of_a_wide_model_are_few_bytes(pair: Workers, batches: str, tmp_path: Path) -> None:
     options = {"recipe": "wide", "epochs": 3}
     dense, _ = pair(with_options, batches, str(tmp_path), EVERY["allreduce"], options)[0]
     low, _ = pair(with_options, batches, str(tmp_path), EVERY["powersgd"], options)[0]
@@ -125,7 +125,7 @@ def test_low_rank_gradients_of_a_wide_model_are_few_bytes(pair: Gang, batches: s
     assert low[-1]["accuracy"] > 0.95
 
 
-def test_a_threshold_sends_few_elements_of_a_wide_model(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_a_threshold_sends_few_elements_of_a_wide_model(pair: Workers, batches: str, tmp_path: Path) -> None:
     options = {"recipe": "wide", "epochs": 6}
     sparse = {"name": "threshold", "density": 0.005}
     epochs, _ = pair(with_options, batches, str(tmp_path), sparse, options)[0]
@@ -136,7 +136,7 @@ def test_a_threshold_sends_few_elements_of_a_wide_model(pair: Gang, batches: str
 
 def test_a_threshold_reduces_all_elements_where_that_is_less(batches: str, tmp_path: Path) -> None:
     """16 of 27 elements, to each of two others."""
-    with Gang(3) as three:
+    with Workers(3) as three:
         epochs, sent = three(trained, batches, str(tmp_path / "a"), {"name": "threshold"})[0]
         dense, whole = three(trained, batches, str(tmp_path / "b"), EVERY["allreduce"])[0]
     assert sent == whole
@@ -163,13 +163,13 @@ def test_wrong_options_are_refused_before_anything_is_done(
 
 
 def test_a_class_to_wrap_that_the_model_lacks_is_named(batches: str, tmp_path: Path) -> None:
-    with Gang(2) as pair:
+    with Workers(2) as pair:
         outcomes = pair.begin(trained, batches, str(tmp_path), {"name": "fsdp", "wrap": ["Block"]}).outcomes()
     for outcome in outcomes:
         assert "wrap=['Block'] names Block, and the model has no module of that class. It has " in outcome
 
 
-def test_blocks_of_a_sequence_are_sharded_one_by_one(pair: Gang, batches: str, tmp_path: Path) -> None:
+def test_blocks_of_a_sequence_are_sharded_one_by_one(pair: Workers, batches: str, tmp_path: Path) -> None:
     options = {"recipe": "wide"}
     sharded = pair(with_options, batches, str(tmp_path / "a"), EVERY["fsdp"], options)[0][0]
     whole = pair(with_options, batches, str(tmp_path / "b"), EVERY["allreduce"], options)[0][0]

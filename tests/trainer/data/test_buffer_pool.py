@@ -1,0 +1,99 @@
+"""Memory that is handed out once at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainyard.trainer.data.buffer_pool import BufferPool
+from trainyard.trainer.data.jagged import Array
+
+SHAPE, TYPE = (8, 4), np.dtype("float32")
+
+
+def address(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+@pytest.mark.parametrize(
+    "refer",
+    [
+        lambda array: array,
+        lambda array: array[2:5],
+        lambda array: array[2:5][:, 1],
+        lambda array: array.view(np.int32),
+        lambda array: array.reshape(-1)[::2].reshape(4, 4).T,
+        lambda array: memoryview(array)[1:],
+        torch.from_numpy,
+        lambda array: torch.from_numpy(array[3:]),
+        lambda array: torch.from_numpy(array).split_with_sizes([3, 5])[1],
+        lambda array: torch.from_numpy(array)[1].view(torch.int32),
+        lambda array: {"numbers": [torch.from_numpy(array).t().numpy()[0]]},
+    ],
+    ids=["array", "slice", "slice of a slice", "other type", "transposed", "memoryview", "tensor", "tensor of a slice",
+         "part of a tensor", "row of a tensor", "array of a tensor"],
+)  # fmt: skip
+def test_memory_is_not_handed_out_while_anything_refers_to_it_and_is_handed_out_afterwards(
+    refer: Callable[[Array], Any],
+) -> None:
+    pool = BufferPool(4)
+    array = pool.take(SHAPE, TYPE)
+    array[:] = 7
+    first, reference = address(array), refer(array)
+    del array
+    others = [pool.take(SHAPE, TYPE) for _ in range(3)]
+    for other in others:
+        other[:] = 0
+    assert first not in map(address, others)
+    values = reference["numbers"][0] if isinstance(reference, dict) else reference
+    assert bytes(np.asarray(values).tobytes()[:4]) == np.float32(7).tobytes()
+    del reference, values
+    assert address(pool.take(SHAPE, TYPE)) == first
+
+
+def test_memory_is_reused_for_another_shape_and_type_of_the_same_size() -> None:
+    pool = BufferPool(4)
+    array = pool.take((8, 4), np.dtype("float32"))
+    first = address(array)
+    del array
+    assert address(pool.take((16,), np.dtype("int64"))) == first
+
+
+def test_memory_of_another_size_is_not_handed_out() -> None:
+    pool = BufferPool(4)
+    array = pool.take((8,), TYPE)
+    first = address(array)
+    del array
+    assert address(pool.take((4,), TYPE)) != first
+    assert address(pool.take((8,), TYPE)) == first
+
+
+def test_only_so_many_unused_blocks_are_kept() -> None:
+    pool = BufferPool(2)
+    arrays = [pool.take((size,), TYPE) for size in (1, 2, 3)]
+    del arrays[:]
+    assert [block.nbytes for block in pool._free] in ([4, 8], [8, 4], [8, 12], [12, 8], [4, 12], [12, 4])
+
+
+def test_an_array_without_elements_takes_no_memory() -> None:
+    assert BufferPool(2).take((0, 3), TYPE).shape == (0, 3)
+
+
+def test_threads_never_get_the_same_memory_at_once() -> None:
+    pool = BufferPool(8)
+
+    def work(number: int) -> bool:
+        for _ in range(2000):
+            array = pool.take((64,), np.dtype("int64"))
+            array[:] = number
+            if not (torch.from_numpy(array) == number).all():
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))
