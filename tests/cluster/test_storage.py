@@ -101,7 +101,7 @@ def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
     """Written by two ranks, pruned, found and read again by one; a damaged one is passed over."""
     root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
     with Workers(2) as workers:
-        gang(saved, root)
+        workers(saved, root)
     assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest
     assert newest and newest.position == Position(3) and newest.loop() == {"number": 3}

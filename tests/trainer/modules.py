@@ -15,7 +15,7 @@ from trainyard.trainer.model.recipe import Recipe
 
 
 class Net(LightningModule):
-    """Notes the loss of each training step."""
+    """Record the loss of each training step."""
 
     def __init__(self, interval: str = "epoch") -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Net(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
 
 
-class Chatty(Net):
-    """Takes a dict, and returns one."""
+class DictNet(Net):
+    """Take a dict as batch, and return a dict."""
 
     def training_step(self, batch: dict[str, Tensor]) -> dict[str, Any]:
         return {"loss": nn.functional.cross_entropy(self(batch["x"]), batch["label"]), "rows": len(batch["x"])}
@@ -59,5 +59,5 @@ def net(interval: str = "epoch", normalize: Any = None) -> Recipe:
     )  # fmt: skip
 
 
-def chatty() -> Recipe:
-    return lightning.recipe(Chatty(), features="x", label="label", batch=dict)
+def dict_batches() -> Recipe:
+    return lightning.recipe(DictNet(), features="x", label="label", batch=dict)

@@ -116,7 +116,7 @@ def fit(
             with phases.phase("set up"):
                 torch.manual_seed(wanted.seed)
                 made = recipes.load(recipe, params)
-                transfer.begin(made)
+                transfer.initialize(made)
                 check_labels(recipe, made, manifest, tuple(manifest.splits))
                 for portion in mix:
                     check_labels(recipe, made, portion.manifest, ("train",))
@@ -128,7 +128,7 @@ def fit(
                 save = partial(
                     artifact.save, recipe=recipe, recipe_params=params, inputs=inputs,
                     label=train_on.column(made.label) if made.label else None, normalization=scaling,
-                    dataset=dataset, manifest=manifest, mix=mix, ranks=here.size, device=here.device.type,
+                    dataset=dataset, manifest=manifest, mix=mix, workers=here.size, device=here.device.type,
                     application=application,
                 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
-from trainyard.trainer.model.network import normalization
+from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
 
@@ -66,7 +66,7 @@ def input_normalization(
     measured = tuple(column for column in inputs if column.name not in recipe.decode)
     found = [read.split("train").statistics for read in (manifest, *(portion.manifest for portion in mix))]
     figures = {column.name: merge_statistics([each[column.name] for each in found], compute_shares(mix)) for column in measured}
-    return normalization(figures, measured, recipe.normalize)
+    return compute_normalization(figures, measured, recipe.normalize)
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:

@@ -1,1 +1,1 @@
-"""Models: what does a user declare, and what is stored of a trained model?"""
+"""Models: what a user declares, and what is stored of a trained model."""

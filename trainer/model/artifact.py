@@ -1,4 +1,4 @@
-"""Model bundles: written after training, loaded to evaluate and to predict. Nothing is unpickled."""
+"""Write model artifacts after training. Weights are stored as safetensors: loading a model unpickles nothing."""
 
 from __future__ import annotations
 
@@ -33,18 +33,34 @@ def save(
     mix: Sequence[Portion],
     metrics: Mapping[str, float],
     epochs: int,
-    ranks: int,
+    workers: int,
     seconds: float,
     device: str,
     application: str,
 ) -> ModelArtifact:
-    """Write a bundle to the directory of its weights in `model`; `publish` makes it the current one.
+    """Write a model artifact, with its card, to a directory below `model`; `publish` makes it the current one.
 
-    `weights` are the whole state of the recipe's model, on the CPU.
+    Args:
+        model: The URI of the model.
+        weights: The full state dict of the recipe's model, on the CPU.
+        recipe: The import path of the recipe.
+        recipe_params: Its parameters.
+        inputs: The feature columns, in the order of the model's arguments.
+        label: The label column.
+        normalization: The normalization of each feature column that has one.
+        dataset: The dataset trained on.
+        manifest: Its version.
+        mix: The datasets mixed into it.
+        metrics: The metrics of the best epoch.
+        epochs: The number of epochs.
+        workers: The number of workers.
+        seconds: The duration of the training.
+        device: "cpu" or "cuda".
+        application: The id of the Spark application.
     """
     data = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
     digest = hashlib.sha256(data).hexdigest()
-    bundle = ModelArtifact(
+    artifact = ModelArtifact(
         recipe=recipe,
         recipe_params=dict(recipe_params),
         inputs=inputs,
@@ -66,19 +82,19 @@ def save(
         ),
         metrics=dict(metrics),
         epochs=epochs,
-        workers=ranks,
+        workers=workers,
         seconds=seconds,
         device=device,
         application=application,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
-    storage.replace(storage.join(model, bundle.weights), data)
-    storage.replace(storage.join(model, digest[:16], "model.json"), bundle.to_json().encode())
-    storage.replace(storage.join(model, digest[:16], "card.md"), card.markdown(bundle).encode())
-    return bundle
+    storage.replace(storage.join(model, artifact.weights), data)
+    storage.replace(storage.join(model, digest[:16], "model.json"), artifact.to_json().encode())
+    storage.replace(storage.join(model, digest[:16], "card.md"), card.render_markdown(artifact).encode())
+    return artifact
 
 
 def publish(model: str, artifact: ModelArtifact) -> None:
-    """Make `bundle` the current one at `model`, in one step."""
+    """Make `artifact` the current one of `model`, atomically."""
     storage.replace(storage.join(model, "model.json"), artifact.to_json().encode())

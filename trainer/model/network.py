@@ -1,4 +1,4 @@
-"""The network: a recipe's model behind the normalization of its inputs."""
+"""A recipe's model behind the normalization of its inputs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from trainyard.trainer.model.recipe import Batch, Per
 
 
 class Network(nn.Module):
-    """Takes columns by name, scales them, and calls the model with them in the order of `inputs`.
+    """Normalize the feature columns of a batch, and call the model with them.
 
-    A padded column is two arguments: its values, zero where they are padding, and its mask.
+    A padded column is two arguments of the model: its values, zero where they are padding, and its mask.
+
+    Args:
+        model: The recipe's model.
+        inputs: The feature columns, in the order of the model's arguments.
+        normalization: The normalization of each column that has one.
     """
 
     def __init__(
@@ -28,15 +33,15 @@ class Network(nn.Module):
         super().__init__()
         self.model = model
         self._inputs = inputs
-        self._scaled = tuple(column.name in normalization for column in inputs)
+        self._is_scaled = tuple(column.name in normalization for column in inputs)
         for number, column in enumerate(inputs):
-            if self._scaled[number]:
-                mean, scale = _buffers(normalization[column.name], column.shape)
+            if self._is_scaled[number]:
+                mean, scale = _build_buffers(normalization[column.name], column.shape)
                 self.register_buffer(f"mean_{number}", mean, persistent=False)
                 self.register_buffer(f"scale_{number}", scale, persistent=False)
 
     def train(self, mode: bool = True) -> Network:
-        """As of any module, but that what is frozen is not trained."""
+        """Set the mode of all modules; those whose parameters are all frozen stay in evaluation mode."""
         super().train(mode)
         for module in self.model.modules() if mode else ():
             parameters = list(module.parameters())
@@ -44,66 +49,82 @@ class Network(nn.Module):
                 module.eval()
         return self
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.model(*chain.from_iterable(self._arguments(number, batch) for number in range(len(self._inputs))))  # type: ignore[no-any-return]
+    def forward(self, batch: Batch, pass_batch: bool = False) -> Tensor:
+        """Return the output of the model.
 
-    def _arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:
+        Args:
+            batch: The columns, by name.
+            pass_batch: Whether the model also gets the whole batch, as the argument `batch`.
+        """
+        features = chain.from_iterable(self._build_arguments(number, batch) for number in range(len(self._inputs)))
+        if pass_batch:
+            return self.model(*features, batch=batch)  # type: ignore[no-any-return]
+        return self.model(*features)  # type: ignore[no-any-return]
+
+    def _build_arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:
         column = self._inputs[number]
-        values = self._prepared(number, batch[column.name])
+        values = self._scale(number, batch[column.name])
         if column.kind != "list" or values.is_nested:
             return (values,)
-        own = batch[mask_name(column.name)]
-        if self._scaled[number]:
-            values = values.masked_fill(~own.reshape(*own.shape, *(1 for _ in column.shape)), 0)
-        return values, own
+        mask = batch[mask_name(column.name)]
+        if self._is_scaled[number]:
+            values = values.masked_fill(~mask.reshape(*mask.shape, *(1 for _ in column.shape)), 0)
+        return values, mask
 
-    def _prepared(self, number: int, values: Tensor) -> Tensor:
+    def _scale(self, number: int, values: Tensor) -> Tensor:
         if values.dtype in (torch.uint8, torch.bool, torch.float64):
             values = values.float()
-        if self._scaled[number]:
+        if self._is_scaled[number]:
             mean: Tensor = getattr(self, f"mean_{number}")
             scale: Tensor = getattr(self, f"scale_{number}")
             values = (values - mean) * scale
         return values
 
 
-def normalization(
+def compute_normalization(
     statistics: Mapping[str, Statistics], inputs: tuple[Column, ...], per: Per
 ) -> dict[str, Normalization]:
-    """The scaling of each float and uint8 input, from the statistics of the training split.
+    """Return the normalization of each float and uint8 input, from the statistics of the training split.
 
-    A constant element has standard deviation 1 here, so that it becomes 0.
+    A constant element gets the standard deviation 1, so that it becomes 0.
+
+    Args:
+        statistics: The statistics of each column.
+        inputs: The feature columns.
+        per: Whether to normalize each element, each channel (index of the first axis), or all elements alike.
+
+    Raises:
+        TrainyardError: The dataset has no statistics of each element.
     """
     return {
-        column.name: _reduced(column, statistics[column.name], per)
+        column.name: _reduce(column, statistics[column.name], per)
         for column in inputs
         if column.type in ("float", "double", "uint8")
     }
 
 
-def _reduced(column: Column, figures: Statistics, per: Per) -> Normalization:
+def _reduce(column: Column, statistics: Statistics, per: Per) -> Normalization:
     elements = math.prod(column.shape)
     groups = {"element": elements, "channel": column.shape[0] if column.shape else 1, "all": 1}[per]
-    have = len(figures.mean)
-    if have < groups:
+    if len(statistics.mean) < groups:
         raise TrainyardError(
             f"normalize={per!r}: column {column.name!r} has {elements} elements in a row, for which the dataset "
-            "holds statistics of each channel alone. Write normalize='channel'."
+            "has statistics of each channel only. Write normalize='channel'."
         )
-    mean = torch.tensor(figures.mean, dtype=torch.float64).reshape(groups, -1)
-    square = torch.tensor(figures.std, dtype=torch.float64).reshape(groups, -1) ** 2 + mean**2
+    mean = torch.tensor(statistics.mean, dtype=torch.float64).reshape(groups, -1)
+    square = torch.tensor(statistics.std, dtype=torch.float64).reshape(groups, -1) ** 2 + mean**2
     center = mean.mean(dim=1)
     std = (square.mean(dim=1) - center**2).clamp(min=0).sqrt()
     std = torch.where(std > 1e-12 * center.abs().clamp(min=1), std, torch.ones_like(std))
     return Normalization(mean=tuple(center.tolist()), std=tuple(std.tolist()), per=per)
 
 
-def _buffers(scaling: Normalization, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    mean = torch.tensor(scaling.mean, dtype=torch.float64)
-    scale = 1 / torch.tensor(scaling.std, dtype=torch.float64)
-    if scaling.per == "element":
+def _build_buffers(normalization: Normalization, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    mean = torch.tensor(normalization.mean, dtype=torch.float64)
+    scale = 1 / torch.tensor(normalization.std, dtype=torch.float64)
+    if normalization.per == "element":
         target: tuple[int, ...] = shape
-    elif scaling.per == "channel":
+    elif normalization.per == "channel":
         target = (-1, *(1 for _ in shape[1:]))
     else:
         target = (1,) * len(shape)

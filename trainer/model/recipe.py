@@ -1,4 +1,4 @@
-"""The recipe: what a user writes to be trained."""
+"""The recipe: the declaration of a model and its training."""
 
 from __future__ import annotations
 
@@ -25,32 +25,45 @@ Batch = Mapping[str, Tensor]
 Per = Literal["element", "channel", "all"]
 
 
-def _as_prediction(output: Tensor) -> dict[str, Tensor]:
+def _name_prediction(output: Tensor) -> dict[str, Tensor]:
     return {"prediction": output}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A model and how it learns.
+    """A model, and how it is trained.
 
-    `model` is called with the `features` columns, in their order, as float tensors `(rows, *shape)`; integer columns
-    other than uint8 stay integers, for embeddings. A column whose rows differ in length is, with
-    `sequences="padded"`, two arguments: `(rows, longest, *shape)`, zero behind each row's end, and a mask (rows,
-    longest), true before it, which a batch holds as NAME_mask; with "nested" it is one, of torch's jagged layout.
-    `loss(output, label)` is a mean over rows. `optimizer` gets the parameters; `schedule` gets the optimizer and
-    how often its scheduler will be stepped: after each update, or each epoch, as `schedule_by` says.
+    Attributes:
+        model: The module to train. It is called with the `features` columns, in their order, as float tensors
+            (rows, *shape); integer columns other than uint8 stay integers, for embeddings. A variable-length column is,
+            with `sequences="padded"`, two arguments: the values (rows, longest, *shape), zero behind the end of each
+            row, and a mask (rows, longest), true before it, which a batch holds as NAME_mask. With "nested" it is one
+            nested tensor of torch's jagged layout.
+        features: The column, or columns, that the model takes.
+        label: The label column.
+        loss: `loss(output, label)` returns the mean over rows.
+        optimizer: A function from the parameters to an optimizer.
+        schedule: A function from the optimizer and the number of the scheduler's steps to a learning rate scheduler.
+        schedule_by: Whether the scheduler takes a step after each "update" or each "epoch".
+        normalize: Scale float and uint8 features by mean and standard deviation of the training split: for each
+            "element", each "channel" (index of the first axis), or "all" elements alike. Decoded columns are not
+            scaled.
+        transform: A function of whole training batches, which runs in a thread of its own.
+        metrics: Metrics of torchmetrics on (output, label) of the validation split, by name.
+        classes: The number of classes, if the label is a class: labels out of range are refused before training.
+        sequences: Whether variable-length columns become "padded" or "nested" tensors.
+        decode: The decoder of each binary column, such as `trainyard.trainer.data.images.rgb`, wherever the model is
+            used.
+        augment: A random change of decoded training rows, by column.
+        step: `step(model, batch)` replaces the forward pass and the loss; it returns a mean over rows.
+        predict: A function from the model's output to the columns of a prediction.
+        start_from: The URI of a model artifact, or of a safetensors file, to load initial weights from. Tensors whose
+            name or shape differs are not loaded.
+        reinitialize: Names of submodules and parameters that are not loaded from `start_from`.
+        freeze: Names of submodules and parameters that are not trained.
 
-    `normalize` scales float and uint8 features by the mean and standard deviation of the training
-    split: for each element, for each index of the first axis ("channel"), or one for all elements.
-    `decode` says what each row of a binary column becomes, such as `trainer.images.rgb`, wherever the model is used;
-    `augment` changes what it becomes in training, at random. `normalize` leaves such columns as they are.
-    `transform` changes whole training batches (augmentation), in a thread of its own.
-    `metrics` are computed on the validation split from (output, label).
-    `classes` is the number of classes when the label is one: labels outside are refused early.
-    `step(model, batch)` replaces the common forward pass and loss: it returns a mean over rows.
-    `predict` names the columns of a prediction, given the model's output.
-    `start_from`, a bundle's URI or that of a file of safetensors, is where training gets its first weights from, as far
-    as names and shapes are the same, but for submodules and parameters in `reinitialize`; those in `freeze` stay as they are.
+    Raises:
+        TrainyardError: Fields contradict each other.
     """
 
     model: nn.Module
@@ -68,46 +81,52 @@ class Recipe:
     decode: Mapping[str, Decode] = field(default_factory=dict)
     augment: Mapping[str, Augment] = field(default_factory=dict)
     step: Callable[[nn.Module, Batch], Tensor] | None = None
-    predict: Callable[[Tensor], Mapping[str, Tensor]] = _as_prediction
+    predict: Callable[[Tensor], Mapping[str, Tensor]] = _name_prediction
     start_from: str | None = None
     reinitialize: Sequence[str] = ()
     freeze: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.step is None and (self.loss is None or self.label is None):
-            raise TrainyardError("Recipe: give loss= and label=, or a step= of your own that returns the loss.")
+            raise TrainyardError("Recipe: set loss= and label=, or a step= of your own that returns the loss.")
         if self.schedule_by not in ("update", "epoch"):
-            raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r}; write 'update' or 'epoch'.")
+            raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
-            raise TrainyardError(f"Recipe: sequences={self.sequences!r}; write 'padded' or 'nested'.")
+            raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
         if self.metrics and self.label is None:
-            raise TrainyardError("Recipe: metrics= compare the output with a label; name it with label=.")
+            raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The feature columns, in the order in which the model takes them."""
+        """The feature columns, in the order of the model's arguments."""
         return (self.features,) if isinstance(self.features, str) else tuple(self.features)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns a training batch must hold."""
+        """The columns that a training batch must have."""
         return self.inputs if self.label is None else (*self.inputs, self.label)
 
 
 def load(path: str, params: Mapping[str, Any]) -> Recipe:
-    """Call the function at `path` (`module:name`) with `params`. Raises TrainyardError."""
+    """Return the recipe of the function at `path` ("module:name"), called with `params`.
+
+    Raises:
+        TrainyardError: The function cannot be imported or called, or does not return a recipe.
+    """
     module, name = path.split(":")
     try:
         function = getattr(importlib.import_module(module), name)
     except Exception as error:
         raise TrainyardError(
             f"recipe {path!r} cannot be imported: {type(error).__name__}: {error}. "
-            f"Check that {name} is defined in {module} and that its imports exist where the gang runs."
+            f"Check that {module} defines {name}, and that its imports are installed where the workers run."
         ) from error
     try:
         recipe = function(**params)
     except TypeError as error:
         raise TrainyardError(f"recipe {path!r} with recipe_params={dict(params)}: {error}.") from error
     if not isinstance(recipe, Recipe):
-        raise TrainyardError(f"recipe {path!r} returned a {type(recipe).__name__}; it must return a trainer.Recipe.")
+        raise TrainyardError(
+            f"recipe {path!r} returned a {type(recipe).__name__}; return a trainyard.trainer.Recipe instead."
+        )
     return recipe

@@ -95,7 +95,7 @@ def test_two_workers_learn_the_same_as_one(batches: str, tmp_path: Path) -> None
     ("options", "message"),
     [
         ({"bucket_by": "label"}, "bucket_by='label' is not a variable-length column .* Write one of tokens, frames"),
-        ({"recipe_params": {"sequences": "ragged"}}, "sequences='ragged'; write 'padded' or 'nested'"),
+        ({"recipe_params": {"sequences": "ragged"}}, "sequences='ragged' is not valid; write 'padded' or 'nested'"),
         (
             {"recipe_params": {"label": "tokens"}},
             "label 'tokens' differ in length.*batch\\['tokens_mask'\\]",

@@ -1,4 +1,4 @@
-"""LightningModules in our loop, and our batches in Lightning's: both learn the same."""
+"""LightningModules in this loop, and datasets in Lightning's Trainer: both learn the same."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
     return datasets.write(directory, {"train": datasets.blobs(330), "validation": datasets.blobs(80, seed=1)})
 
 
-def trained(world: World | None, batches: str, model: str, recipe: str = "net", **options: Any) -> Fitted:
+def train(world: World | None, batches: str, model: str, recipe: str = "net", **options: Any) -> Fitted:
     given = {"epochs": 3, "batch_size": 50, "seed": 7} | options
     return fit(f"{MODULES}:{recipe}", dataset=batches, model=model, world=world, **given)
 
 
 def losses(world: World, batches: str, model: str, strategy: str) -> list[float]:
-    history = trained(world, batches, model, strategy=strategy).history
+    history = train(world, batches, model, strategy=strategy).history
     return [epoch[name] for epoch in history.epochs for name in ("loss", "validation_loss", "accuracy")]
 
 
@@ -48,35 +48,35 @@ def trainer(folder: Path, epochs: int = 3, **options: Any) -> Trainer:
 
 
 @pytest.mark.parametrize("interval", ["epoch", "step"])
-def test_a_module_learns_the_same_by_fit_and_by_lightnings_trainer(batches: str, tmp_path: Path, interval: str) -> None:
-    made = trained(None, batches, str(tmp_path / "model"), recipe_params={"interval": interval})
-    assert made.history.best == 2, "the bundle has the last epoch's weights"
+def test_a_module_learns_the_same_with_fit_and_lightnings_trainer(batches: str, tmp_path: Path, interval: str) -> None:
+    fitted = train(None, batches, str(tmp_path / "model"), recipe_params={"interval": interval})
+    assert fitted.history.best == 2, "the model artifact has the weights of the last epoch"
     torch.manual_seed(7)
-    theirs = Net(interval)
+    expected = Net(interval)
     data = TrainyardDataModule(batches, ["x", "label"], batch_size=50, seed=7)
-    trainer(tmp_path, enable_checkpointing=False).fit(theirs, data)
-    assert len(theirs.losses) == 3 * 7
-    ours = load_model(str(tmp_path / "model")).recipe.model.module.state_dict()
-    for name, tensor in theirs.state_dict().items():
-        assert ours[name].numpy() == pytest.approx(tensor.numpy(), rel=1e-5, abs=1e-6)
+    trainer(tmp_path, enable_checkpointing=False).fit(expected, data)
+    assert len(expected.losses) == 3 * 7
+    weights = load_model(str(tmp_path / "model")).recipe.model.module.state_dict()
+    for name, tensor in expected.state_dict().items():
+        assert weights[name].numpy() == pytest.approx(tensor.numpy(), rel=1e-5, abs=1e-6)
     rows = [50] * 6 + [30]
-    for number, epoch in enumerate(made.history.epochs):
-        mean = np.average(theirs.losses[7 * number : 7 * number + 7], weights=rows)
+    for number, epoch in enumerate(fitted.history.epochs):
+        mean = np.average(expected.losses[7 * number : 7 * number + 7], weights=rows)
         assert epoch["loss"] == pytest.approx(mean, rel=1e-5)
 
 
 @pytest.mark.ranks
-def test_two_ranks_learn_what_one_does(batches: str, tmp_path: Path) -> None:
+def test_two_workers_learn_the_same_as_one(batches: str, tmp_path: Path) -> None:
     alone = losses(World(), batches, str(tmp_path / "alone"), "allreduce")
-    with Workers(2) as gang:
+    with Workers(2) as workers:
         for strategy in ("allreduce", "fsdp"):
-            found = gang(losses, batches, str(tmp_path / strategy), strategy)
-            assert found[0] == found[1] == pytest.approx(alone, rel=1e-4)
+            results = workers(losses, batches, str(tmp_path / strategy), strategy)
+            assert results[0] == results[1] == pytest.approx(alone, rel=1e-4)
 
 
 def test_forward_predicts_from_normalized_columns(batches: str, tmp_path: Path) -> None:
     params = {"normalize": "element"}
-    fitted = trained(None, batches, str(tmp_path / "model"), recipe_params=params)
+    fitted = train(None, batches, str(tmp_path / "model"), recipe_params=params)
     assert fitted.metrics["accuracy"] > 0.9
     model, rows = load_model(str(tmp_path / "model")), datasets.blobs(50, seed=3)
     net, scaling = model.recipe.model.module, model.artifact.normalization["x"]
@@ -86,12 +86,12 @@ def test_forward_predicts_from_normalized_columns(batches: str, tmp_path: Path) 
     )
     export(str(tmp_path / "model"), "pt2", str(tmp_path / "model.pt2"))
     program = torch.export.load(tmp_path / "model.pt2").module()
-    found = program({"x": torch.from_numpy(rows["x"])})
-    assert (found["class_"].numpy() == model.predict(rows)["class_"]).all()
+    prediction = program({"x": torch.from_numpy(rows["x"])})
+    assert (prediction["class_"].numpy() == model.predict(rows)["class_"]).all()
 
 
 def test_a_step_may_take_and_return_dicts(batches: str, tmp_path: Path) -> None:
-    epochs = trained(None, batches, str(tmp_path), "chatty").history.epochs
+    epochs = train(None, batches, str(tmp_path), "dict_batches").history.epochs
     assert epochs[2]["loss"] < epochs[0]["loss"]
 
 
@@ -127,13 +127,13 @@ class Plateau(Net):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": ReduceLROnPlateau(optimizer), "monitor": "loss"}}
 
 
-class Seldom(Net):
+class EveryFifth(Net):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), 0.1)
         return [optimizer], [{"scheduler": StepLR(optimizer, 1), "frequency": 5}]
 
 
-class Leaning(Net):
+class UsesTrainer(Net):
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), 1 / self.trainer.estimated_stepping_batches)
 
@@ -145,19 +145,19 @@ class Leaning(Net):
         (Hooked, "Hooked overrides on_train_epoch_end, which this loop does not call"),
         (Two, "Two.configure_optimizers returned 2 optimizers and 0 schedulers"),
         (Nothing, "Nothing.configure_optimizers returned 0 optimizers"),
-        (Plateau, "returned a scheduler that waits for a plateau"),
-        (Seldom, "returned frequency=5; this loop steps a scheduler after each update or each epoch"),
-        (Leaning, "configure_optimizers uses self.trainer, which is Lightning's own"),
-        (nn.Identity, "Identity is no LightningModule; write a trainer.recipe.Recipe"),
+        (Plateau, "returned ReduceLROnPlateau, which is not supported"),
+        (EveryFifth, "returned frequency=5, but this loop steps a scheduler after each update or each epoch"),
+        (UsesTrainer, "configure_optimizers uses self.trainer, which exists in Lightning's Trainer only"),
+        (nn.Identity, "Identity is not a LightningModule; write a trainyard.trainer.Recipe"),
     ],
 )
-def test_what_would_not_be_honored_is_refused(module: type[nn.Module], message: str) -> None:
+def test_a_module_with_unsupported_features_is_refused(module: type[nn.Module], message: str) -> None:
     with pytest.raises(TrainyardError, match=message):
         lightning.recipe(module(), features="x", label="label")
 
 
-class Noting(LightningModule):
-    """Keeps the rows of each step."""
+class RecordingModule(LightningModule):
+    """Record the rows of each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,25 +172,25 @@ class Noting(LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-def test_a_trainer_goes_on_in_the_order_that_its_checkpoint_was_in(tmp_path: Path) -> None:
+def test_a_trainer_resumes_in_the_order_of_its_checkpoint(tmp_path: Path) -> None:
     uri = datasets.write(tmp_path / "ids", {"train": {"id": np.arange(100)}}, rows_per_batch=16)
 
     def seen(epochs: int, checkpoint: Path | None) -> list[list[int]]:
-        module = Noting()
+        module = RecordingModule()
         run = trainer(tmp_path, epochs, enable_checkpointing=False)
         run.fit(module, TrainyardDataModule(uri, ["id"], batch_size=30), ckpt_path=checkpoint, weights_only=True)
         run.save_checkpoint(tmp_path / f"{epochs}.ckpt")
         return module.seen
 
-    straight, first = seen(3, None), seen(1, None)
-    assert [len(batch) for batch in straight] == 3 * [30, 30, 30, 10]
-    assert first + seen(3, tmp_path / "1.ckpt") == straight
+    uninterrupted, first = seen(3, None), seen(1, None)
+    assert [len(batch) for batch in uninterrupted] == 3 * [30, 30, 30, 10]
+    assert first + seen(3, tmp_path / "1.ckpt") == uninterrupted
 
 
-def test_options_that_choose_rows_hold_for_training_alone(tmp_path: Path) -> None:
+def test_options_that_select_rows_apply_to_training_only(tmp_path: Path) -> None:
     rare = {"x": np.zeros((300, 2), np.float32), "label": (np.arange(300) % 10 == 0).astype(np.int64)}
     uri = datasets.write(tmp_path / "dataset", {"train": rare, "validation": rare})
     data = TrainyardDataModule(uri, ["label"], batch_size=300, balance="label")
-    ((drawn,),), ((there,),) = data.train_dataloader(), data.val_dataloader()
-    assert drawn.sum() == 150
-    assert there.sum() == 30
+    ((sampled,),), ((validation,),) = data.train_dataloader(), data.val_dataloader()
+    assert sampled.sum() == 150
+    assert validation.sum() == 30

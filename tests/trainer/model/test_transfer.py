@@ -1,4 +1,4 @@
-"""Starting from other weights, and layers that stay as they are."""
+"""Initial weights from another model, and frozen layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def recipe(
 
 @pytest.fixture
 def weights(tmp_path: Path) -> str:
-    """A file of the weights of another such network."""
+    """A safetensors file with the weights of another such network."""
     torch.manual_seed(1)
     file = tmp_path / "other.safetensors"
     safetensors.torch.save_file(recipe().model.state_dict(), file)
@@ -42,47 +42,45 @@ def batches(tmp_path: Path) -> str:
     return datasets.write(tmp_path / "dataset", {"train": datasets.blobs(200)})
 
 
-def trained(batches: str, model: Path, **params: object) -> dict[str, torch.Tensor]:
+def train(batches: str, model: Path, **params: object) -> dict[str, torch.Tensor]:
     path = "tests.trainer.model.test_transfer:recipe"
     fit(path, recipe_params=params, dataset=batches, model=str(model), epochs=1, batch_size=50)
     return read_weights(str(model), load_model(str(model)).artifact)
 
 
-def test_frozen_layers_stay_as_they_were_loaded_and_the_others_learn(
-    batches: str, weights: str, tmp_path: Path
-) -> None:
+def test_frozen_layers_keep_the_loaded_weights_and_the_others_learn(batches: str, weights: str, tmp_path: Path) -> None:
     before = safetensors.torch.load_file(weights)
-    after = trained(batches, tmp_path / "model", start_from=weights, freeze=["0", "1"])
-    assert all(torch.equal(before[name], after[name]) for name in before if name[0] in "01"), "statistics too"
+    after = train(batches, tmp_path / "model", start_from=weights, freeze=["0", "1"])
+    assert all(torch.equal(before[name], after[name]) for name in before if name[0] in "01"), "running statistics too"
     assert not torch.equal(before["3.weight"], after["3.weight"])
 
 
-def test_a_bundle_is_a_start_too_as_far_as_shapes_agree(batches: str, tmp_path: Path) -> None:
-    first = trained(batches, tmp_path / "first")
-    made = recipe(start_from=str(tmp_path / "first"), classes=5)
-    transfer.begin(made)
-    assert torch.equal(made.model.state_dict()["0.weight"], first["0.weight"])
-    assert made.model.state_dict()["3.weight"].shape == (5, 4)
+def test_matching_tensors_are_loaded_from_a_model_artifact(batches: str, tmp_path: Path) -> None:
+    first = train(batches, tmp_path / "first")
+    fine_tuning = recipe(start_from=str(tmp_path / "first"), classes=5)
+    transfer.initialize(fine_tuning)
+    assert torch.equal(fine_tuning.model.state_dict()["0.weight"], first["0.weight"])
+    assert fine_tuning.model.state_dict()["3.weight"].shape == (5, 4)
 
 
-def test_fresh_layers_do_not_start_from_them(weights: str) -> None:
-    made, before = recipe(weights, reinitialize=("3",)), safetensors.torch.load_file(weights)
-    transfer.begin(made)
-    assert torch.equal(made.model.state_dict()["0.weight"], before["0.weight"])
-    assert not torch.equal(made.model.state_dict()["3.weight"], before["3.weight"])
+def test_reinitialized_layers_are_not_loaded(weights: str) -> None:
+    fine_tuning, before = recipe(weights, reinitialize=("3",)), safetensors.torch.load_file(weights)
+    transfer.initialize(fine_tuning)
+    assert torch.equal(fine_tuning.model.state_dict()["0.weight"], before["0.weight"])
+    assert not torch.equal(fine_tuning.model.state_dict()["3.weight"], before["3.weight"])
 
 
-def test_what_is_frozen_is_not_in_training_mode(weights: str) -> None:
-    made = recipe(weights, freeze=("1",))
-    transfer.begin(made)
-    network = Network(made.model, (), {}).train()
-    assert [module.training for module in made.model] == [True, False, True, True]
+def test_a_frozen_layer_is_in_evaluation_mode(weights: str) -> None:
+    fine_tuning = recipe(weights, freeze=("1",))
+    transfer.initialize(fine_tuning)
+    network = Network(fine_tuning.model, (), {}).train()
+    assert [module.training for module in fine_tuning.model] == [True, False, True, True]
     network.eval()
-    assert not any(module.training for module in made.model)
+    assert not any(module.training for module in fine_tuning.model)
 
 
-def test_a_model_loads_without_what_it_started_from(batches: str, weights: str, tmp_path: Path) -> None:
-    trained(batches, tmp_path / "model", start_from=weights, freeze=["0"])
+def test_a_model_loads_without_the_weights_it_started_from(batches: str, weights: str, tmp_path: Path) -> None:
+    train(batches, tmp_path / "model", start_from=weights, freeze=["0"])
     Path(weights).unlink()
     assert load_model(str(tmp_path / "model")).output(datasets.blobs(5)).shape == (5, 3)
 
@@ -91,20 +89,22 @@ def test_a_model_loads_without_what_it_started_from(batches: str, weights: str, 
     ("freeze", "message"),
     [
         (("7",), r"freeze='7': the model has no parameters of that name; its layers are 0, 1, 2, 3\."),
-        (("3",), r"freeze='3': .* has nothing for 3\.bias, which would stay as chance made it"),
+        (("3",), r"freeze='3': .* has no weights for 3\.bias, which would keep its random initial values"),
     ],
 )
-def test_a_layer_that_cannot_be_frozen_is_named(weights: str, freeze: tuple[str, ...], message: str) -> None:
+def test_the_error_for_a_layer_that_cannot_be_frozen_names_it(
+    weights: str, freeze: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(TrainyardError, match=message):
-        transfer.begin(recipe(weights, freeze, classes=5))
+        transfer.initialize(recipe(weights, freeze, classes=5))
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.safetensors"
     safetensors.torch.save_file({"deep.weight": torch.zeros(2)}, file)
     with pytest.raises(
-        TrainyardError, match=r"no tensor that fits: it has deep\.weight \[2\], and the model 0\.weight"
+        TrainyardError, match=r"no tensor that matches the model: it has deep\.weight \[2\]; the model has 0\.weight"
     ):
-        transfer.begin(recipe(str(file)))
-    with pytest.raises(TrainyardError, match=r"start_from=.*missing.safetensors' is not there"):
-        transfer.begin(recipe(str(tmp_path / "missing.safetensors")))
+        transfer.initialize(recipe(str(file)))
+    with pytest.raises(TrainyardError, match=r"start_from=.*missing.safetensors' does not exist"):
+        transfer.initialize(recipe(str(tmp_path / "missing.safetensors")))
