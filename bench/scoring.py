@@ -25,9 +25,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from tests.trainer import datasets
-from trainyard.etl.datasource import arrow_batches
 from trainyard.etl.datasource import source as dataset_format
 from trainyard.etl.evaluation.evaluate import evaluate
+from trainyard.etl.jobs import arrow_batches
 from trainyard.etl.jobs.predict import predict
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
@@ -115,7 +115,7 @@ def main() -> None:
         )
         labeled = spark.read.format("trainyard").load(f"{directory}/all")
         found: dict[str, list[float]] = {name: [] for name in ("ours", "torch", "udf", "one", "ten")}
-        with arrow_batches.batches_of(10_000, spark):
+        with arrow_batches.limit_batch_rows(10_000, spark):
             for number in range(asked.runs + 1):
                 taken = {
                     "ours": seconds(done(predict(source, model, ["id"]))),

@@ -1,9 +1,9 @@
-"""Training and prediction as Spark ML's Estimator and Model, in the session at hand: a notebook without Airflow.
+"""Train and predict in the current Spark session with Spark ML's Estimator and Model, without Airflow.
 
 >>> estimator = TrainyardEstimator(recipe="digits.recipe:convnet", store="hdfs:///runs", workers=2, epochs=5)
->>> estimator.fit(frame).transform(frame)  # the columns of `frame`, and those of the recipe's `predict`
+>>> estimator.fit(frame).transform(frame)  # the columns of `frame`, and those that the recipe's `predict` returns
 
-This is the one room that both exports and trains: the steps of a DAG, one after the other.
+This is the only module that both exports a dataset and trains on it: the steps of a pipeline, one after the other.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, source
+from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.jobs import predict, splits
-from trainyard.schemas import model_artifact as bundles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.document import complaints
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.model_artifact import ModelArtifact
@@ -39,73 +40,81 @@ from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)
-_KEPT = "__vector_"
+_VECTOR_PREFIX = "__vector_"
 
 
-def _param(name: str, doc: str) -> Any:
+def _build_param(name: str, doc: str) -> Any:
+    # Spark ML declares the params of its own classes with this private method; checked against pyspark 4.2.0.
     return Param(Params._dummy(), name, doc)
 
 
-def _with_accessors(cls: P) -> P:
-    """Gives a class what Spark ML's own have: for its param `batch_size`, `getBatchSize` and `setBatchSize`."""
+def _add_accessors(cls: P) -> P:
+    """Add the accessors that Spark ML's classes have: `getBatchSize` and `setBatchSize` for the param `batch_size`."""
     for name in [name for name, value in vars(cls).items() if isinstance(value, Param)]:
-        spelled = name.title().replace("_", "")
-        setattr(cls, f"get{spelled}", _getter(name))
-        setattr(cls, f"set{spelled}", _setter(name))
+        suffix = name.title().replace("_", "")
+        setattr(cls, f"get{suffix}", _build_getter(name))
+        setattr(cls, f"set{suffix}", _build_setter(name))
     return cls
 
 
-def _getter(name: str) -> Callable[[Any], Any]:
+def _build_getter(name: str) -> Callable[[Any], Any]:
     return lambda self: self.getOrDefault(name)
 
 
-def _setter(name: str) -> Callable[[Any, Any], Any]:
+def _build_setter(name: str) -> Callable[[Any, Any], Any]:
     return lambda self, value: self._set(**{name: value})
 
 
-@_with_accessors
+@_add_accessors
 class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable):  # type: ignore[misc]
-    """Trains a recipe on a DataFrame. What it writes lies in a directory of its own in `store` for each fit.
+    """Train a recipe on a DataFrame.
 
-    The frame has the recipe's columns, as `prepare` would return them; a vector of Spark ML counts as an array of
-    floats. Params are given by keyword, or set; those named as the fields of `TrainOptions` are these.
+    Each fit writes its dataset and its model to a new directory in `store`. The DataFrame must have the recipe's
+    columns, as `prepare` would return them; vectors of Spark ML are converted to arrays of floats.
+
+    Args:
+        **params: The params by name. `explainParams()` describes each; those with the name of a field of
+            `TrainOptions` have its meaning and default.
+
+    Raises:
+        TrainyardError: A param is unknown.
     """
 
-    recipe = _param("recipe", "what is trained: `module:name`, importable here and where the ranks run")
-    recipe_params = _param("recipe_params", "its keyword arguments")
-    store = _param("store", "where batches and models go: a directory that driver and executors reach, as a URI")
-    workers = _param("workers", "ranks; each needs a slot, all at once")
-    strategy = _param("strategy", "how ranks agree on one model: a name, or a dict of a name and options")
-    max_restarts = _param(
-        "max_restarts", "times that the gang starts again after it lost a rank, without progress in between"
+    recipe = _build_param("recipe", "the recipe to train: `module:name`, importable on the driver and the executors")
+    recipe_params = _build_param("recipe_params", "the keyword arguments of the recipe")
+    store = _build_param("store", "the directory for datasets and models: a URI that driver and executors can reach")
+    workers = _build_param("workers", "the number of workers; each needs a slot, all at the same time")
+    strategy = _build_param("strategy", "the distributed training strategy: a name, or a dict of a name and options")
+    max_restarts = _build_param(
+        "max_restarts", "restarts of the worker group after it lost a worker, without progress between them"
     )
-    validation = _param("validation", "the fraction of rows to validate on, or a boolean column that is true for them")
-    shapes = _param("shapes", "the shape of the tensor in each flat array column, by its name")
-    variable_length = _param("variable_length", "array columns that keep the length of each row")
-    bucket_by = _param("bucket_by", "one of these; batches then hold rows of about one length")
-    balance = _param("balance", "whether each value of the recipe's label is drawn equally often")
-    weight_by = _param("weight_by", "the column of weights in proportion to which rows are drawn")
-    epochs = _param("epochs", "passes over the rows that are trained on")
-    batch_size = _param("batch_size", "rows over all ranks before one update")
-    micro_batches = _param("micro_batches", "parts of a batch, for memory")
-    seed = _param("seed", "of the split, of the order of rows, and of the model's first weights")
-    precision = _param("precision", "of forward and backward pass: float32, bfloat16 or float16")
-    clip_norm = _param("clip_norm", "largest norm of the gradient")
-    early_stopping = _param("early_stopping", "epochs without improvement of `monitor` after which training ends")
-    monitor = _param("monitor", "a validation metric, or `loss`, that chooses the best epoch")
-    monitor_mode = _param("monitor_mode", "which way `monitor` is better: min or max")
-    compile = _param("compile", "whether the model goes through torch.compile")
+    validation = _build_param("validation", "the fraction of rows for validation, or a boolean column of them")
+    shapes = _build_param("shapes", "the shape of the tensor in each flat array column, by column")
+    variable_length = _build_param("variable_length", "array columns whose length differs between rows")
+    bucket_by = _build_param("bucket_by", "one of these; each batch then has rows of similar length")
+    balance = _build_param("balance", "whether rows of each value of the label are sampled equally often")
+    weight_by = _build_param("weight_by", "the column of weights in proportion to which rows are sampled")
+    epochs = _build_param("epochs", "passes over the training rows")
+    batch_size = _build_param("batch_size", "rows over all workers in one update")
+    micro_batches = _build_param("micro_batches", "parts that a worker's batch is split into, to save memory")
+    seed = _build_param("seed", "the seed of the split, of the order of rows, and of the initial weights")
+    precision = _build_param("precision", "the precision of forward and backward pass: float32, bfloat16 or float16")
+    clip_norm = _build_param("clip_norm", "the maximum norm of the gradient")
+    early_stopping = _build_param("early_stopping", "epochs without improvement of `monitor` after which training ends")
+    monitor = _build_param("monitor", "the validation metric, or `loss`, that determines the best epoch")
+    monitor_mode = _build_param("monitor_mode", "whether `monitor` is better when lower or higher: min or max")
+    compile = _build_param("compile", "whether the model is compiled with torch.compile")
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
-        known = {**TrainSpec.model_fields, **TrainOptions.model_fields}
-        plain = {name: field.default for name, field in known.items() if self.hasParam(name)}
-        given = {name: value for name, value in plain.items() if isinstance(value, str | float | int)}
-        self._setDefault(recipe_params={}, shapes={}, variable_length=[], **given)
+        fields = {**TrainSpec.model_fields, **TrainOptions.model_fields}
+        defaults = {name: field.default for name, field in fields.items() if self.hasParam(name)}
+        simple = {name: value for name, value in defaults.items() if isinstance(value, str | float | int)}
+        self._setDefault(recipe_params={}, shapes={}, variable_length=[], **simple)
         for name in params:
             if not self.hasParam(name):
                 names = ", ".join(param.name for param in self.params)
-                raise TrainyardError(f"TrainyardEstimator has no param {name!r}; it has {names}.")
+                raise TrainyardError(f"{name!r} is not a param of TrainyardEstimator; params are {names}.")
         self._set(**params)
 
     def _fit(self, dataset: DataFrame) -> TrainyardModel:
@@ -113,7 +122,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             if not self.isDefined(name):
                 raise TrainyardError(f"TrainyardEstimator needs {name}=: {self.getParam(name).doc}.")
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
-        spec = self._spec(storage.join(self.getOrDefault("store"), run), run)
+        spec = self._build_spec(storage.join(self.getOrDefault("store"), run), run)
         self._export(dataset, spec)
         events = EventLog(spec.task_key.directory, spec.task_key.task, "driver")
         try:
@@ -122,61 +131,79 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             events.flush()
         return TrainyardModel(model=spec.model)
 
-    def _spec(self, directory: str, run: str) -> TrainSpec:
-        given = {param.name: self.getOrDefault(param) for param in self.params if self.isDefined(param)}
-        options = {name: given[name] for name in TrainOptions.model_fields if name in given}
-        fields = {name: given[name] for name in TrainSpec.model_fields if name in given}
-        place = TaskKey(dag_id="estimator", run_id=run, task_id="train", directory=directory)
-        where = {"dataset": storage.join(directory, "dataset"), "model": storage.join(directory, "model")}
+    def _build_spec(self, directory: str, run: str) -> TrainSpec:
+        params = {param.name: self.getOrDefault(param) for param in self.params if self.isDefined(param)}
+        fields = {name: params[name] for name in TrainSpec.model_fields if name in params}
+        fields |= {
+            "task_key": TaskKey(dag_id="estimator", run_id=run, task_id="train", directory=directory),
+            "dataset": storage.join(directory, "dataset"),
+            "model": storage.join(directory, "model"),
+            "options": {name: params[name] for name in TrainOptions.model_fields if name in params},
+        }
         try:
-            return TrainSpec.model_validate({**fields, **where, "task_key": place, "options": options})
+            return TrainSpec.model_validate(fields)
         except ValidationError as error:
             raise TrainyardError(f"TrainyardEstimator: {complaints(error)}.") from error
 
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
         source.register(spark)
-        parted = self._parted(frame, recipes.load(spec.recipe, spec.recipe_params))
-        shuffled = splits.shuffle(parted, spark.sparkContext.defaultParallelism, spec.options.seed)
-        declared = ["train", "validation"] if self.isDefined("validation") else ["train"]
+        rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
+        shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
+        columns.build_fields(
+            rows.schema,
+            WriteOptions(
+                spec.dataset, splits.SPLIT, shapes=tuple(shapes.items()), variable_length=tuple(variable_length)
+            ),
+            variable_length_option="variable_length",
+        )
+        shuffled = splits.shuffle(rows, spark.sparkContext.defaultParallelism, spec.options.seed)
         options = {
             "splitColumn": splits.SPLIT,
-            "splits": ",".join(declared),
-            "shapes": json.dumps(self.getOrDefault("shapes")),
-            "variableLength": ",".join(self.getOrDefault("variable_length")),
+            "splits": "train,validation" if self.isDefined("validation") else "train",
+            "shapes": json.dumps(shapes),
+            "variableLength": ",".join(variable_length),
         }
         source.save(shuffled, spec.dataset, "append", options)
 
-    def _parted(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
-        """The recipe's columns of `frame`, and the split of each row."""
-        rows = [_as_array(frame, name, "the recipe") for name in recipe.inputs]
+    def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
+        """Return the recipe's columns of `frame`, and the split of each row."""
+        selected = [_get_array(frame, name, "the recipe") for name in recipe.inputs]
         if recipe.label:
-            rows.append(_label(frame, recipe.label, recipe.classes))
+            selected.append(_get_label(frame, recipe.label, recipe.classes))
         if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in (*recipe.inputs, recipe.label):
-            rows.append(_as_array(frame, self.getOrDefault("weight_by"), "weight_by"))
-        held_out = self.getOrDefault("validation") if self.isDefined("validation") else None
-        if held_out is None:
-            return frame.select(*rows, F.lit("train").alias(splits.SPLIT))
-        if isinstance(held_out, str):
-            kind = _field(frame, held_out, "validation").dataType
+            selected.append(_get_array(frame, self.getOrDefault("weight_by"), "weight_by"))
+        validation = self.getOrDefault("validation") if self.isDefined("validation") else None
+        if validation is None:
+            return frame.select(*selected, F.lit("train").alias(splits.SPLIT))
+        if isinstance(validation, str):
+            kind = _get_field(frame, validation, "validation").dataType
             if not isinstance(kind, BooleanType):
                 raise TrainyardError(
-                    f"validation={held_out!r} is a column of type {kind.simpleString()}; name a boolean one, which is "
-                    "true for the rows to validate on, or give a fraction such as 0.1."
+                    f"validation={validation!r} is a column of type {kind.simpleString()}; use a boolean column, which "
+                    "is true for the rows to validate on, or a fraction such as 0.1."
                 )
-            split = F.when(splits.column(held_out), "validation").otherwise("train")
-            return frame.select(*rows, split.alias(splits.SPLIT))
-        if not 0 < held_out < 1:
-            raise TrainyardError(f"validation={held_out} is no fraction between 0 and 1, such as 0.1, nor a column.")
-        fractions = {"train": 1 - held_out, "validation": held_out}
-        return splits.assign(frame.select(*rows), fractions, seed=self.getOrDefault("seed"))
+            split = F.when(splits.get_column(validation), "validation").otherwise("train")
+            return frame.select(*selected, split.alias(splits.SPLIT))
+        if not 0 < validation < 1:
+            raise TrainyardError(
+                f"validation={validation} is not valid; use a fraction between 0 and 1, such as 0.1, or a column."
+            )
+        fractions = {"train": 1 - validation, "validation": validation}
+        return splits.assign(frame.select(*selected), fractions, seed=self.getOrDefault("seed"))
 
 
-@_with_accessors
+@_add_accessors
 class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # type: ignore[misc]
-    """Adds the columns of a bundle's predictions. Saved it is the bundle's URI: the bundle stays in its store."""
+    """Add a model's predictions to a DataFrame.
 
-    model = _param("model", "the URI of a model artifact")
+    Saving it stores the URI of the model artifact only; the artifact stays where it is.
+
+    Args:
+        model: The URI of the model artifact.
+    """
+
+    model = _build_param("model", "the URI of the model artifact")
 
     def __init__(self, model: str | None = None) -> None:
         super().__init__()
@@ -184,39 +211,39 @@ class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # ty
 
     @property
     def artifact(self) -> ModelArtifact:
-        """What was trained on what, with the metrics of the best epoch."""
-        return bundles.read_current(self.getOrDefault("model"))
+        """The model artifact: what was trained on what, with the metrics of the best epoch."""
+        return model_artifact.read_current(self.getOrDefault("model"))
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         inputs = [column.name for column in self.artifact.inputs]
-        vectors = [name for name in inputs if isinstance(_field(dataset, name, "the model").dataType, VectorUDT)]
-        kept = {name: f"{_KEPT}{name}" if name in vectors else name for name in dataset.columns}
-        rows = [splits.column(name).alias(kept[name]) for name in dataset.columns]
-        arrays = [_as_array(dataset, name, "the model") for name in vectors]
-        predicted = predict.predict(dataset.select(*rows, *arrays), self.getOrDefault("model"), list(kept.values()))
-        added = predicted.columns[len(kept) :]
-        own = [splits.column(name).alias(told) for told, name in kept.items()]
-        return predicted.select(*own, *(splits.column(name) for name in added))
+        vectors = [name for name in inputs if isinstance(_get_field(dataset, name, "the model").dataType, VectorUDT)]
+        keys = {name: f"{_VECTOR_PREFIX}{name}" if name in vectors else name for name in dataset.columns}
+        originals = [splits.get_column(name).alias(key) for name, key in keys.items()]
+        arrays = [_get_array(dataset, name, "the model") for name in vectors]
+        rows = dataset.select(*originals, *arrays)
+        predicted = predict.predict(rows, self.getOrDefault("model"), list(keys.values()))
+        restored = [splits.get_column(key).alias(name) for name, key in keys.items()]
+        return predicted.select(*restored, *(splits.get_column(name) for name in predicted.columns[len(keys) :]))
 
 
-def _field(frame: DataFrame, name: str, option: str) -> StructField:
+def _get_field(frame: DataFrame, name: str, option: str) -> StructField:
     if name not in frame.columns:
-        raise columns.missing(name, option, frame.columns)
+        raise columns.missing_column_error(name, option, frame.columns)
     return frame.schema[name]
 
 
-def _as_array(frame: DataFrame, name: str, option: str) -> Column:
-    """A column as a batch can hold it: a vector as an array of floats."""
-    if isinstance(_field(frame, name, option).dataType, VectorUDT):
-        return vector_to_array(splits.column(name), "float32").alias(name)
-    return splits.column(name)
+def _get_array(frame: DataFrame, name: str, option: str) -> Column:
+    """Return a column as a dataset can store it: vectors as arrays of floats."""
+    if isinstance(_get_field(frame, name, option).dataType, VectorUDT):
+        return vector_to_array(splits.get_column(name), "float32").alias(name)
+    return splits.get_column(name)
 
 
-def _label(frame: DataFrame, name: str, classes: int | None) -> Column:
-    """The label; a class that is a fraction, as Spark ML's indexers number them, becomes an integer."""
-    found = splits.column(name)
-    if classes is None or not isinstance(_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
-        return found
-    whole = found.cast("bigint")
-    wrong = F.concat(F.lit(f"column {name!r} numbers classes, so that it must be whole: "), found.cast("string"))
-    return F.when(found.isNull() | (found == whole), whole).otherwise(F.raise_error(wrong)).alias(name)
+def _get_label(frame: DataFrame, name: str, classes: int | None) -> Column:
+    """Return the label; classes that are floats, as Spark ML's indexers return them, become integers."""
+    label = splits.get_column(name)
+    if classes is None or not isinstance(_get_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
+        return label
+    integer = label.cast("bigint")
+    message = F.concat(F.lit(f"column {name!r} is the number of a class but is not an integer: "), label.cast("string"))
+    return F.when(label.isNull() | (label == integer), integer).otherwise(F.raise_error(message)).alias(name)

@@ -1,1 +1,1 @@
-"""The Spark data source `trainyard`: how are datasets written and read?"""
+"""The Spark data source `trainyard`: write and read datasets."""

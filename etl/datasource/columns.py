@@ -1,10 +1,10 @@
-"""What each column of a DataFrame becomes in a dataset: a scalar, a tensor or a list."""
+"""Map the columns of a DataFrame to the columns of a dataset: scalars, tensors and lists."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -30,23 +30,28 @@ _OTHERS: dict[type, pa.DataType] = {
     spark.TimestampNTZType: pa.timestamp("us"),
 }
 _SUPPORTED = (
-    "Supported are boolean, tinyint, smallint, int, bigint, float, double, arrays of these, "
+    "Supported types are boolean, tinyint, smallint, int, bigint, float, double, arrays of these, "
     "string, binary, date and timestamp"
 )
 _ADVICE: dict[type, str] = {
-    spark.StructType: "select its fields as columns of their own",
-    spark.MapType: "select the entries as columns of their own",
+    spark.StructType: "select its fields as separate columns",
+    spark.MapType: "select its entries as separate columns",
     spark.DecimalType: "cast it to double",
-    spark.ArrayType: "flatten() it and give its shape in 'shapes'",
-    spark.UserDefinedType: "turn an ML vector into an array by pyspark.ml.functions.vector_to_array",
+    spark.ArrayType: "flatten() it and set its shape in `shapes`",
+    spark.UserDefinedType: "convert an ML vector to an array with pyspark.ml.functions.vector_to_array",
 }
 
 
 @dataclass(frozen=True)
 class Field:
-    """One column as it is written. `element` is the Arrow type of one number or value.
+    """One column of a dataset while it is written.
 
-    `shape` is () for a scalar, and that of one element for a list; for a tensor None until the first row tells it.
+    Attributes:
+        name: The column's name.
+        kind: "scalar", "tensor" (same shape in each row) or "list" (variable length).
+        element: The Arrow type of one number or value.
+        shape: () for a scalar, the shape of one element for a list, the shape of one row for a tensor. A tensor's
+            shape is None until the first row was encoded, unless the user declared it.
     """
 
     name: str
@@ -56,11 +61,12 @@ class Field:
 
     @property
     def nullable(self) -> bool:
+        """Whether rows may be null; numbers, tensors and lists may not."""
         return not is_number(self.element)
 
     @property
     def column(self) -> Column:
-        """This column as the manifest tells it; the shape must be known."""
+        """The column's entry in the manifest; requires a known shape."""
         assert self.shape is not None
         return Column(name=self.name, kind=self.kind, type=str(self.element), shape=self.shape)
 
@@ -76,65 +82,81 @@ class Field:
 
     @property
     def arrow(self) -> pa.Field:
-        """The column in a shard's schema."""
+        """The column's field in the Arrow schema of a shard."""
         kind = pa.fixed_shape_tensor(self.element, self.shape) if self.kind == "tensor" else self.storage
         return pa.field(self.name, kind, nullable=self.nullable)
 
 
 def is_number(element: pa.DataType) -> bool:
-    """Whether values of this type have a mean; booleans count as 0 and 1."""
+    """Return whether values of this type have a mean; booleans count as 0 and 1."""
     return bool(pa.types.is_integer(element) or pa.types.is_floating(element) or pa.types.is_boolean(element))
 
 
-def fields(schema: spark.StructType, options: WriteOptions) -> tuple[Field, ...]:
-    """The columns to write, in the order of `schema`.
+def build_fields(
+    schema: spark.StructType, options: WriteOptions, variable_length_option: str = "variableLength"
+) -> tuple[Field, ...]:
+    """Return the columns to write, in the order of `schema`.
 
-    Raises TrainyardError for a column that is missing, named twice or of a type that has no place in a batch.
+    Args:
+        schema: The schema of the DataFrame.
+        options: The options of the write.
+        variable_length_option: The name of the option for variable-length columns as the user wrote it, for errors.
+
+    Raises:
+        TrainyardError: A column is missing, occurs twice or has an unsupported type.
     """
-    data = [column for column in schema.fields if column.name != options.split_column]
-    _check_names(schema, options)
+    _check_names(schema, options, variable_length_option)
     shapes = dict(options.shapes)
-    return tuple(_field(column, shapes.get(column.name), column.name in options.variable_length) for column in data)
+    return tuple(
+        _build_field(column, shapes.get(column.name), column.name in options.variable_length, variable_length_option)
+        for column in schema.fields
+        if column.name != options.split_column
+    )
 
 
-def _check_names(schema: spark.StructType, options: WriteOptions) -> None:
+def missing_column_error(name: str | None, option: str, names: list[str]) -> TrainyardError:
+    """Return the error for an `option` that names a column which is not among `names`."""
+    return TrainyardError(f"{option} names the column {name!r}, which does not exist; columns are {', '.join(names)}.")
+
+
+def _check_names(schema: spark.StructType, options: WriteOptions, variable_length_option: str) -> None:
     names = schema.fieldNames()
     for name in names:
         if names.count(name) > 1:
-            raise TrainyardError(f"there are {names.count(name)} columns named {name!r}; give each a name of its own.")
-    asked = [("shapes", name) for name, _ in options.shapes] + [
-        ("variableLength", name) for name in options.variable_length
-    ]
-    asked += [("splitColumn", options.split_column)] if options.split_column else []
-    for option, name in asked:
+            raise TrainyardError(f"{names.count(name)} columns are named {name!r}; give each its own name.")
+    references = [("shapes", name) for name, _ in options.shapes]
+    references += [(variable_length_option, name) for name in options.variable_length]
+    references += [("splitColumn", options.split_column)] if options.split_column else []
+    for option, name in references:
         if name not in names:
-            raise missing(name, option, names)
+            raise missing_column_error(name, option, names)
     if options.split_column and not isinstance(schema[options.split_column].dataType, spark.StringType):
-        found = schema[options.split_column].dataType.simpleString()
-        raise TrainyardError(f"the split column {options.split_column!r} is of type {found}; it must be a string.")
+        kind = schema[options.split_column].dataType.simpleString()
+        raise TrainyardError(f"the split column {options.split_column!r} has type {kind}; cast it to string.")
 
 
-def missing(name: str | None, option: str, names: list[str]) -> TrainyardError:
-    """The error for an option that names a column which is not there."""
-    return TrainyardError(f"{option} names the column {name!r}, which is not there; there are {', '.join(names)}.")
+def _build_field(
+    column: spark.StructField, shape: tuple[int, ...] | None, variable_length: bool, variable_length_option: str
+) -> Field:
+    kind = column.dataType
+    if isinstance(kind, spark.ArrayType) and type(kind.elementType) in _NUMBERS:
+        element = _NUMBERS[type(kind.elementType)]
+        if variable_length:
+            return Field(column.name, "list", element, shape or ())
+        return Field(column.name, "tensor", element, shape)
+    scalar = (_NUMBERS | _OTHERS).get(type(kind))
+    if scalar is None:
+        raise _unsupported_type_error(column.name, kind)
+    if shape or variable_length:
+        option = "shapes" if shape else variable_length_option
+        raise TrainyardError(
+            f"{option} names the column {column.name!r} of type {kind.simpleString()}; it applies to arrays only."
+        )
+    return Field(column.name, "scalar", scalar, ())
 
 
-def _field(column: spark.StructField, shape: tuple[int, ...] | None, varies: bool) -> Field:
-    found = column.dataType
-    if isinstance(found, spark.ArrayType) and type(found.elementType) in _NUMBERS:
-        element = _NUMBERS[type(found.elementType)]
-        return Field(column.name, "list" if varies else "tensor", element, shape or () if varies else shape)
-    element = (_NUMBERS | _OTHERS).get(type(found))
-    if element is None:
-        raise _unsupported(column.name, found)
-    if shape or varies:
-        option = "shapes" if shape else "variableLength"
-        raise TrainyardError(f"{option} names the column {column.name!r}, which is a {found.simpleString()}, no array.")
-    return Field(column.name, "scalar", element, ())
-
-
-def _unsupported(name: str, found: Any) -> TrainyardError:
-    advice = next((text for kind, text in _ADVICE.items() if isinstance(found, kind)), "cast it to one of them")
+def _unsupported_type_error(name: str, kind: spark.DataType) -> TrainyardError:
+    advice = next((text for type_, text in _ADVICE.items() if isinstance(kind, type_)), "cast it to one of them")
     return TrainyardError(
-        f"column {name!r} is of type {found.simpleString()}, which has no place in a batch. {_SUPPORTED}: {advice}."
+        f"column {name!r} has type {kind.simpleString()}, which a dataset cannot store. {_SUPPORTED}: {advice}."
     )

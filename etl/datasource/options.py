@@ -1,4 +1,37 @@
-"""The options of the `dataset` format, as given to `df.write` and `spark.read`."""
+"""The options of the Spark data source `trainyard`.
+
+Option names are matched without regard to case; every value is a string.
+
+Write options, for `df.write.format("trainyard").option(...).save(path)`:
+
+    path            The directory of the dataset, as a URI; usually given to `save(path)`. Required.
+    splitColumn     The string column that names each row's split. It is not stored. Default: no column, and all rows
+                    are in the split `train`.
+    splits          The splits and their order, separated by commas: "train,validation,test". Each must have rows, and
+                    no row may name another split. Default: the splits that occur, sorted by name.
+    shapes          The tensor shape of flat array columns, or of one element of a variable-length column, as JSON:
+                    {"image": [1, 8, 8]}. Default: arrays are tensors of one dimension, as long as in the first row.
+    variableLength  The array columns whose length may differ between rows, separated by commas: "tokens,frames".
+    rowsPerBatch    The number of rows in a record batch, the unit that training reads at a time. Default: 4096.
+    partition       The name of the partition that these rows become: "2026-01-02". The other partitions stay as they
+                    are. Default: the rows become the whole dataset.
+    expect          What each column must satisfy in every split, as JSON, with the keys `min`, `max`, `nulls` (the
+                    largest fraction of nulls), `values` (the only values) and `rows_per_value` (the smallest number
+                    of rows of each value): {"label": {"values": ["0", "1"]}}. The write fails if it does not.
+    drift           The limits of a column's drift from the current version, measured as a population stability index,
+                    as JSON: {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on.
+    provenance      What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default:
+                    a random identifier of the write, and the time.
+
+Read options, for `spark.read.format("trainyard").option(...).load(path)`:
+
+    path            The directory of the dataset, as a URI; usually given to `load(path)`. Required.
+    split           The split to read. Default: all splits.
+    version         The number of the version to read. Default: the current version.
+    since           A version number: read only partitions that were written after that version.
+    verify          "true" compares the sha256 of each shard with the manifest before it is read. Default: "false",
+                    which compares lengths only.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +52,16 @@ from trainyard.schemas.specs.source import Drift, Expectation
 T = TypeVar("T")
 DEFAULT_SPLIT = "train"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_WRITE = (
-    "path", "splitColumn", "splits", "shapes", "variableLength", "rowsPerBatch", "partition", "expect", "drift", "provenance",
+_WRITE_OPTIONS = (
+    "path", "splitColumn", "splits", "shapes", "variableLength", "rowsPerBatch", "partition", "expect", "drift",
+    "provenance",
 )  # fmt: skip
-_READ = ("path", "split", "version", "since", "verify")
+_READ_OPTIONS = ("path", "split", "version", "since", "verify")
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How a DataFrame becomes batches.
-
-    `split_column` says each row's split and is not stored; without it all rows are in `train`.
-    `splits` declares the splits and their order: each must get rows, and no row may name another.
-    `shapes` gives flat array columns a tensor shape; columns in `variable_length` may vary in length. With a `partition`
-    the rows become this part of the dataset, and the rest of it stays. What is not as `expect` says, or has drifted
-    too far, is not kept.
-    """
+    """The options of a write, parsed. The module's docstring describes each."""
 
     path: str
     split_column: str | None = None
@@ -48,32 +75,35 @@ class WriteOptions:
     provenance: Provenance | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Raises TrainyardError that names the option, its value, and what is accepted."""
-        options = _known(given, _WRITE, "writing")
-        splits = _names(options.get("splits", ""))
+    def parse(cls, values: Mapping[str, str]) -> WriteOptions:
+        """Return the options from their names and texts.
+
+        Raises:
+            TrainyardError: An option is unknown or not valid. The message names the option and its value.
+        """
+        options = _match_names(values, _WRITE_OPTIONS, "writing")
+        splits = _parse_names(options.get("splits", ""))
         for split in splits:
             check_split_name(split)
         return cls(
-            path=_path(options),
+            path=_get_path(options),
             split_column=options.get("splitColumn"),
             splits=splits,
-            shapes=_shapes(options.get("shapes", "{}")),
-            variable_length=_names(options.get("variableLength", "")),
-            rows_per_batch=_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
+            shapes=_parse_shapes(options.get("shapes", "{}")),
+            variable_length=_parse_names(options.get("variableLength", "")),
+            rows_per_batch=_parse_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
             partition=options.get("partition"),
-            expect=tuple(_parsed("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
-            drift=_parsed("drift", options["drift"], Drift) if "drift" in options else None,
-            provenance=_parsed("provenance", options["provenance"], Provenance) if "provenance" in options else None,
+            expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
+            drift=_parse_json("drift", options["drift"], Drift) if "drift" in options else None,
+            provenance=(
+                _parse_json("provenance", options["provenance"], Provenance) if "provenance" in options else None
+            ),
         )
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read of a dataset: one split or, by default, all; checksums are verified on request.
-
-    `version` is the newest by default; with `since` only what came after that version is read.
-    """
+    """The options of a read, parsed. The module's docstring describes each."""
 
     path: str
     split: str | None = None
@@ -82,70 +112,84 @@ class ReadOptions:
     verify: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Raises TrainyardError that names the option, its value, and what is accepted."""
-        options = _known(given, _READ, "reading")
+    def parse(cls, values: Mapping[str, str]) -> ReadOptions:
+        """Return the options from their names and texts.
+
+        Raises:
+            TrainyardError: An option is unknown or not valid. The message names the option and its value.
+        """
+        options = _match_names(values, _READ_OPTIONS, "reading")
         verify = options.get("verify", "false").lower()
         if verify not in ("true", "false"):
-            raise TrainyardError(f"option verify={options['verify']!r} is neither true nor false.")
-        numbers = {name: _positive(name, options[name]) for name in ("version", "since") if name in options}
-        return cls(path=_path(options), split=options.get("split"), verify=verify == "true", **numbers)
+            raise TrainyardError(f"option verify={options['verify']!r} is not valid; use 'true' or 'false'.")
+        numbers = {name: _parse_positive(name, options[name]) for name in ("version", "since") if name in options}
+        return cls(path=_get_path(options), split=options.get("split"), verify=verify == "true", **numbers)
 
 
 def check_split_name(name: str) -> None:
-    """Split names become parts of file names."""
+    """Check that a split's name can be part of a file name.
+
+    Raises:
+        TrainyardError: It has other characters than letters, digits, '_', '-' and '.'.
+    """
     if not _SPLIT_NAME.fullmatch(name):
-        raise TrainyardError(f"{name!r} cannot name a split; use letters, digits, '_', '-' and '.', such as 'train'.")
+        raise TrainyardError(
+            f"{name!r} is not a valid name of a split; use letters, digits, '_', '-' and '.', such as 'train'."
+        )
 
 
-def provenance_of(options: WriteOptions, write_id: str) -> Provenance:
-    """The provenance given, or the least there is to say: which write, and when."""
+def get_provenance(options: WriteOptions, write_id: str) -> Provenance:
+    """Return the option `provenance`, or by default the identifier of the write and the time."""
     return options.provenance or Provenance(
         application=f"write {write_id}", written_at=datetime.now(UTC).isoformat(timespec="seconds")
     )
 
 
-def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
-    """`given`, whose keys are matched whatever their case, under the names as documented."""
-    spelled = {name.lower(): name for name in names}
-    for key in given:
-        if key.lower() not in spelled:
-            raise TrainyardError(f"{key!r} is not an option for {verb} batches; there are {', '.join(names)}.")
-    return {spelled[key.lower()]: value for key, value in given.items()}
+def _match_names(values: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
+    """Return `values` with keys spelled as in `names`, from keys of any case."""
+    spelling = {name.lower(): name for name in names}
+    for key in values:
+        if key.lower() not in spelling:
+            raise TrainyardError(f"{key!r} is not an option for {verb} a dataset; options are {', '.join(names)}.")
+    return {spelling[key.lower()]: value for key, value in values.items()}
 
 
-def _path(options: Mapping[str, str]) -> str:
+def _get_path(options: Mapping[str, str]) -> str:
     if "path" not in options:
-        raise TrainyardError("batches need a place: give it to save(...) or load(...), or as option 'path'.")
+        raise TrainyardError(
+            "the path of the dataset is missing; pass it to save(...) or load(...), or set the option 'path'."
+        )
     return options["path"]
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _positive(name: str, text: str) -> int:
+def _parse_positive(name: str, text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise TrainyardError(f"option {name}={text!r} is not a positive whole number.")
+        raise TrainyardError(f"option {name}={text!r} is not valid; use a positive integer.")
     return int(text)
 
 
-def _shapes(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _parse_shapes(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     try:
-        found: Any = json.loads(text)
+        shapes: Any = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(map(_is_shape, found.values())):
-        raise TrainyardError(f'option shapes={text!r} is not JSON like {{"image": [1, 8, 8]}}, sizes from 1 on.')
-    return tuple((name, tuple(shape)) for name, shape in found.items())
+        shapes = None
+    if not isinstance(shapes, dict) or not all(map(_is_shape, shapes.values())):
+        raise TrainyardError(
+            f"option shapes={text!r} is not valid; use JSON with a list of positive sizes for each column, such as "
+            '{"image": [1, 8, 8]}.'
+        )
+    return tuple((name, tuple(shape)) for name, shape in shapes.items())
 
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(size) is int and size > 0 for size in value)
 
 
-def _parsed(name: str, text: str, kind: type[T]) -> T:
-    """The value of an option that is JSON."""
+def _parse_json(name: str, text: str, kind: type[T]) -> T:
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a dataset becomes when one of its partitions is written: the others stay as they lie."""
+"""Build the manifest of a dataset's next version when one of its partitions is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.statistics import merged
+from trainyard.etl.datasource.statistics import merge_statistics
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import (
     Column,
@@ -20,12 +20,12 @@ from trainyard.schemas.manifest import (
     Statistics,
 )
 
-Figures = Mapping[str, Statistics]
+StatisticsByColumn = Mapping[str, Statistics]
 
 
 @dataclass(frozen=True)
-class Written:
-    """What one write made, below `directory`."""
+class WriteResult:
+    """What one write stored below `directory`."""
 
     directory: str
     columns: tuple[Column, ...]
@@ -35,89 +35,105 @@ class Written:
 
     @property
     def statistics(self) -> PartitionStatistics:
+        """The statistics of this write's rows alone."""
         return PartitionStatistics(splits={name: split.statistics for name, split in self.splits.items()})
 
 
-def whole(written: Written, name: str, number: int) -> DatasetManifest:
-    """The dataset that is `written`, as its partition `name`, and nothing else."""
-    return _manifest(written, number, written.splits, {name: _partition(written, number)})
+def build_single_partition_manifest(result: WriteResult, name: str, number: int) -> DatasetManifest:
+    """Return version `number` of a dataset whose only partition is `result`, under `name`."""
+    return _build_manifest(result, number, result.splits, {name: _build_partition(result, number)})
 
 
-def joined(dataset: str, base: DatasetManifest, name: str, written: Written) -> DatasetManifest:
-    """`base`, the newest version of `dataset`, with `written` as its partition `name`.
+def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteResult) -> DatasetManifest:
+    """Return the version after `base` in which `result` is the partition `name`, added or replaced.
 
-    Raises TrainyardError when its columns are others.
+    Args:
+        dataset: The URI of the dataset.
+        base: Its newest version.
+        name: The name of the partition.
+        result: What was written.
+
+    Raises:
+        TrainyardError: The columns of `result` differ from those of `base`.
     """
-    _same_columns(dataset, base, name, written)
+    _check_columns(dataset, base, name, result)
     number = base.number + 1
     others = {key: partition for key, partition in base.partitions.items() if key != name}
-    partitions = dict(sorted((others | {name: _partition(written, number)}).items()))
-    figures = _kept_figures(dataset, base, others)
+    partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))
+    kept_statistics = _collect_statistics(dataset, base, others)
     splits = {}
-    for split in dict.fromkeys([*base.splits, *written.splits]):
-        shards = _by_directory(base.splits.get(split)) | _by_directory(written.splits.get(split))
-        placed = tuple(shard for p in partitions.values() for shard in shards.get(p.directory, ()))
-        own = written.splits[split].statistics if split in written.splits else None
-        found = _together(figures.get(split), own)
-        if placed and found:
-            splits[split] = Split(rows=sum(shard.rows for shard in placed), shards=placed, statistics=dict(found))
-    return _manifest(written, number, splits, partitions)
+    for split in dict.fromkeys([*base.splits, *result.splits]):
+        by_directory = _group_by_directory(base.splits.get(split)) | _group_by_directory(result.splits.get(split))
+        shards = tuple(shard for p in partitions.values() for shard in by_directory.get(p.directory, ()))
+        added = result.splits[split].statistics if split in result.splits else None
+        statistics = _merge_columns(kept_statistics.get(split), added)
+        if shards and statistics:
+            rows = sum(shard.rows for shard in shards)
+            splits[split] = Split(rows=rows, shards=shards, statistics=dict(statistics))
+    return _build_manifest(result, number, splits, partitions)
 
 
-def _manifest(
-    written: Written, number: int, splits: dict[str, Split], partitions: dict[str, Partition]
+def _build_manifest(
+    result: WriteResult, number: int, splits: dict[str, Split], partitions: dict[str, Partition]
 ) -> DatasetManifest:
     return DatasetManifest(
-        number=number, columns=written.columns, splits=splits, partitions=partitions,
-        spark_schema=written.spark_schema, provenance=written.provenance,
-        content_hash=manifests.content_hash(written.columns, splits),
+        number=number, columns=result.columns, splits=splits, partitions=partitions,
+        spark_schema=result.spark_schema, provenance=result.provenance,
+        content_hash=manifests.content_hash(result.columns, splits),
     )  # fmt: skip
 
 
-def _partition(written: Written, number: int) -> Partition:
-    rows = sum(split.rows for split in written.splits.values())
-    return Partition(directory=written.directory, version=number, rows=rows, provenance=written.provenance)
+def _build_partition(result: WriteResult, number: int) -> Partition:
+    rows = sum(split.rows for split in result.splits.values())
+    return Partition(directory=result.directory, version=number, rows=rows, provenance=result.provenance)
 
 
-def _kept_figures(dataset: str, base: DatasetManifest, others: Mapping[str, Partition]) -> dict[str, Figures]:
-    """The statistics of the partitions that stay: of the whole, unless one of it goes."""
-    if len(others) == len(base.partitions):
+def _collect_statistics(
+    dataset: str, base: DatasetManifest, kept: Mapping[str, Partition]
+) -> dict[str, StatisticsByColumn]:
+    """Return the statistics by split of the partitions that are kept.
+
+    If a partition is replaced, they are merged from the files of the others: statistics of one part cannot be
+    subtracted.
+    """
+    if len(kept) == len(base.partitions):
         return {name: split.statistics for name, split in base.splits.items()}
-    found: dict[str, Figures] = {}
-    for partition in others.values():
+    merged: dict[str, StatisticsByColumn] = {}
+    for partition in kept.values():
         part = PartitionStatistics.load(storage.join(dataset, partition.statistics))
-        for split, figures in part.splits.items():
-            found[split] = _together(found.get(split), figures) or {}
-    return found
+        for split, statistics in part.splits.items():
+            merged[split] = _merge_columns(merged.get(split), statistics) or {}
+    return merged
 
 
-def _together(one: Figures | None, other: Figures | None) -> Figures | None:
+def _merge_columns(one: StatisticsByColumn | None, other: StatisticsByColumn | None) -> StatisticsByColumn | None:
     if one is None or other is None:
         return other if one is None else one
-    return {column: merged(found, other[column]) for column, found in one.items()}
+    return {column: merge_statistics(statistics, other[column]) for column, statistics in one.items()}
 
 
-def _by_directory(split: Split | None) -> dict[str, list[Shard]]:
-    found: dict[str, list[Shard]] = {}
+def _group_by_directory(split: Split | None) -> dict[str, list[Shard]]:
+    groups: dict[str, list[Shard]] = {}
     for shard in split.shards if split else ():
-        found.setdefault(shard.path.rsplit("/", 1)[0], []).append(shard)
-    return found
+        groups.setdefault(shard.path.rsplit("/", 1)[0], []).append(shard)
+    return groups
 
 
-def _same_columns(dataset: str, base: DatasetManifest, name: str, written: Written) -> None:
-    there = {column.name: column for column in base.columns}
-    here = {column.name: column for column in written.columns}
-    for column in dict.fromkeys([*there, *here]):
-        if there.get(column) != here.get(column):
+def _check_columns(dataset: str, base: DatasetManifest, name: str, result: WriteResult) -> None:
+    expected = {column.name: column for column in base.columns}
+    actual = {column.name: column for column in result.columns}
+    for column in dict.fromkeys([*expected, *actual]):
+        if expected.get(column) != actual.get(column):
             raise TrainyardError(
-                f"partition {name!r} cannot be added to {dataset}: column {column!r} is {_described(here.get(column))} "
-                f"in it, and {_described(there.get(column))} in version {base.number} of the dataset. Let prepare "
-                "return the same columns, or write the whole dataset anew, without a partition."
+                f"partition {name!r} cannot be added to {dataset}: column {column!r} is "
+                f"{_describe(actual.get(column))} in the partition, but {_describe(expected.get(column))} in version "
+                f"{base.number} of the dataset. Return the same columns from prepare, or replace the whole dataset by "
+                "writing without a partition."
             )
 
 
-def _described(column: Column | None) -> str:
+def _describe(column: Column | None) -> str:
     if column is None:
-        return "absent"
+        return "missing"
     shape = f" {list(column.shape)}" if column.kind == "tensor" else ""
     return f"a {column.kind} of {column.type}{shape}"

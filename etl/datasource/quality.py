@@ -1,8 +1,8 @@
-"""What a user expects of the data, held against its statistics before any of it is seen by others.
+"""Check the statistics of new data against expectations and against the current version, before it is committed.
 
-Drift is measured as the population stability index, sum (p - q) ln(p / q) over the values of a column; for numbers that
-have too many values, by its closed form for two normal distributions (Jeffreys' divergence). By custom 0.1 is worth
-a look, 0.25 another population.
+Drift is measured as the population stability index, sum (p - q) ln(p / q) over the values of a column. For numbers with
+too many distinct values it is computed in closed form for two normal distributions (Jeffreys divergence). By
+convention, 0.1 is a moderate shift and 0.25 a different population.
 """
 
 from __future__ import annotations
@@ -16,97 +16,124 @@ from trainyard.schemas.manifest import Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.table import table
 
-LEAST_SHARE = 1e-4
-"""What a value that does not occur counts as, so that the index stays finite."""
+MIN_SHARE = 1e-4
+"""The share that a value which does not occur counts as, which keeps the index finite."""
 
-HEAD = ["split", "column", "expected", "found"]
+_HEADER = ["split", "column", "expected", "found"]
+_MAX_VALUES_SHOWN = 5
 
 
-def refuse(dataset: str, splits: Mapping[str, Split], expected: Mapping[str, Expectation]) -> None:
-    """Raises TrainyardError with a table of all that is not as expected, and for a column that is not there."""
+def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapping[str, Expectation]) -> None:
+    """Check the statistics of each split against what the user expects of columns.
+
+    Args:
+        dataset: The URI of the dataset, for messages.
+        splits: The new data.
+        expected: The expectation for each column.
+
+    Raises:
+        TrainyardError: An expectation names a missing column, or is violated; the message has a table of all
+            violations.
+    """
     for column in expected:
         if not any(column in split.statistics for split in splits.values()):
-            there = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
-            raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {there}.")
-    rows = [row for name, split in splits.items() for row in _violations(name, split, expected)]
+            names = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
+            raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {names}.")
+    rows = [row for name, split in splits.items() for row in _find_violations(name, split, expected)]
     if rows:
         raise TrainyardError(
-            f"the data for {dataset} is not as expected, and nothing of it is kept:\n{table(HEAD, rows)}\n"
-            "Mend the source or prepare, or change what expect= says."
+            f"the data for {dataset} does not meet expectations; no version was committed:\n{table(_HEADER, rows)}\n"
+            "Correct the source or prepare, or change expect=."
         )
 
 
-def compare(dataset: str, splits: Mapping[str, Split], before: Mapping[str, Split], limits: Drift) -> tuple[str, ...]:
-    """A line for each column that has drifted by `limits.warn` or more since `before`.
+def check_drift(
+    dataset: str, splits: Mapping[str, Split], previous: Mapping[str, Split], limits: Drift
+) -> tuple[str, ...]:
+    """Return a warning for each column that drifted by `limits.warn` or more since `previous`.
 
-    Raises TrainyardError with a table when one has by `limits.fail`.
+    Args:
+        dataset: The URI of the dataset, for messages.
+        splits: The new data.
+        previous: The current version's splits.
+        limits: The index from which on to warn and to fail.
+
+    Raises:
+        TrainyardError: A column drifted by `limits.fail` or more; the message has a table of all such columns.
     """
-    found = [
-        (name, column, drift(split.statistics[column], figures))
-        for name, split in splits.items() if name in before
-        for column, figures in before[name].statistics.items() if column in split.statistics
+    drifts = [
+        (name, column, measure_drift(split.statistics[column], statistics))
+        for name, split in splits.items() if name in previous
+        for column, statistics in previous[name].statistics.items() if column in split.statistics
     ]  # fmt: skip
     limit = math.inf if limits.fail is None else limits.fail
-    rows = [[name, column, f"below {limit:g}", f"{far:.3g}"] for name, column, far in found if far >= limit]
+    rows = [[name, column, f"below {limit:g}", f"{drift:.3g}"] for name, column, drift in drifts if drift >= limit]
     if rows and limits.fail is not None:
         raise TrainyardError(
-            f"the data for {dataset} has drifted from what is there, and nothing of it is kept:\n"
-            f"{table(HEAD, rows)}\nLook at the source; if the world has changed, raise drift={{'fail': ...}}."
+            f"the data for {dataset} drifted from its current version; no version was committed:\n"
+            f"{table(_HEADER, rows)}\nCheck the source; if the change is intended, raise drift={{'fail': ...}}."
         )
     return tuple(
-        f"split {name}, column {column}: drifted by {far:.3g} (a warning from {limits.warn:g} on)"
-        for name, column, far in found if far >= limits.warn
+        f"split {name}, column {column}: drifted by {drift:.3g} (warning from {limits.warn:g} on)"
+        for name, column, drift in drifts if drift >= limits.warn
     )  # fmt: skip
 
 
-def drift(new: Statistics, old: Statistics) -> float:
-    """The population stability index of one column; for tensors the median over their entries."""
+def measure_drift(new: Statistics, old: Statistics) -> float:
+    """Return the population stability index of one column; for tensors the median over their entries."""
     if new.values and old.values:
-        return _of_values(new.values, old.values)
+        return _compare_counts(new.values, old.values)
     if not (new.mean and old.mean):
         return 0.0
-    return median(map(_of_normals, new.mean, new.std, old.mean, old.std))
+    return median(map(_compare_normals, new.mean, new.std, old.mean, old.std))
 
 
-def _of_values(new: Mapping[str, int], old: Mapping[str, int]) -> float:
-    of_new, of_old = sum(new.values()), sum(old.values())
-    total = 0.0
+def _compare_counts(new: Mapping[str, int], old: Mapping[str, int]) -> float:
+    new_total, old_total = sum(new.values()), sum(old.values())
+    index = 0.0
     for value in {**old, **new}:
-        p = max(new.get(value, 0) / of_new, LEAST_SHARE)
-        q = max(old.get(value, 0) / of_old, LEAST_SHARE)
-        total += (p - q) * math.log(p / q)
-    return total
+        p = max(new.get(value, 0) / new_total, MIN_SHARE)
+        q = max(old.get(value, 0) / old_total, MIN_SHARE)
+        index += (p - q) * math.log(p / q)
+    return index
 
 
-def _of_normals(mean: float, std: float, old_mean: float, old_std: float) -> float:
+def _compare_normals(mean: float, std: float, old_mean: float, old_std: float) -> float:
     shift, variance, old_variance = (mean - old_mean) ** 2, std * std, old_std * old_std
     if std == 0 or old_std == 0:
         return 0.0 if shift == 0 and std == old_std else math.inf
     return ((variance + shift) / old_variance + (old_variance + shift) / variance) / 2 - 1
 
 
-def _violations(name: str, split: Split, expected: Mapping[str, Expectation]) -> Iterator[list[str]]:
+def _find_violations(name: str, split: Split, expected: Mapping[str, Expectation]) -> Iterator[list[str]]:
+    """Yield a row of the table for each violation in one split."""
     for column, expectation in expected.items():
-        for told in _of_column(expectation, split.statistics[column]):
-            yield [name, column, *told]
+        statistics = split.statistics[column]
+        for violation in (*_check_range(expectation, statistics), *_check_values(expectation, statistics)):
+            yield [name, column, *violation]
 
 
-def _of_column(expectation: Expectation, found: Statistics) -> Iterator[tuple[str, str]]:
-    if expectation.min is not None and found.min and min(found.min) < expectation.min:
-        yield f"min {expectation.min:g}", f"{min(found.min):g}"
-    if expectation.max is not None and found.max and max(found.max) > expectation.max:
-        yield f"max {expectation.max:g}", f"{max(found.max):g}"
-    if expectation.nulls is not None and found.nulls > expectation.nulls * (found.count + found.nulls):
-        share = found.nulls / (found.count + found.nulls)
-        yield f"nulls at most {expectation.nulls:g}", f"{share:.3g} ({found.nulls:,} of {found.count + found.nulls:,})"
-    counted = expectation.values is not None or expectation.rows_per_value is not None
-    if counted and found.values is None:
-        yield "a few values", "more than 1,000 values, or no scalar"
+def _check_range(expectation: Expectation, statistics: Statistics) -> Iterator[tuple[str, str]]:
+    if expectation.min is not None and statistics.min and min(statistics.min) < expectation.min:
+        yield f"min {expectation.min:g}", f"{min(statistics.min):g}"
+    if expectation.max is not None and statistics.max and max(statistics.max) > expectation.max:
+        yield f"max {expectation.max:g}", f"{max(statistics.max):g}"
+    nulls, rows = statistics.nulls, statistics.count + statistics.nulls
+    if expectation.nulls is not None and nulls > expectation.nulls * rows:
+        yield f"nulls at most {expectation.nulls:g}", f"{nulls / rows:.3g} ({nulls:,} of {rows:,})"
+
+
+def _check_values(expectation: Expectation, statistics: Statistics) -> Iterator[tuple[str, str]]:
+    if expectation.values is None and expectation.rows_per_value is None:
         return
-    values = found.values or {}
-    if expectation.values is not None and (strange := [v for v in values if v not in expectation.values]):
-        yield f"one of {', '.join(expectation.values)}", ", ".join(f"{v} ({values[v]:,} rows)" for v in strange[:5])
+    if statistics.values is None:
+        yield "at most 1,000 values", "more than 1,000 values, or no scalar"
+        return
+    counts = statistics.values
+    if expectation.values is not None and (others := [v for v in counts if v not in expectation.values]):
+        shown = ", ".join(f"{value} ({counts[value]:,} rows)" for value in others[:_MAX_VALUES_SHOWN])
+        yield f"one of {', '.join(expectation.values)}", shown
     if expectation.rows_per_value is not None:
-        for value in dict.fromkeys([*(expectation.values or ()), *values]):
-            if values.get(value, 0) < expectation.rows_per_value:
-                yield f"{expectation.rows_per_value:,} rows of {value!r}", f"{values.get(value, 0):,}"
+        for value in dict.fromkeys([*(expectation.values or ()), *counts]):
+            if counts.get(value, 0) < expectation.rows_per_value:
+                yield f"{expectation.rows_per_value:,} rows of {value!r}", f"{counts.get(value, 0):,}"

@@ -1,4 +1,4 @@
-"""The reading side of the `dataset` format: one partition a shard."""
+"""Read a dataset with Spark: one partition of the DataFrame for each shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainyard.schemas.manifest import DatasetManifest, Shard
 
 
 class ShardPartition(InputPartition):  # type: ignore[misc]
-    """One shard, as a partition."""
+    """A partition of the DataFrame, which is one shard."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard)
@@ -25,7 +25,7 @@ class ShardPartition(InputPartition):  # type: ignore[misc]
 
 
 class DatasetReader(DataSourceReader):  # type: ignore[misc]
-    """Reads the shards of one version of a dataset, as long as they exist."""
+    """Read the shards of one version of a dataset."""
 
     def __init__(self, schema: StructType, options: ReadOptions, manifest: DatasetManifest) -> None:
         self._schema = schema
@@ -34,10 +34,15 @@ class DatasetReader(DataSourceReader):  # type: ignore[misc]
         self._shards = [shard for split in splits for shard in split.shards]
 
     def partitions(self) -> list[ShardPartition]:
+        """Return one partition for each shard."""
         return [ShardPartition(shard) for shard in self._shards]
 
     def read(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
-        """The shard's rows as Spark's Arrow types. Raises TrainyardError when it is not as it was written."""
+        """Yield the shard's rows as Spark's Arrow types.
+
+        Raises:
+            TrainyardError: The shard is missing, or differs from its entry in the manifest.
+        """
         shard = partition.shard
         if self._options.verify:
             shards.verify(self._options.path, shard)
@@ -48,16 +53,17 @@ class DatasetReader(DataSourceReader):  # type: ignore[misc]
 
 
 def open_shard(dataset: str, shard: Shard) -> pa.ipc.RecordBatchFileReader:
-    """The shard as an Arrow file, memory mapped where it is local.
+    """Open a shard as an Arrow file, memory mapped if it is local.
 
-    Raises TrainyardError when it is missing, or not as long as the manifest says.
+    Raises:
+        TrainyardError: The shard is missing, has another length than in the manifest, or is not an Arrow file.
     """
     uri = storage.join(dataset, shard.path)
     local = storage.local_path(uri)
     try:
         source = pa.memory_map(str(local)) if local else pa.PythonFile(storage.open_input(uri), "r")
     except FileNotFoundError:
-        raise shards.lost(dataset, shard) from None
+        raise shards.missing_shard_error(dataset, shard) from None
     shards.check_size(dataset, shard, source.size())
     try:
         return pa.ipc.open_file(source)
@@ -69,7 +75,7 @@ def open_shard(dataset: str, shard: Shard) -> pa.ipc.RecordBatchFileReader:
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A shard's record batch with the columns of Spark's Arrow `schema`: tensors become flat lists."""
+    """Return a shard's record batch with the columns of Spark's Arrow `schema`; tensors become flat lists."""
     arrays = []
     for field in schema:
         array = batch.column(field.name)

@@ -1,9 +1,11 @@
-"""The Spark data source `dataset`: serialized batches as `df.write` and `spark.read` see them.
+"""The Spark data source `trainyard`, which writes and reads datasets of serialized batches.
 
-register(spark)
-df.write.format("trainyard").mode("overwrite").option("splitColumn", "split").save(uri)
-day.write.format("trainyard").mode("append").option("partition", "2026-01-02").save(uri)
-spark.read.format("trainyard").option("split", "test").load(uri)
+>>> register(spark)
+>>> df.write.format("trainyard").mode("overwrite").option("splitColumn", "split").save(uri)
+>>> day.write.format("trainyard").mode("append").option("partition", "2026-01-02").save(uri)
+>>> spark.read.format("trainyard").option("split", "test").load(uri)
+
+`trainyard.etl.datasource.options` describes each option.
 """
 
 from __future__ import annotations
@@ -27,37 +29,53 @@ FORMAT = "trainyard"
 
 
 class TrainyardDataSource(DataSource):  # type: ignore[misc]
-    """A dataset. A DataFrame reads one version: the one asked for, or current when it was loaded."""
+    """A dataset as Spark writes and reads it.
+
+    A DataFrame reads one version: that of the option `version`, or the one that is current when it is loaded.
+    """
 
     options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
+        """Return the name for `format(...)`."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The schema of the DataFrame that was written, without the split column."""
+        """Return the schema of the DataFrame that was written, without the split column."""
         return StructType.fromJson(json.loads(self._manifest.spark_schema))
 
     def reader(self, schema: StructType) -> DatasetReader:
+        """Return the reader of the version to read."""
         return DatasetReader(schema, ReadOptions.parse(self.options), self._manifest)
 
     def writer(self, schema: StructType, overwrite: bool) -> DatasetWriter:
+        """Return the writer of the next version."""
         return DatasetWriter(schema, WriteOptions.parse(self.options), overwrite)
 
     @cached_property
     def _manifest(self) -> DatasetManifest:
-        asked = ReadOptions.parse(self.options)
-        return manifest.read_version(asked.path, asked.version, asked.since)
+        options = ReadOptions.parse(self.options)
+        return manifest.read_version(options.path, options.version, options.since)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `dataset` known to the session."""
+    """Register the format `trainyard` with a Spark session."""
     spark.dataSource.register(TrainyardDataSource)
 
 
 def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> None:
-    """Write `frame` as batches. Raises TrainyardError with what a worker had to say to the user."""
+    """Write a DataFrame as a dataset.
+
+    Args:
+        frame: The rows.
+        uri: The URI of the dataset.
+        mode: "append" or "overwrite".
+        options: The write options; `trainyard.etl.datasource.options` describes them.
+
+    Raises:
+        TrainyardError: The data or an option is not valid, also if a Spark task found it.
+    """
     try:
         frame.write.format(FORMAT).mode(mode).options(**options).save(uri)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Per-column statistics, gathered while writing and merged across tasks."""
+"""Compute statistics of columns while they are written, and merge those of several tasks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field, is_number
 from trainyard.schemas.manifest import Statistics
 
-MOST_ELEMENTS = 4096
-MOST_VALUES = 1000
+MAX_ELEMENTS = 4096
+"""A tensor with more elements has one entry for each index of its first axis."""
+MAX_VALUES = 1000
+"""Values of a scalar are counted up to this many distinct ones."""
 _BLOCK = 1 << 16
 
 Floats = npt.NDArray[np.float64]
@@ -24,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean, sum of squared deviations from the mean, and extremes; one entry a position.
+    """Count, mean, sum of squared deviations from the mean, minimum and maximum of each entry of a column.
 
-    `count` is the number of values that each entry sums up; the arrays have shape (entries,).
+    `count` is the number of values in each entry; the arrays have shape (entries,).
     """
 
     count: int
@@ -36,7 +38,7 @@ class Moments:
     max: Floats
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both samples together.
+        """Return the moments of both samples together.
 
         T. F. Chan, G. H. Golub, R. J. LeVeque: "Updating formulae and a pairwise algorithm for
         computing sample variances", Stanford CS report STAN-CS-79-773, 1979.
@@ -55,30 +57,30 @@ class Moments:
 
     @property
     def finite(self) -> bool:
-        """Whether no NaN and no infinity was among the values."""
+        """Whether no value is a NaN or an infinity."""
         return bool(np.isfinite(self.min).all() and np.isfinite(self.max).all())
 
 
-def nothing(entries: int) -> Moments:
-    """The moments of no values."""
+def empty_moments(entries: int) -> Moments:
+    """Return the moments of an empty sample."""
     zeros = np.zeros(entries)
     return Moments(0, zeros, zeros, zeros, zeros)
 
 
-def moments(values: npt.NDArray[Any]) -> Moments:
-    """Moments of values of shape (rows, entries, pooled); those along `pooled` share an entry.
+def compute_moments(values: npt.NDArray[Any]) -> Moments:
+    """Return the moments of values of shape (rows, entries, pooled); those along `pooled` share an entry.
 
-    Summed in float64 whatever the type, in blocks that stay in the processor's cache.
+    Sums are float64 for every type, over blocks that fit the processor's cache.
     """
     rows, entries, pooled = values.shape
-    total = nothing(entries)
+    total = empty_moments(entries)
     step = max(1, _BLOCK // max(1, entries * pooled))
     for start in range(0, rows, step):
-        total = total.merge(_block(values[start : start + step]))
+        total = total.merge(_compute_block(values[start : start + step]))
     return total
 
 
-def _block(values: npt.NDArray[Any]) -> Moments:
+def _compute_block(values: npt.NDArray[Any]) -> Moments:
     rows, _, pooled = values.shape
     if pooled == 1:
         values = values[:, :, 0]
@@ -99,7 +101,14 @@ def _block(values: npt.NDArray[Any]) -> Moments:
 
 @dataclass
 class ColumnStatistics:
-    """What is known so far of one column over one split, in one task or in several."""
+    """The statistics so far of one column of one split, in one task or in several.
+
+    Attributes:
+        moments: The moments of a column of numbers, None before the first rows and for other columns.
+        rows: The number of rows, nulls included.
+        nulls: The number of nulls.
+        values: The count of each distinct value of a scalar, None if there are more than `MAX_VALUES`.
+    """
 
     moments: Moments | None = None
     rows: int = 0
@@ -107,99 +116,100 @@ class ColumnStatistics:
     values: dict[Any, int] | None = field(default_factory=dict)
 
     def add(self, column: Field, array: pa.Array) -> Moments | None:
-        """Take in the column's storage `array`; returns the moments of these rows when it has numbers."""
+        """Add rows, given as the column's storage; return their moments if the column has numbers."""
         self.rows += len(array)
         self.nulls += array.null_count
         self._count_values(column, array)
         if not is_number(column.element):
             return None
-        found = moments(_positions(column, array))
-        self.moments = found if self.moments is None else self.moments.merge(found)
-        return found
+        added = compute_moments(_arrange_entries(column, array))
+        self.moments = added if self.moments is None else self.moments.merge(added)
+        return added
 
     def merge(self, other: ColumnStatistics) -> ColumnStatistics:
-        """The statistics of both together; neither is changed."""
-        both = None if self.moments is None else self.moments
+        """Return the statistics of the rows of both; neither is changed."""
+        moments = self.moments
         if other.moments is not None:
-            both = other.moments if both is None else both.merge(other.moments)
-        counted = None
+            moments = other.moments if moments is None else moments.merge(other.moments)
+        counts = None
         if self.values is not None and other.values is not None:
-            counted = _few(_sum(self.values, other.values))
-        return ColumnStatistics(both, self.rows + other.rows, self.nulls + other.nulls, counted)
+            counts = _limit_values(_add_counts(self.values, other.values))
+        return ColumnStatistics(moments, self.rows + other.rows, self.nulls + other.nulls, counts)
 
-    def result(self, column: Field) -> Statistics:
-        """As the manifest tells them. `count` is rows, or elements of a list column."""
-        values = None
+    def summarize(self, column: Field) -> Statistics:
+        """Return the statistics for the manifest. `count` is rows, or the elements of a list column."""
+        counts = None
         if column.kind == "scalar" and self.values is not None and not pa.types.is_binary(column.element):
-            values = {_text(value): self.values[value] for value in sorted(self.values)}
-        total = self.moments or nothing(0)
-        count = total.count if column.kind == "list" and self.moments else self.rows - self.nulls
-        return _statistics(total, count, self.nulls, values)
+            counts = {_to_text(value): self.values[value] for value in sorted(self.values)}
+        moments = self.moments or empty_moments(0)
+        count = moments.count if column.kind == "list" and self.moments else self.rows - self.nulls
+        return _build_statistics(moments, count, self.nulls, counts)
 
     def _count_values(self, column: Field, array: pa.Array) -> None:
         if self.values is None or column.kind != "scalar" or pa.types.is_binary(column.element):
             self.values = None
             return
         counts = pc.value_counts(array.drop_null())
-        if len(counts) > MOST_VALUES:
+        if len(counts) > MAX_VALUES:
             self.values = None
             return
-        found = dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
-        self.values = _few(_sum(self.values, found))
+        added = dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
+        self.values = _limit_values(_add_counts(self.values, added))
 
 
-def merged(one: Statistics, other: Statistics) -> Statistics:
-    """The statistics of one column over the rows of both, up to rounding."""
-    both = _moments(one).merge(_moments(other))
+def merge_statistics(one: Statistics, other: Statistics) -> Statistics:
+    """Return the statistics of one column over the rows of both, up to rounding."""
+    moments = _restore_moments(one).merge(_restore_moments(other))
     values = None
     if one.values is not None and other.values is not None:
-        values = _few(dict(sorted(_sum(one.values, other.values).items(), key=_by_number)))
-    return _statistics(both, one.count + other.count, one.nulls + other.nulls, values)
+        values = _limit_values(dict(sorted(_add_counts(one.values, other.values).items(), key=_numeric_order)))
+    return _build_statistics(moments, one.count + other.count, one.nulls + other.nulls, values)
 
 
-def _statistics(total: Moments, count: int, nulls: int, values: dict[str, int] | None) -> Statistics:
-    if not total.count:
+def _build_statistics(moments: Moments, count: int, nulls: int, values: dict[str, int] | None) -> Statistics:
+    if not moments.count:
         return Statistics(count=count, nulls=nulls, values=values)
     return Statistics(
         count=count, nulls=nulls, values=values,
-        mean=tuple(total.mean.tolist()), std=tuple(np.sqrt(total.m2 / total.count).tolist()),
-        min=tuple(total.min.tolist()), max=tuple(total.max.tolist()),
+        mean=tuple(moments.mean.tolist()), std=tuple(np.sqrt(moments.m2 / moments.count).tolist()),
+        min=tuple(moments.min.tolist()), max=tuple(moments.max.tolist()),
     )  # fmt: skip
 
 
-def _moments(figures: Statistics) -> Moments:
-    mean, std, low, high = (np.array(f) for f in (figures.mean, figures.std, figures.min, figures.max))
-    return Moments(figures.count if figures.mean else 0, mean, std * std * figures.count, low, high)
+def _restore_moments(statistics: Statistics) -> Moments:
+    arrays = (statistics.mean, statistics.std, statistics.min, statistics.max)
+    mean, std, low, high = (np.array(values) for values in arrays)
+    return Moments(statistics.count if statistics.mean else 0, mean, std * std * statistics.count, low, high)
 
 
-def _by_number(item: tuple[str, int]) -> tuple[float, str]:
-    """Numbers in their order, words in theirs."""
+def _numeric_order(item: tuple[str, int]) -> tuple[float, str]:
+    """Return a sort key under which numbers are in numeric, other texts in alphabetical order."""
     try:
         return float(item[0]), ""
     except ValueError:
         return 0.0, item[0]
 
 
-def _positions(column: Field, array: pa.Array) -> npt.NDArray[Any]:
-    """The numbers of `array` in the shape that `moments` takes."""
+def _arrange_entries(column: Field, array: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column in the shape (rows, entries, pooled) that `compute_moments` takes."""
     if column.kind == "scalar":
         return tensors.to_numpy(array).reshape(-1, 1, 1)
-    flat = tensors.to_numpy(tensors.values(array))
+    flat = tensors.to_numpy(tensors.flatten(array))
     assert column.shape is not None
     elements = math.prod(column.shape)
-    entries = elements if elements <= MOST_ELEMENTS else column.shape[0]
+    entries = elements if elements <= MAX_ELEMENTS else column.shape[0]
     return flat.reshape(-1, entries, elements // entries)
 
 
-def _sum(one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:
+def _add_counts(one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:
     return one | {value: one.get(value, 0) + count for value, count in other.items()}
 
 
-def _few(values: dict[Any, int]) -> dict[Any, int] | None:
-    return values if len(values) <= MOST_VALUES else None
+def _limit_values(values: dict[Any, int]) -> dict[Any, int] | None:
+    return values if len(values) <= MAX_VALUES else None
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

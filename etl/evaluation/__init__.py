@@ -1,1 +1,1 @@
-"""Evaluation: how do metrics come from the rows of many tasks?"""
+"""Evaluation: compute metrics of models over the rows of many Spark tasks."""

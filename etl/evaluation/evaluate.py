@@ -1,4 +1,4 @@
-"""Evaluate models on a DataFrame: all metrics of all models in one pass."""
+"""Evaluate models on a DataFrame: all metrics of all models in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,31 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.evaluation.scorer import STATE, EvaluatedModel, Scorer, examples_of, merge_states, sums_of
+from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.etl.evaluation.scorer import Scorer
+from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
 from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
-from trainyard.etl.metrics.sums import check_slices, merged
-from trainyard.etl.scoring import inputs as scoring
+from trainyard.etl.metrics.sums import check_slice_count, merge_sums
+from trainyard.etl.scoring.inputs import check_inputs
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
 
-_FEW_PARTS = 64
+_MAX_STATES = 64
+"""States that the driver merges itself; more are merged by tasks first."""
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What models made of the same rows: the first of them, and the others beside it."""
+class EvaluationResult:
+    """The evaluation of models on the same rows.
+
+    Attributes:
+        model: The scores of the first model.
+        baselines: The scores of the others, and how the first differs from them.
+        rows: The number of rows.
+        curves: The curves of the first model by name, each a list of points.
+        examples: The rows on which the first model has the highest loss.
+    """
 
     model: Scores
     baselines: tuple[Baseline, ...]
@@ -46,66 +57,81 @@ def evaluate(
     confidence: float = 0.95,
     rows_per_batch: int | None = None,
     parts: int = 1,
-) -> Evaluated:
-    """The metrics called `metrics` of the models at `models` over a DataFrame with their inputs and label.
+) -> EvaluationResult:
+    """Evaluate models on a DataFrame that has the columns of their inputs and their label.
 
-    Beside those of all rows there are those of each value of the columns `slices`; rows of one `query` are ranked
-    together; `examples` rows on which the first model does worst are shown. `parts` is about how many
-    partitions there are. Raises TrainyardError.
+    Args:
+        frame: The rows.
+        models: The URIs of the models. The first is compared with each of the others.
+        metrics: The names of the metrics, or `module:function` for a function that returns a metric of torchmetrics.
+        slices: Columns; metrics are also computed for the rows of each of their values.
+        query: The column whose rows with one value are ranked together. Required for metrics of ranking.
+        examples: The number of rows with the highest loss to return.
+        confidence: The confidence of intervals, between 0 and 1.
+        rows_per_batch: The number of rows that a network is applied to at a time. By default it is measured.
+        parts: The approximate number of partitions of `frame`.
+
+    Returns:
+        Metrics with intervals of each model, and the differences between the first and the others.
+
+    Raises:
+        TrainyardError: A column is missing, a metric does not apply to a model, or there are no rows.
     """
     evaluated = [EvaluatedModel.load(uri, metrics) for uri in models]
-    label = _common_label(evaluated)
-    also = [label.name, *slices, *([query] if query else [])]
+    label = _get_common_label(evaluated)
+    required = [label.name, *slices, *([query] if query else [])]
     for model in evaluated:
-        scoring.check_inputs(frame.schema, model.artifact, "what is evaluated", also)
+        check_inputs(frame.schema, model.artifact, "the rows to evaluate", required)
     if query is None and any(isinstance(family, Ranking) for family in evaluated[0].families):
         raise TrainyardError(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
-    told = [f.name for f in frame.schema.fields if not _is_long(f.dataType)] if examples else []
+    shown = [field.name for field in frame.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
-    scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(told), rows_per_batch)
-    chosen = frame.select(*dict.fromkeys([*inputs, *also, *told]))
+    scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(shown), rows_per_batch)
+    rows = frame.select(*dict.fromkeys([*inputs, *required, *shown]))
     if query:
-        chosen = chosen.repartition(query).sortWithinPartitions(query)
-    tables = chosen.mapInArrow(scorer.score, from_arrow_schema(STATE))
-    if parts > _FEW_PARTS:
-        tables = tables.repartition(int(parts**0.5)).mapInArrow(merge_states, from_arrow_schema(STATE))
-    return _collect(tables.toArrow().cast(STATE).to_batches(), evaluated, examples, confidence)
+        rows = rows.repartition(query).sortWithinPartitions(query)
+    states = rows.mapInArrow(scorer.score, from_arrow_schema(STATE_SCHEMA))
+    if parts > _MAX_STATES:
+        states = states.repartition(int(parts**0.5)).mapInArrow(merge_states, from_arrow_schema(STATE_SCHEMA))
+    return _build_result(states.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
 
 
-def _collect(
+def _build_result(
     states: Sequence[pa.RecordBatch], models: Sequence[EvaluatedModel], examples: int, confidence: float
-) -> Evaluated:
-    sums = merged(map(sums_of, states))
-    count = len({key.slice for key in sums})
-    if not count:
-        raise TrainyardError("there are no rows to evaluate on.")
-    check_slices(count - 1)
+) -> EvaluationResult:
+    sums = merge_sums(map(read_sums, states))
+    slices = {key.slice for key in sums}
+    if not slices:
+        raise TrainyardError("there are no rows to evaluate; check the DataFrame or the split.")
+    check_slice_count(len(slices) - 1)
     metrics = [ModelMetrics(sums, number, model.families, confidence) for number, model in enumerate(models)]
-    scores = [model.scores(own) for model, own in zip(models, metrics, strict=True)]
+    scores = [model.build_scores(own) for model, own in zip(models, metrics, strict=True)]
     first = metrics[0]
-    baselines = [
-        Baseline(**vars(score), differences=first.above(own)) for score, own in zip(scores, metrics, strict=True)
-    ]
-    told = [Example(**json.loads(text)) for state in states for text in examples_of(state)]
-    worst = heapq.nlargest(examples, told, key=lambda example: example.loss)
-    return Evaluated(scores[0], tuple(baselines[1:]), first.rows, first.curves, tuple(worst))
+    baselines = tuple(
+        Baseline(**vars(score), differences=first.compute_differences(own))
+        for score, own in zip(scores[1:], metrics[1:], strict=True)
+    )
+    candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
+    worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
+    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst))
 
 
-def _is_long(kind: spark_types.DataType) -> bool:
+def _is_large(kind: spark_types.DataType) -> bool:
+    """Return whether values are too large to be shown in an example."""
     nested = spark_types.ArrayType | spark_types.MapType | spark_types.StructType
     return isinstance(kind, nested | spark_types.BinaryType)
 
 
-def _common_label(models: Sequence[EvaluatedModel]) -> Column:
+def _get_common_label(models: Sequence[EvaluatedModel]) -> Column:
     labels = [model.artifact.label for model in models]
     first = labels[0]
     assert first is not None
     for model, label in zip(models, labels, strict=True):
         if label is None or (label.name, label.shape) != (first.name, first.shape):
             raise TrainyardError(
-                f"models to compare must tell the same label: that of {models[0].uri} is {first.name!r}, that of "
-                f"{model.uri} is {label.name if label else None!r}."
+                f"models to compare must have the same label, but that of {models[0].uri} is {first.name!r} and that "
+                f"of {model.uri} is {label.name if label else None!r}."
             )
     return first

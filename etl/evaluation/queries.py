@@ -10,18 +10,18 @@ import pyarrow as pa
 from trainyard.etl.metrics.family import Integers
 
 
-def whole_queries(parts: Iterable[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
-    """The rows of `parts`, which are sorted by `column`, cut so that rows of one value are in one batch."""
-    held: list[pa.RecordBatch] = []
-    for part in parts:
-        rows = pa.concat_batches([*held, part])
-        last = int(np.flatnonzero(np.diff(value_codes(rows, column), prepend=-1))[-1]) if rows.num_rows else 0
+def regroup_batches(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches`, which are sorted by `column`, so that rows with one value are in one batch."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        rows = pa.concat_batches([*pending, batch])
+        last = int(np.flatnonzero(np.diff(encode_values(rows, column), prepend=-1))[-1]) if rows.num_rows else 0
         if last:
             yield rows.slice(0, last)
-        held = [rows.slice(last)]
-    yield from held
+        pending = [rows.slice(last)]
+    yield from pending
 
 
-def value_codes(part: pa.RecordBatch, column: str) -> Integers:
-    """Numbers that stand for the values of a column, in the order in which they come."""
-    return part.column(column).dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+def encode_values(batch: pa.RecordBatch, column: str) -> Integers:
+    """Return a number for each row (rows,) that stands for its value of `column`, in order of first occurrence."""
+    return batch.column(column).dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

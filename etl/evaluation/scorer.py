@@ -1,10 +1,10 @@
-"""Score the rows of one Spark task, and merge what tasks return."""
+"""Score the rows of one Spark task with all models."""
 
 from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,150 +15,102 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.evaluation.queries import value_codes, whole_queries
-from trainyard.etl.metrics import families
-from trainyard.etl.metrics.family import Family, Integers, Link, Scored, Task
-from trainyard.etl.metrics.rows import Rows
-from trainyard.etl.metrics.scores import ALL, ModelMetrics
-from trainyard.etl.metrics.sums import BUCKETS, SCHEMA, Slice, SumAccumulator, merged, to_table
-from trainyard.etl.scoring import inputs as scoring
-from trainyard.etl.scoring import worker_model
-from trainyard.schemas import model_artifact as bundles
-from trainyard.schemas.evaluation import Scores
+from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.etl.evaluation.queries import encode_values, regroup_batches
+from trainyard.etl.evaluation.states import build_state
+from trainyard.etl.metrics.family import Integers, ScoredRows
+from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
+from trainyard.etl.scoring import inputs, worker_model
 from trainyard.schemas.manifest import Column
-from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import restore_model
 
-
-@dataclass(frozen=True)
-class EvaluatedModel:
-    """One of the models, and the families of metrics as they suit it."""
-
-    uri: str
-    document: str
-    families: tuple[Family, ...]
-
-    @property
-    def artifact(self) -> ModelArtifact:
-        return ModelArtifact.from_json(self.document, origin=self.uri)
-
-    def scores(self, model_metrics: ModelMetrics) -> Scores:
-        return Scores(
-            uri=self.uri, weights_sha256=self.artifact.weights_sha256, metrics=model_metrics.metrics,
-            intervals=model_metrics.intervals, slices=model_metrics.slices,
-        )  # fmt: skip
-
-    @classmethod
-    def load(cls, uri: str, metrics: Sequence[str]) -> EvaluatedModel:
-        found = bundles.read_current(uri)
-        if found.label is None:
-            raise TrainyardError(f"the model {uri} was trained without a label, so there is nothing to compare with.")
-        applied = restore_model(uri, found)
-        if found.label.kind == "list" or found.label.name in applied.recipe.decode:
-            raise TrainyardError(
-                f"the label {found.label.name!r} of {uri} is no number or tensor as it lies; metrics cannot compare it."
-            )
-        output = tuple(applied.output(scoring.zeros(found.inputs)).shape[1:])
-        return cls(uri, found.to_json(), (Rows(), *families(metrics, _task(applied.recipe, output, found.label))))
+Candidate = tuple[float, int, str]
+"""An example: its loss, its rank among equal losses (the earlier the higher), and its JSON."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """What a task does with its rows; pickled with its parts by Spark."""
+    """What a task does with its rows; pickled by Spark.
+
+    Attributes:
+        models: The models; examples are those of the first.
+        label: The label, which all models share.
+        slices: The columns to slice the metrics by.
+        query: The column whose rows with one value are ranked together.
+        examples: The number of rows with the highest loss to return.
+        shown_columns: The columns that an example shows.
+        rows_per_batch: The number of rows that a network is applied to at a time, None to find it.
+    """
 
     models: tuple[EvaluatedModel, ...]
     label: Column
     slices: tuple[str, ...]
     query: str | None
     examples: int
-    told: tuple[str, ...]
+    shown_columns: tuple[str, ...]
     rows_per_batch: int | None
 
-    def score(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the state of the rows of `batches`.
+
+        Raises:
+            TrainyardError: A column is not valid, a model's output is not finite, or there are too many slices.
+        """
         accumulator = SumAccumulator([model.families for model in self.models])
         context = TaskContext.get()
-        chance = np.random.default_rng([context.partitionId() if context else 0])
-        worst: list[tuple[float, int, str]] = []
-        for part in whole_queries(parts, self.query) if self.query else parts:
-            if not part.num_rows:
+        random = np.random.default_rng([context.partitionId() if context else 0])
+        examples: list[Candidate] = []
+        for batch in regroup_batches(batches, self.query) if self.query else batches:
+            if not batch.num_rows:
                 continue
-            truth, query = scoring.array(part, self.label), value_codes(part, self.query) if self.query else None
+            truth = inputs.to_array(batch, self.label)
             assert isinstance(truth, np.ndarray)
-            groupings = [np.full(part.num_rows, accumulator.number(ALL)), *(self._slices(accumulator, part))]
-            buckets = chance.integers(0, BUCKETS, part.num_rows)
+            query = encode_values(batch, self.query) if self.query else None
+            everything = np.full(batch.num_rows, accumulator.number_slice(ALL_ROWS))
+            groupings = [everything, *self._number_slices(accumulator, batch)]
+            buckets = random.integers(0, BUCKETS, batch.num_rows)
             for number, model in enumerate(self.models):
-                output = self._output(model, part)
-                scored = Scored(output, truth, query)
-                accumulator.add(number, scored, groupings, buckets)
+                rows = ScoredRows(self._apply(model, batch), truth, query)
+                accumulator.add(number, rows, groupings, buckets)
                 if number == 0 and self.examples:
-                    worst = heapq.nlargest(self.examples, [*worst, *self._worst(part, scored, len(worst))])
-        yield _state(accumulator.table(), [text for *_, text in worst])
+                    candidates = self._find_examples(batch, rows, len(examples))
+                    examples = heapq.nlargest(self.examples, [*examples, *candidates])
+        yield build_state(accumulator.to_table(), [text for *_, text in examples])
 
-    def _output(self, model: EvaluatedModel, part: pa.RecordBatch) -> NDArray[Any]:
-        applied = worker_model.model(model.uri, model.document)
-        pace = worker_model.pace(model.uri, model.document, self.rows_per_batch)
-        columns = {c.name: scoring.array(part, c) for c in applied.artifact.inputs}
-        made = pace.over(lambda rows: {"output": applied.output(rows).float().cpu().numpy()}, columns)["output"]
-        if not np.isfinite(made).all():
+    def _apply(self, model: EvaluatedModel, batch: pa.RecordBatch) -> NDArray[Any]:
+        trained = worker_model.load_model(model.uri, model.document)
+        tuner = worker_model.get_tuner(model.uri, model.document, self.rows_per_batch)
+        columns = {column.name: inputs.to_array(batch, column) for column in trained.artifact.inputs}
+        output = tuner.apply(lambda rows: {"output": trained.output(rows).float().cpu().numpy()}, columns)["output"]
+        if not np.isfinite(output).all():
             raise TrainyardError(
-                f"the model {model.uri} returned what is not finite; look at its weights, and at the rows."
+                f"the output of the model {model.uri} has values that are not finite; check its weights and the rows."
             )
-        return made
+        return output
 
-    def _slices(self, accumulator: SumAccumulator, part: pa.RecordBatch) -> Iterator[Integers]:
+    def _number_slices(self, accumulator: SumAccumulator, batch: pa.RecordBatch) -> Iterator[Integers]:
+        """Yield, for each column of `slices`, the number of the slice of each row."""
         for column in self.slices:
-            values = pc.fill_null(part.column(column).cast(pa.string()), "null").dictionary_encode()
-            numbers = [accumulator.number(Slice(column, value)) for value in values.dictionary.to_pylist()]
+            values = pc.fill_null(batch.column(column).cast(pa.string()), "null").dictionary_encode()
+            numbers = [accumulator.number_slice(Slice(column, value)) for value in values.dictionary.to_pylist()]
             yield np.asarray(numbers, np.int64)[values.indices.to_numpy()]
 
-    def _worst(self, part: pa.RecordBatch, scored: Scored, seen: int) -> Iterator[tuple[float, int, str]]:
-        losses = next((f for f in (g.losses(scored) for g in self.models[0].families) if f is not None), None)
+    def _find_examples(self, batch: pa.RecordBatch, rows: ScoredRows, seen: int) -> Iterator[Candidate]:
+        """Yield the rows of a batch on which the first model has the highest loss; `seen` is how many are known."""
+        model = self.models[0]
+        losses = next((x for x in (family.compute_losses(rows) for family in model.families) if x is not None), None)
         if losses is None:
             return
         import torch
 
-        first = self.models[0]
-        rows = np.argsort(-losses, kind="stable")[: self.examples]
-        predicted = worker_model.model(first.uri, first.document).recipe.predict(torch.from_numpy(scored.output[rows]))
-        shown = part.select(list(self.told)).take(pa.array(rows)).to_pylist()
-        for number, (row, told) in enumerate(zip(rows, shown, strict=True)):
-            prediction = {name: np.asarray(tensor[number]).tolist() for name, tensor in predicted.items()}
-            label = scored.truth[row].tolist()
-            example = {"loss": float(losses[row]), "label": label, "prediction": prediction, "row": told}
-            yield float(losses[row]), -seen - number, json.dumps(example, default=str)
-
-
-STATE = pa.schema([*SCHEMA, pa.field("example", pa.string())])
-
-
-def _state(sums: pa.RecordBatch, examples: Sequence[str]) -> pa.RecordBatch:
-    """Sums, and a row for each example."""
-    of_sums = pa.RecordBatch.from_arrays([*sums.columns, pa.nulls(sums.num_rows, pa.string())], schema=STATE)
-    others = [pa.nulls(len(examples), field.type) for field in SCHEMA]
-    of_examples = pa.RecordBatch.from_arrays([*others, pa.array(examples, pa.string())], schema=STATE)
-    return pa.concat_batches([of_sums, of_examples])
-
-
-def merge_states(states: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found = list(states)
-    yield _state(to_table(merged(map(sums_of, found))), [text for state in found for text in examples_of(state)])
-
-
-def sums_of(state: pa.RecordBatch) -> pa.RecordBatch:
-    return state.filter(pc.is_null(state.column("example"))).select(SCHEMA.names)
-
-
-def examples_of(state: pa.RecordBatch) -> list[str]:
-    return [text for text in state.column("example").to_pylist() if text is not None]
-
-
-def _task(recipe: Recipe, output: tuple[int, ...], label: Column) -> Task:
-    """What the recipe's loss takes the output for: logits, unless it is NLLLoss or BCELoss."""
-    from torch import nn
-
-    classes = recipe.classes or (2 if isinstance(recipe.loss, nn.BCELoss | nn.BCEWithLogitsLoss) else None)
-    link: Link = "sigmoid" if label.shape or output in ((), (1,)) else "softmax"
-    if isinstance(recipe.loss, nn.NLLLoss | nn.BCELoss):
-        link = "exp" if isinstance(recipe.loss, nn.NLLLoss) else "none"
-    return Task(output, label.shape, classes, link)
+        numbers = np.argsort(-losses, kind="stable")[: self.examples]
+        recipe = worker_model.load_model(model.uri, model.document).recipe
+        predictions = recipe.predict(torch.from_numpy(rows.output[numbers]))
+        shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()
+        for index, (number, values) in enumerate(zip(numbers, shown, strict=True)):
+            example = {
+                "loss": float(losses[number]),
+                "label": rows.truth[number].tolist(),
+                "prediction": {name: np.asarray(tensor[index]).tolist() for name, tensor in predictions.items()},
+                "row": values,
+            }
+            yield float(losses[number]), -seen - index, json.dumps(example, default=str)

@@ -1,1 +1,1 @@
-"""Jobs: what runs in the Spark application of each operator?"""
+"""Jobs: what the Spark application of each operator runs."""

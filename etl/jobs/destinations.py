@@ -1,4 +1,7 @@
-"""Where predictions go: Parquet, Parquet by partitions, a dataset, or a table; whole, or not at all."""
+"""Write predictions to Parquet, partitioned Parquet, a dataset or a table, atomically.
+
+Predictions are computed in a staging directory first, so that a failure leaves the previous ones unchanged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -18,128 +21,149 @@ from trainyard.etl.datasource import source
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 
-Predicted = Callable[[DataFrame], DataFrame]
+PredictFunction = Callable[[DataFrame], DataFrame]
 
-_FINISHED = "_SUCCESS"
-_MADE_BY = "_PREDICTED"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+_SUCCESS_FILE = "_SUCCESS"
+_ORIGIN_FILE = "_PREDICTED"
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write(
-    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predicted: Predicted
+    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
 ) -> dict[str, Any]:
-    """Write what is `predicted` for the rows of `frame`; how many rows there are, and which columns."""
+    """Write the predictions for a DataFrame.
+
+    Args:
+        spark: The session.
+        spec: The job.
+        weights: The sha256 of the model's weights.
+        frame: The rows to predict for.
+        predict: Returns the predictions for some of these rows.
+
+    Returns:
+        The number of rows written and their columns; further figures by kind of output.
+
+    Raises:
+        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column.
+    """
     if spec.partition_by:
-        return _by_partitions(spark, spec, weights, frame, predicted)
-    return _WRITERS[spec.output_format](spark, spec, predicted(frame))
+        return _write_partitions(spark, spec, weights, frame, predict)
+    return _WRITERS[spec.output_format](spark, spec, predict(frame))
 
 
-def _parquet(spark: SparkSession, spec: PredictSpec, found: DataFrame) -> dict[str, Any]:
-    staged = _beside(spec.output)
+def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
+    staging = _build_staging_path(spec.output)
     try:
-        found.write.parquet(staged)
-        rows = spark.read.parquet(staged).count()
-        replace(staged, spec.output)
+        predictions.write.parquet(staging)
+        rows = spark.read.parquet(staging).count()
+        replace(staging, spec.output)
     finally:
-        storage.remove(staged)
-    return {"rows": rows, "columns": found.columns}
+        storage.remove(staging)
+    return {"rows": rows, "columns": predictions.columns}
 
 
-def _dataset(spark: SparkSession, spec: PredictSpec, found: DataFrame) -> dict[str, Any]:
+def _write_dataset(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
     source.register(spark)
-    source.save(found, spec.output, "overwrite", {})
-    made = manifest.read_current(spec.output)
-    return {"rows": made.rows, "columns": found.columns, "version": made.number}
+    source.save(predictions, spec.output, "overwrite", {})
+    version = manifest.read_current(spec.output)
+    return {"rows": version.rows, "columns": predictions.columns, "version": version.number}
 
 
-def _table(spark: SparkSession, spec: PredictSpec, found: DataFrame) -> dict[str, Any]:
-    """Computed whole before the table is touched: what is left then is a copy."""
-    staged = storage.join(spec.task_key.directory, f"staged-{uuid.uuid4().hex}")
+def _write_table(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
+    """Stage all predictions before the table is changed, which then only copies them."""
+    staging = storage.join(spec.task_key.directory, f"staged-{uuid.uuid4().hex}")
     try:
-        found.write.parquet(staged)
-        copy = spark.read.parquet(staged)
+        predictions.write.parquet(staging)
+        copy = spark.read.parquet(staging)
         copy.write.mode("overwrite").saveAsTable(spec.output)
         return {"rows": copy.count(), "columns": copy.columns}
     finally:
-        storage.remove(staged)
+        storage.remove(staging)
 
 
-_WRITERS = {"parquet": _parquet, "trainyard": _dataset, "table": _table}
+_WRITERS = {"parquet": _write_parquet, "trainyard": _write_dataset, "table": _write_table}
 
 
-def _by_partitions(
-    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predicted: Predicted
+def _write_partitions(
+    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
 ) -> dict[str, Any]:
-    """Only partitions that are new, or were made by other weights or of other files; each is replaced whole."""
+    """Predict for partitions that are new, or whose predictions come from other weights or files."""
     column = spec.partition_by
     assert column is not None
     if column not in frame.columns:
-        raise TrainyardError(f"partition_by={column!r}: the rows have no such column; they have {frame.columns}.")
-    _refuse_other_things(spec.output, [n for n in storage.list_names(spec.output) if not n.startswith(f"{column}=")])
-    texts = f.coalesce(f.col(column).cast("string"), f.lit(_NULL))
-    there = sorted(row[0] for row in frame.select(texts).distinct().collect())
-    origins = {value: _origin(spec, weights, column, value) for value in there}
-    made = _made(spec.output, column)
-    new = [value for value in there if made.get(value) != origins[value]]
-    if not new:
-        return {"rows": 0, "columns": [], "partitions": [], "unchanged": len(there)}
-    found = predicted(frame.where(texts.isin(new)))
-    staged = _beside(spec.output)
+        raise TrainyardError(f"partition_by={column!r} is not a column of the rows; columns are {frame.columns}.")
+    prefix = f"{column}="
+    _check_output(spec.output, [name for name in storage.list_names(spec.output) if not name.startswith(prefix)])
+    values = F.coalesce(F.col(column).cast("string"), F.lit(_NULL_PARTITION))
+    partitions = sorted(row[0] for row in frame.select(values).distinct().collect())
+    origins = {value: _compute_origin(spec, weights, column, value) for value in partitions}
+    previous = _read_origins(spec.output, column)
+    changed = [value for value in partitions if previous.get(value) != origins[value]]
+    if not changed:
+        return {"rows": 0, "columns": [], "partitions": [], "unchanged": len(partitions)}
+    predictions = predict(frame.where(values.isin(changed)))
+    staging = _build_staging_path(spec.output)
     try:
-        found.write.partitionBy(column).parquet(staged)
-        rows = spark.read.parquet(staged).count()
-        for name in [n for n in storage.list_names(staged) if n.startswith(f"{column}=")]:
+        predictions.write.partitionBy(column).parquet(staging)
+        rows = spark.read.parquet(staging).count()
+        for name in [name for name in storage.list_names(staging) if name.startswith(prefix)]:
             origin = origins[unquote(name.partition("=")[2])]
-            storage.replace(storage.join(staged, name, _MADE_BY), json.dumps(origin).encode())
-            _swap(storage.join(staged, name), storage.join(spec.output, name))
+            storage.replace(storage.join(staging, name, _ORIGIN_FILE), json.dumps(origin).encode())
+            _swap(storage.join(staging, name), storage.join(spec.output, name))
     finally:
-        storage.remove(staged)
-    return {"rows": rows, "columns": found.columns, "partitions": new, "unchanged": len(there) - len(new)}
+        storage.remove(staging)
+    unchanged = len(partitions) - len(changed)
+    return {"rows": rows, "columns": predictions.columns, "partitions": changed, "unchanged": unchanged}
 
 
-def _origin(spec: PredictSpec, weights: str, column: str, value: str) -> dict[str, str]:
-    """What the predictions for a partition follow from: the weights, and its files where they lie in one folder."""
-    folder = storage.join(spec.source.path, f"{column}={value}") if spec.source.path else ""
+def _compute_origin(spec: PredictSpec, weights: str, column: str, value: str) -> dict[str, str]:
+    """Return what determines a partition's predictions: the weights, and its source files if one directory has them."""
+    directory = storage.join(spec.source.path, f"{column}={value}") if spec.source.path else ""
     try:
-        files = storage.list_files(folder) if folder and storage.exists(folder) else []
-    except ValueError:  # it is not known when files changed
+        files = storage.list_files(directory) if directory and storage.exists(directory) else []
+    except ValueError:  # the storage reports no change times, so the partition counts as changed
         return {"weights_sha256": weights, "files": uuid.uuid4().hex}
     return {"weights_sha256": weights, "files": hashlib.sha256(json.dumps(files).encode()).hexdigest()}
 
 
-def _made(output: str, column: str) -> dict[str, dict[str, str]]:
-    """The origin of each partition that is there."""
-    found = {}
+def _read_origins(output: str, column: str) -> dict[str, dict[str, str]]:
+    """Return the origin of each partition in the output."""
+    origins = {}
     for name in storage.list_names(output):
-        marker = storage.join(output, name, _MADE_BY)
-        if name.startswith(f"{column}=") and storage.exists(marker):
-            found[unquote(name.partition("=")[2])] = json.loads(storage.read(marker))
-    return found
+        file = storage.join(output, name, _ORIGIN_FILE)
+        if name.startswith(f"{column}=") and storage.exists(file):
+            origins[unquote(name.partition("=")[2])] = json.loads(storage.read(file))
+    return origins
 
 
-def replace(staged: str, output: str) -> None:
-    """Put the finished directory `staged` in the place of predictions at `output`; those are there until then."""
-    if storage.exists(output) and not storage.exists(storage.join(output, _FINISHED)):
-        _refuse_other_things(output, storage.list_names(output))
-    _swap(staged, output)
+def replace(staging: str, output: str) -> None:
+    """Move the complete directory `staging` to `output`, whose previous predictions stay until then.
+
+    Raises:
+        TrainyardError: The output contains something else than predictions.
+    """
+    if storage.exists(output) and not storage.exists(storage.join(output, _SUCCESS_FILE)):
+        _check_output(output, storage.list_names(output))
+    _swap(staging, output)
 
 
-def _refuse_other_things(output: str, names: list[str]) -> None:
-    if names:
+def _check_output(output: str, unexpected: list[str]) -> None:
+    if unexpected:
         raise TrainyardError(
-            f"{output} exists and holds no finished predictions, but {names[0]}; choose another place for output=."
+            f"{output} exists and contains {unexpected[0]}, which is not part of finished predictions; "
+            "choose another output=."
         )
 
 
-def _swap(staged: str, output: str) -> None:
-    old = _beside(output)
+def _swap(staging: str, output: str) -> None:
+    old = _build_staging_path(output)
     if storage.exists(output):
         storage.move(output, old)
-    storage.move(staged, output)
+    storage.move(staging, output)
     storage.remove(old)
 
 
-def _beside(output: str) -> str:
-    """A place beside `output`, hidden from Spark."""
+def _build_staging_path(output: str) -> str:
+    """Return a path beside `output` that Spark treats as hidden."""
     parent, _, name = output.rstrip("/").rpartition("/")
     return f"{parent}/_{name}.{uuid.uuid4().hex}"

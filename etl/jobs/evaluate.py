@@ -1,4 +1,4 @@
-"""The evaluate job: all metrics of all models in one pass over a split, their sums merged across partitions."""
+"""The evaluate job: compute all metrics of all models in one pass over a split of a dataset."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from trainyard.etl.datasource import arrow_batches, source
+from trainyard.etl.datasource import source
 from trainyard.etl.evaluation.evaluate import evaluate
+from trainyard.etl.jobs import arrow_batches
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
@@ -16,25 +17,30 @@ from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
 def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, Any]:
-    """Score the models on one split of the batches; the evaluation is written beside the bundle."""
+    """Evaluate the models and write the evaluation beside the first; return its summary.
+
+    Raises:
+        TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
+    """
     manifest = manifests.read_version(spec.dataset, spec.dataset_version)
     split = manifest.split(spec.split)
     source.register(spark)
     reader = spark.read.format(source.FORMAT).options(split=spec.split, version=str(manifest.number))
     application = spark.sparkContext.applicationId
+    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(manifest.columns)
     with (
-        versions.leased(spec.dataset, manifest.number, application),
+        versions.lease(spec.dataset, manifest.number, application),
         events.span("evaluate", split=spec.split),
-        arrow_batches.batches_of(spec.rows_per_batch or arrow_batches.fitting(manifest.columns), spark),
+        arrow_batches.limit_batch_rows(rows_per_batch, spark),
     ):
-        found = evaluate(
+        result = evaluate(
             reader.load(spec.dataset), [spec.model, *spec.baselines], spec.metrics, slices=spec.slices,
             query=spec.query, examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
             parts=len(split.shards),
         )  # fmt: skip
-    document = Evaluation(
-        **vars(found), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,
+    evaluation = Evaluation(
+        **vars(result), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,
         split=spec.split, confidence=spec.confidence, application=application,
     )  # fmt: skip
-    document.save()
-    return document.summary()
+    evaluation.save()
+    return evaluation.summary()

@@ -1,4 +1,4 @@
-"""The export job: source, prepare, split and shuffle, batches; in one pass over the source."""
+"""The export job: read a source, prepare, split and shuffle its rows, and write them as a dataset."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import trainyard
-from trainyard.etl.datasource import arrow_batches, columns
-from trainyard.etl.datasource import source as dataset_format
+from trainyard.etl.datasource import columns
+from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
-from trainyard.etl.jobs import sources, splits
+from trainyard.etl.jobs import arrow_batches, sources, splits
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas import manifest
 from trainyard.schemas.events import EventLog
@@ -28,42 +28,57 @@ from trainyard.schemas.specs.export import ExportSpec
 
 
 def run(
-    spark: SparkSession, spec: ExportSpec, events: EventLog, change: Callable[[DataFrame], DataFrame] | None = None
+    spark: SparkSession, spec: ExportSpec, events: EventLog, transform: Callable[[DataFrame], DataFrame] | None = None
 ) -> dict[str, Any]:
-    """Export the batches of `spec`, with a last `change` of the rows; what became of them, in figures.
+    """Export a dataset in one pass over the source.
 
-    The number of shards defaults to the cluster's cores. Raises TrainyardError for all that the
-    user can put right; a dataset that was there before is then still the current one.
+    The number of shards defaults to the number of the application's cores.
+
+    Args:
+        spark: The session.
+        spec: The job.
+        events: The log for the spans of its steps.
+        transform: A function that is applied to the DataFrame after `prepare`.
+
+    Returns:
+        The summary of the dataset's version.
+
+    Raises:
+        TrainyardError: The user can correct what is wrong. The current version of the dataset is unchanged then.
     """
-    dataset_format.register(spark)
+    datasource.register(spark)
     with events.span("import prepare"):
         prepare = UserFunction.load("prepare", spec.prepare)
     with events.span("read source", source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
     with events.span("prepare", prepare=spec.prepare):
         frame = prepare(spark, source, spec.prepare_params)
-        frame = change(frame) if change else frame
-        check(frame, spec)
+        frame = transform(frame) if transform else frame
+        check_columns(frame, spec)
     shards = spec.shards or spark.sparkContext.defaultParallelism
-    parted = splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
-    shuffled = splits.shuffle(parted, shards, spec.seed)
-    with events.span("write dataset", shards=shards), arrow_batches.batches_of(spec.rows_per_batch, spark):
-        _write(shuffled, spec, _provenance(spark, spec, prepare.module))
-    made = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
-    found = manifest.read_version(spec.dataset, made.version)
-    for warning in found.provenance.warnings:
+    assigned = splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
+    shuffled = splits.shuffle(assigned, shards, spec.seed)
+    with events.span("write dataset", shards=shards), arrow_batches.limit_batch_rows(spec.rows_per_batch, spark):
+        _write(shuffled, spec, _build_provenance(spark, spec, prepare.module))
+    partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
+    version = manifest.read_version(spec.dataset, partition.version)
+    for warning in version.provenance.warnings:
         print(f"WARNING: {warning}", flush=True)
-    return found.summary(spec.dataset)
+    return version.summary(spec.dataset)
 
 
-def check(frame: DataFrame, spec: ExportSpec) -> None:
-    """Refuse, before any row is read, columns that are missing or have no place in a batch."""
-    named = [("expect", column) for column in spec.expect]
-    for option, name in [("split_by", spec.split_by), ("stratify", spec.stratify), *named]:
+def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
+    """Check the columns of a DataFrame before its rows are read.
+
+    Raises:
+        TrainyardError: An option names a missing column, or a dataset cannot store the type of a column.
+    """
+    references = [("split_by", spec.split_by), ("stratify", spec.stratify), *(("expect", name) for name in spec.expect)]
+    for option, name in references:
         if name is not None and name not in frame.columns:
-            raise columns.missing(name, option, frame.columns)
+            raise columns.missing_column_error(name, option, frame.columns)
     options = WriteOptions(path=spec.dataset, shapes=tuple(spec.shapes.items()), variable_length=spec.variable_length)
-    columns.fields(frame.schema, options)
+    columns.build_fields(frame.schema, options, variable_length_option="variable_length")
 
 
 def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
@@ -80,10 +95,10 @@ def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
         options["partition"] = spec.partition
     if spec.drift:
         options["drift"] = spec.drift.model_dump_json()
-    dataset_format.save(frame, spec.dataset, "overwrite", options)
+    datasource.save(frame, spec.dataset, "overwrite", options)
 
 
-def _provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType) -> Provenance:
+def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType) -> Provenance:
     return Provenance(
         application=spark.sparkContext.applicationId,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""The featurize job: an export of what a layer of a network makes of rows."""
+"""The featurize job: an export in which the output of a network's layer replaces the network's inputs."""
 
 from __future__ import annotations
 
@@ -14,50 +14,59 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import export
-from trainyard.etl.jobs.predict import arrow_column
-from trainyard.etl.scoring import inputs as scoring
-from trainyard.etl.scoring import worker_model
+from trainyard.etl.jobs.predict import to_arrow_column
+from trainyard.etl.scoring import inputs, worker_model
 from trainyard.etl.scoring.inputs import Columns
-from trainyard.schemas import model_artifact as bundles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.export import FeaturizeSpec
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> dict[str, Any]:
-    """As the export of `spec`, with features in the place of the model's inputs."""
-    change = partial(features, model=spec.model, layer=spec.layer, name=spec.features)
-    return export.run(spark, spec, events, change)
+    """Export a dataset of features; return its summary. Arguments and errors are those of the export job."""
+    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features)
+    return export.run(spark, spec, events, transform)
 
 
 def features(frame: DataFrame, model: str, layer: str, name: str = "features") -> DataFrame:
-    """In the place of the columns that the model takes, the column `name`: what its `layer` makes of them.
+    """Replace the columns that a model takes with the output of one of its layers.
 
-    The layer's output is flattened. Raises TrainyardError for a layer that is not there, and for rows that the model
-    does not take.
+    Args:
+        frame: The rows, with the model's inputs among their columns.
+        model: The URI of the model.
+        layer: The name of a submodule of its network.
+        name: The name of the new column.
+
+    Returns:
+        The other columns of `frame`, and `name`: the layer's output, flattened to an array of floats.
+
+    Raises:
+        TrainyardError: The layer does not exist, the rows lack an input of the model or have it with another type, or
+            `name` is one of their columns.
     """
-    found = bundles.read_current(model)
-    scoring.check_inputs(frame.schema, found, "what is featurized")
-    document = found.to_json()
-    restore_model(model, found).features(layer, scoring.zeros(found.inputs))
-    inputs = {column.name for column in found.inputs}
-    kept = [field for field in frame.schema.fields if field.name not in inputs]
+    artifact = model_artifact.read_current(model)
+    inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
+    document = artifact.to_json()
+    restore_model(model, artifact).features(layer, inputs.build_zero_rows(artifact.inputs))
+    replaced = {column.name for column in artifact.inputs}
+    kept = [field for field in frame.schema.fields if field.name not in replaced]
     if name in [field.name for field in kept]:
-        raise TrainyardError(f"features={name!r}: the rows have such a column already; give the features another name.")
+        raise TrainyardError(f"features={name!r} is already a column of the rows; choose another name.")
     schema = StructType([*kept, StructField(name, ArrayType(FloatType(), containsNull=False), nullable=False)])
-    as_arrow = to_arrow_schema(schema)
+    arrow_schema = to_arrow_schema(schema)
 
-    def apply(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            if part.num_rows:
-                of_layer = partial(_of_layer, worker_model.model(model, document), layer)
-                rows = {column.name: scoring.array(part, column) for column in found.inputs}
-                made = worker_model.pace(model, document, None).over(of_layer, rows)["features"]
-                values = [part.column(field.name) for field in kept] + [arrow_column(made)]
-                yield from pa.Table.from_arrays(values, names=as_arrow.names).cast(as_arrow).to_batches()
+    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                apply_layer = partial(_apply_layer, worker_model.load_model(model, document), layer)
+                rows = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
+                output = worker_model.get_tuner(model, document, None).apply(apply_layer, rows)["features"]
+                values = [batch.column(field.name) for field in kept] + [to_arrow_column(output)]
+                yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
 
     return frame.mapInArrow(apply, schema)
 
 
-def _of_layer(model: TrainedModel, layer: str, rows: Columns) -> dict[str, NDArray[Any]]:
+def _apply_layer(model: TrainedModel, layer: str, rows: Columns) -> dict[str, NDArray[Any]]:
     return {"features": model.features(layer, rows).float().cpu().numpy()}

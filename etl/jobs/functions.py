@@ -1,4 +1,4 @@
-"""A user's function `(spark, frame, **params) -> DataFrame`, found and called with clear errors."""
+"""Load and call a function of the user's, `(spark, frame, **params) -> DataFrame`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard.errors import TrainyardError
 
 @dataclass(frozen=True)
 class UserFunction:
-    """What `option` names, such as prepare, and the module that it was found in."""
+    """A function that an option, such as `prepare`, names as `module:function`."""
 
     option: str
     path: str
@@ -25,24 +25,32 @@ class UserFunction:
 
     @classmethod
     def load(cls, option: str, path: str) -> UserFunction:
-        """What `module:name` names. Raises TrainyardError when there is no such function."""
-        where, name = path.split(":")
+        """Import the function at `path`.
+
+        Raises:
+            TrainyardError: The module cannot be imported, or has no such function.
+        """
+        module_name, name = path.split(":")
         try:
-            module = importlib.import_module(where)
+            module = importlib.import_module(module_name)
         except Exception as error:
             raise TrainyardError(
                 f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. It must be importable on the "
-                "cluster: put the module in the DAG folder, beside the DAG."
+                "cluster: put the module into the folder of the DAG."
             ) from error
         if not callable(getattr(module, name, None)):
             defined = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
             raise TrainyardError(
-                f"{option}={path!r}: {where} has no function {name!r}; it has {', '.join(defined) or 'none'}."
+                f"{option}={path!r}: {module_name} has no function {name!r}; it has {', '.join(defined) or 'none'}."
             )
         return cls(option, path, module, name)
 
     def __call__(self, spark: SparkSession, frame: DataFrame, params: Mapping[str, Any]) -> DataFrame:
-        """What it makes of the frame. Raises TrainyardError when that is no DataFrame."""
+        """Call the function and return its DataFrame.
+
+        Raises:
+            TrainyardError: It does not accept `params`, or returns something else.
+        """
         function = getattr(self.module, self.name)
         try:
             inspect.signature(function).bind(spark, frame, **params)
@@ -51,9 +59,9 @@ class UserFunction:
                 f"{self.option}={self.path!r} cannot be called as {self.option}(spark, frame, **{self.option}_params) "
                 f"with {self.option}_params={dict(params)}: {error}."
             ) from error
-        made = function(spark, frame, **params)
-        if not isinstance(made, DataFrame):
+        result = function(spark, frame, **params)
+        if not isinstance(result, DataFrame):
             raise TrainyardError(
-                f"{self.option}={self.path!r} returned {type(made).__name__}; it must return a DataFrame."
+                f"{self.option}={self.path!r} returned {type(result).__name__}; it must return a DataFrame."
             )
-        return made
+        return result

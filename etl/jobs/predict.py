@@ -1,4 +1,4 @@
-"""The predict job: keys and outputs, all of them or none."""
+"""The predict job: apply a model to a source, and write keys and outputs."""
 
 from __future__ import annotations
 
@@ -12,78 +12,95 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource import arrow_batches
-from trainyard.etl.jobs import destinations, sources
+from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.scoring import inputs, worker_model
-from trainyard.schemas import model_artifact as bundles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
-    """Predict for what `prepare` makes of the source, and write what `postprocess` makes of that to the output."""
-    found = bundles.read_current(spec.model)
+    """Read and prepare the source, predict, postprocess and write; return the output's URI and figures.
+
+    Raises:
+        TrainyardError: The user can correct what is wrong. The output's previous predictions are unchanged then.
+    """
+    artifact = model_artifact.read_current(spec.model)
     with events.span("read source"):
         frame = sources.read(spark, spec.source)
         if spec.prepare:
             frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
-    finish = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
+    postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
-    def predicted(rows: DataFrame) -> DataFrame:
+    def build_predictions(rows: DataFrame) -> DataFrame:
         keys = dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])])
-        scored = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
-        return finish(spark, scored, spec.postprocess_params) if finish else scored
+        predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
+        return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
-    rows_at_once = spec.rows_per_batch or arrow_batches.fitting(found.inputs)
-    with events.span("predict"), arrow_batches.batches_of(rows_at_once, spark):
-        written = destinations.write(spark, spec, found.weights_sha256, frame, predicted)
-    return {"uri": spec.output, "model": spec.model, "weights_sha256": found.weights_sha256, **written}
+    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
+    with events.span("predict"), arrow_batches.limit_batch_rows(rows_per_batch, spark):
+        figures = destinations.write(spark, spec, artifact.weights_sha256, frame, build_predictions)
+    return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
 
 def predict(
     frame: DataFrame, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None
 ) -> DataFrame:
-    """The outputs that the recipe's `predict` names, beside `keys` of each row, or all its columns.
+    """Apply a model to a DataFrame.
 
-    How many rows the network is given at once is found by trying, unless it is said. Raises TrainyardError when the
-    frame lacks a column, or has it as something else than the model was trained on.
+    Args:
+        frame: The rows, with the model's inputs among their columns.
+        model: The URI of the model.
+        keys: The columns to keep; by default all.
+        rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
+
+    Returns:
+        The columns `keys`, and those that the recipe's `predict` returns.
+
+    Raises:
+        TrainyardError: A column is missing or has another type than the model was trained on, or an output has the
+            name of a key.
     """
     keys = frame.columns if keys is None else keys
-    found = bundles.read_current(model)
-    inputs.check_inputs(frame.schema, found, "what is predicted for", keys)
-    document = found.to_json()
-    outputs = output_schema(restore_model(model, found))
-    if twice := [name for name in outputs.names if name in keys]:
+    artifact = model_artifact.read_current(model)
+    inputs.check_inputs(frame.schema, artifact, "the rows to predict for", keys)
+    document = artifact.to_json()
+    outputs = build_output_schema(restore_model(model, artifact))
+    if conflicts := [name for name in outputs.names if name in keys]:
         raise TrainyardError(
-            f"column {twice[0]!r} is both a key and an output of the model; rename it in the rows, or in the recipe's "
-            "predict, or leave it out of keys=."
+            f"column {conflicts[0]!r} is both a key and an output of the model; rename it in the rows, or in the "
+            "recipe's predict, or remove it from keys=."
         )
     schema = StructType([*(frame.schema[key] for key in keys), *outputs.fields])
-    as_arrow = to_arrow_schema(schema)
+    arrow_schema = to_arrow_schema(schema)
 
-    def apply(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            if part.num_rows:
-                applied = worker_model.model(model, document)
-                pace = worker_model.pace(model, document, rows_per_batch)
-                columns = pace.over(applied.predict, {c.name: inputs.array(part, c) for c in found.inputs})
-                values = [part.column(key) for key in keys] + [arrow_column(columns[f.name]) for f in outputs.fields]
-                yield from pa.Table.from_arrays(values, names=as_arrow.names).cast(as_arrow).to_batches()
+    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                trained = worker_model.load_model(model, document)
+                tuner = worker_model.get_tuner(model, document, rows_per_batch)
+                rows = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
+                predicted = tuner.apply(trained.predict, rows)
+                values = [batch.column(key) for key in keys]
+                values += [to_arrow_column(predicted[field.name]) for field in outputs.fields]
+                yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
 
-    used = dict.fromkeys([*keys, *(column.name for column in found.inputs)])
+    used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])
     return frame.select(*used).mapInArrow(apply, schema)
 
 
-def output_schema(model: TrainedModel) -> StructType:
-    """The columns that the model's predictions have, found by predicting for two rows of zeros."""
-    columns = model.predict(inputs.zeros(model.artifact.inputs))
-    return StructType([StructField(name, from_arrow_type(arrow_column(v).type)) for name, v in columns.items()])
+def build_output_schema(model: TrainedModel) -> StructType:
+    """Return the columns of the model's predictions, as they are for two rows of zeros."""
+    columns = model.predict(inputs.build_zero_rows(model.artifact.inputs))
+    return StructType(
+        [StructField(name, from_arrow_type(to_arrow_column(values).type)) for name, values in columns.items()]
+    )
 
 
-def arrow_column(values: np.ndarray[Any, Any]) -> pa.Array:
-    """An array (rows, ...) as an Arrow column: numbers, or lists of the flattened rest."""
+def to_arrow_column(values: np.ndarray[Any, Any]) -> pa.Array:
+    """Return an array (rows, ...) as an Arrow column of numbers, or of lists of the flattened other dimensions."""
     if values.ndim == 1:
         return pa.array(values)
     flat = values.reshape(len(values), -1)

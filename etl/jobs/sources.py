@@ -1,4 +1,4 @@
-"""Sources: what `spark.read` reads, with errors that name the format and the path."""
+"""Read a source with `spark.read`; errors name the format and the path."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.source import Source
 
-_NO_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
+_MISSING_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
 
 
 def read(spark: SparkSession, source: Source) -> DataFrame:
-    """The source as a DataFrame; nothing is read yet but what it takes to know the schema.
+    """Return the source as a DataFrame. Only what is needed for its schema is read.
 
-    Raises TrainyardError for an unknown format, a path that is not there, and files that cannot be
-    understood.
+    Raises:
+        TrainyardError: The format is unknown, the path does not exist, or the files cannot be parsed.
     """
     reader = spark.read.format(source.format).options(**source.options)
     try:
@@ -27,7 +27,7 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def describe(source: Source) -> str:
-    """The source in a few words, without options: those may hold credentials."""
+    """Return the source's format and path, without options, which may contain credentials."""
     return f"{source.format} at {source.path}" if source.path is not None else source.format
 
 
@@ -36,10 +36,10 @@ def _explain(source: Source, error: Exception) -> str:
     text = str(error)
     if condition == "DATA_SOURCE_NOT_FOUND" or "ClassNotFoundException" in text:
         return (
-            f"source format {source.format!r} is not known to Spark. Built in are parquet, csv, json, orc, text, "
-            "image, binaryFile, avro and jdbc; others need their package in spark.jars.packages."
+            f"source format {source.format!r} is not available in Spark. Built-in formats are parquet, csv, json, orc, "
+            "text, image, binaryFile, avro and jdbc; others need their package in spark.jars.packages."
         )
-    if condition in _NO_PATH:
-        return f"the source {describe(source)} does not exist. Check the path, and that the cluster can see it."
-    first = re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
-    return f"the source {describe(source)} cannot be read: {first}"
+    if condition in _MISSING_PATH:
+        return f"the source {describe(source)} does not exist. Check the path, and that the cluster has access to it."
+    first_line = re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
+    return f"the source {describe(source)} cannot be read: {first_line}"

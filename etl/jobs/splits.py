@@ -1,7 +1,7 @@
-"""Which split a row is in, and where it stands in the global order: functions of its content and a seed.
+"""Assign rows to splits, and shuffle them, as functions of their content and a seed.
 
-The splits of a DataFrame stay the same when its rows come in another order, from other partitions,
-or with more rows among them.
+The splits of a DataFrame stay the same when its rows come in another order, from other partitions, or together with
+further rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from trainyard.etl.datasource.columns import missing
+from trainyard.etl.datasource.columns import missing_column_error
 
 SPLIT = "__split"
 _ORDER = "__order"
@@ -26,57 +26,68 @@ def assign(
     stratify: str | None = None,
     seed: int = 0,
 ) -> DataFrame:
-    """`frame` with the column `SPLIT`, which names each row's split; `splits` are fractions that sum to 1.
+    """Return `frame` with the column `SPLIT`, the name of each row's split.
 
-    By default the hash of the whole row decides, so that equal rows share a split; with `split_by`
-    the hash of that column alone, so that one key never crosses splits. Neither depends on other
-    rows: a row stays where it is when others are added, and fractions hold on average.
+    By default the hash of the whole row determines the split, so that equal rows share one; with `split_by` the hash
+    of that column, so that rows with one value share one. Neither depends on other rows: a row stays in its split when
+    others are added, and fractions hold on average.
 
-    With `stratify` the fractions hold exactly, to one row, within each value of that column: rows
-    are ranked by their hash there, and the ranks are cut. That costs a shuffle, and a row added moves at
-    most one other row across each cut of its own stratum. Equal rows still share a split.
+    With `stratify` the fractions hold exactly, to one row, within each value of that column: its rows are ordered by
+    their hash, and the order is cut. That takes a shuffle, and an added row moves at most one other row across each
+    cut of its own stratum. Equal rows still share a split.
+
+    Args:
+        frame: The rows.
+        splits: The fraction of each split; they sum to 1.
+        split_by: The column whose values determine the split.
+        stratify: The column within each value of which the fractions hold.
+        seed: The seed of the hash.
+
+    Raises:
+        TrainyardError: `split_by` or `stratify` is not a column of `frame`.
     """
     for option, name in (("split_by", split_by), ("stratify", stratify)):
         if name is not None and name not in frame.columns:
-            raise missing(name, option, frame.columns)
+            raise missing_column_error(name, option, frame.columns)
     if stratify is None:
-        place = _fraction(_hash(frame, [split_by] if split_by else frame.columns, seed))
+        position = _to_fraction(_hash(frame, [split_by] if split_by else frame.columns, seed))
     else:
-        stratum = Window.partitionBy(column(stratify))
+        stratum = Window.partitionBy(get_column(stratify))
         rank = F.rank().over(stratum.orderBy(_hash(frame, frame.columns, seed)))
-        place = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
-    return frame.withColumn(SPLIT, _choose(place, splits))
+        position = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
+    return frame.withColumn(SPLIT, _choose_split(position, splits))
 
 
 def shuffle(frame: DataFrame, shards: int, seed: int = 0) -> DataFrame:
-    """The rows of `frame`, which has the column `SPLIT`, in `shards` partitions in an order of chance.
+    """Return the rows of `frame`, which has the column `SPLIT`, in random order in `shards` partitions.
 
-    Each partition is sorted by split, then by the hash of the row, so that the same rows always
-    give the same partitions in the same order.
+    Each partition is sorted by split, then by the hash of the row, so that the same rows always result in the same
+    partitions in the same order.
     """
     data = [name for name in frame.columns if name != SPLIT]
     ordered = frame.withColumn(_ORDER, _hash(frame, data, seed + 1))
     return ordered.repartition(shards, _ORDER).sortWithinPartitions(SPLIT, _ORDER).drop(_ORDER)
 
 
+def get_column(name: str) -> Column:
+    """Return the column of this name, which may contain any character."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
 def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:
-    """64 bits of `names`. xxhash64 passes over nulls, so that which columns are null is hashed with them."""
-    nullable = [F.isnull(column(name)) for name in names if frame.schema[name].nullable]
-    return F.xxhash64(F.lit(seed), *[column(name) for name in names], *nullable)
+    """Return 64 bits of `names`. xxhash64 skips nulls, so which columns are null is hashed too."""
+    nullable = [F.isnull(get_column(name)) for name in names if frame.schema[name].nullable]
+    return F.xxhash64(F.lit(seed), *[get_column(name) for name in names], *nullable)
 
 
-def _fraction(bits: Column) -> Column:
-    """The highest 53 bits as a number in [0, 1)."""
+def _to_fraction(bits: Column) -> Column:
+    """Return the highest 53 bits as a number in [0, 1)."""
     return F.shiftrightunsigned(bits, 64 - _BITS) / F.lit(float(1 << _BITS))
 
 
-def _choose(place: Column, splits: Mapping[str, float]) -> Column:
+def _choose_split(position: Column, splits: Mapping[str, float]) -> Column:
+    """Return the name of the split whose range contains a position in [0, 1)."""
     *first, last = splits
     bounds = [sum(list(splits.values())[: index + 1]) for index in range(len(first))]
     cuts = list(zip(first, bounds, strict=True))
-    return reduce(lambda rest, cut: F.when(place < cut[1], cut[0]).otherwise(rest), reversed(cuts), F.lit(last))
-
-
-def column(name: str) -> Column:
-    """The column of this name, whatever is in it."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return reduce(lambda rest, cut: F.when(position < cut[1], cut[0]).otherwise(rest), reversed(cuts), F.lit(last))

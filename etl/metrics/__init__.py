@@ -1,7 +1,8 @@
-"""Metrics as functions of sums: what rows add to them, and what follows from the sums.
+"""Metrics as functions of sums.
 
-A family of metrics shares its sums, so that ten metrics cost little more than one. Sums are kept by slice and by
-bucket, of which each row has one by chance: from those follow the metrics of slices, and their intervals.
+Metrics of one family share their sums, so that ten metrics cost little more than one. Sums are kept for each slice of
+the rows, and for each bucket, to which rows are assigned at random: metrics of slices and confidence intervals follow
+from the same pass over the rows.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from collections.abc import Sequence
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.metrics import classification, custom, ranking, regression
-from trainyard.etl.metrics.family import Family, Task
+from trainyard.etl.metrics.family import MetricFamily, OutputSpec
 from trainyard.schemas.specs import metrics as names
 
 
-def families(asked: Sequence[str], task: Task) -> list[Family]:
-    """The families that compute the metrics `asked` for. Raises TrainyardError when one does not suit the model."""
-    found: list[Family] = []
-    if of_classes := [name for name in asked if name in names.CLASSIFICATION]:
-        found.append(classification.family(of_classes, task))
-    if of_numbers := [name for name in asked if name in names.REGRESSION]:
-        found.append(regression.family(of_numbers, task))
-    if of_ranks := [name for name in asked if names.cut(name)[0] in names.RANKING]:
-        found.append(ranking.family(of_ranks, task))
-    found += [custom.family(name) for name in asked if names.is_custom(name)]
-    if not found:
-        raise TrainyardError(f"metrics={list(asked)} names no metric.")
-    return found
+def build_families(metrics: Sequence[str], spec: OutputSpec) -> list[MetricFamily]:
+    """Return the families that compute `metrics` for a model's output.
+
+    Raises:
+        TrainyardError: A metric cannot be computed from such an output and label.
+    """
+    families: list[MetricFamily] = []
+    if requested := [name for name in metrics if name in names.CLASSIFICATION]:
+        families.append(classification.build_family(requested, spec))
+    if requested := [name for name in metrics if name in names.REGRESSION]:
+        families.append(regression.build_family(requested, spec))
+    if requested := [name for name in metrics if names.split_cutoff(name)[0] in names.RANKING]:
+        families.append(ranking.build_family(requested, spec))
+    families += [custom.build_family(name) for name in metrics if names.is_custom(name)]
+    if not families:
+        raise TrainyardError(f"metrics={list(metrics)} contains no known metric.")
+    return families

@@ -1,4 +1,4 @@
-"""Metrics of the user's: any of torchmetrics whose states are sums."""
+"""Metrics that users provide: any metric of torchmetrics whose states are sums."""
 
 from __future__ import annotations
 
@@ -11,83 +11,87 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.family import Floats, Scored, Sums, Tally
+from trainyard.etl.metrics import torchmetrics_states
+from trainyard.etl.metrics.family import Contribution, Floats, ScoredRows, Sums
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torchmetrics import Metric
 
 
-def family(path: str) -> Custom:
-    """Raises TrainyardError when `path` names no function that makes such a metric."""
-    found = Custom(path)
-    for state, reduction in found.metric._reductions.items():
-        if getattr(reduction, "__name__", "") != "dim_zero_sum":
-            raise TrainyardError(
-                f"metric {path!r}: state {state!r} is not a sum, so it cannot be merged over the parts of a dataset. "
-                "Give it dist_reduce_fx='sum'; curves of torchmetrics are sums with thresholds=."
-            )
-    return found
+def build_family(path: str) -> CustomMetric:
+    """Return the family of the metric that the function at `path`, `module:name`, returns.
+
+    Raises:
+        TrainyardError: It cannot be imported or called, returns no metric, or one with a state that is not a sum.
+    """
+    family = CustomMetric(path)
+    if state := torchmetrics_states.find_unsummed_state(family.metric):
+        raise TrainyardError(
+            f"metric {path!r}: state {state!r} is not a sum, so it cannot be merged over the parts of a dataset. "
+            "Set dist_reduce_fx='sum'; curves of torchmetrics are sums if thresholds= is set."
+        )
+    return family
 
 
-class Custom:
-    """Applied to the rows of each slice apart. It has no interval."""
+class CustomMetric:
+    """The family of one metric of torchmetrics, which is updated with the rows of each slice. It has no interval."""
 
     by_row = False
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def __reduce__(self) -> tuple[type[Custom], tuple[str]]:
-        return Custom, (self._path,)
+    def __reduce__(self) -> tuple[type[CustomMetric], tuple[str]]:
+        return CustomMetric, (self._path,)
 
     @cached_property
     def metric(self) -> Metric:
-        """A fresh one, made by the user's function."""
+        """The metric that the user's function returns, created in each process."""
         from torchmetrics import Metric
 
         module, name = self._path.split(":")
         try:
-            made = getattr(importlib.import_module(module), name)()
+            metric = getattr(importlib.import_module(module), name)()
         except Exception as error:
-            raise TrainyardError(f"metric {self._path!r} cannot be made: {type(error).__name__}: {error}.") from error
-        if not isinstance(made, Metric):
-            raise TrainyardError(f"metric {self._path!r} returned a {type(made).__name__}; return one of torchmetrics.")
-        return made
+            raise TrainyardError(
+                f"metric {self._path!r} cannot be created: {type(error).__name__}: {error}."
+            ) from error
+        if not isinstance(metric, Metric):
+            raise TrainyardError(
+                f"metric {self._path!r} returned a value of type {type(metric).__name__}; return a torchmetrics.Metric."
+            )
+        return metric
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {self._statistic(state): tuple(start.shape) for state, start in self._states.items()}
+        """The shape of each state."""
+        initial_states = torchmetrics_states.get_initial_states(self.metric)
+        return {self._name_statistic(name): tuple(initial.shape) for name, initial in initial_states.items()}
 
-    def tallies(self, scored: Scored) -> Iterator[Tally]:
+    def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
+        """Yield the states after an update with all rows, on behalf of the first row."""
         import torch
 
         self.metric.reset()
-        self.metric.update(torch.from_numpy(scored.output), torch.from_numpy(scored.truth))
-        for state in self._states:
-            values = np.asarray(getattr(self.metric, state).cpu().numpy(), np.float64).reshape(1, -1)
-            yield Tally(self._statistic(state), np.zeros(1, np.int64), np.arange(values.size)[None], values)
+        self.metric.update(torch.from_numpy(rows.output), torch.from_numpy(rows.truth))
+        for name, state in torchmetrics_states.read_states(self.metric).items():
+            values = state.reshape(1, -1)
+            yield Contribution(self._name_statistic(name), np.zeros(1, np.int64), np.arange(values.size)[None], values)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
-        import torch
-
-        self.metric.reset()
-        for state, start in self._states.items():
-            total = torch.from_numpy(sums[self._statistic(state)].sum(axis=0)).to(start.dtype)
-            setattr(self.metric, state, total.reshape(start.shape))
-        self.metric._update_count = 1
+        """Return the metric over all buckets, (1, ...)."""
+        names = torchmetrics_states.get_initial_states(self.metric)
+        states = {name: sums[self._name_statistic(name)].sum(axis=0) for name in names}
+        torchmetrics_states.set_states(self.metric, states)
         return {self._path: np.asarray(self.metric.compute().cpu().numpy())[None]}
 
-    def losses(self, scored: Scored) -> Floats | None:
+    def compute_losses(self, rows: ScoredRows) -> Floats | None:
+        """Return None: a single row has no loss."""
         return None
 
-    def curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+    def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+        """Return no curves."""
         return {}
 
-    @property
-    def _states(self) -> dict[str, Tensor]:
-        """What each state starts from; none is a list, for those are no sums."""
-        return dict(self.metric._defaults)  # type: ignore[arg-type]
-
-    def _statistic(self, state: str) -> str:
+    def _name_statistic(self, state: str) -> str:
         return f"{self._path}/{state}"

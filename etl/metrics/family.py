@@ -1,4 +1,4 @@
-"""What a family of metrics is, and what it is told of the rows."""
+"""The interface of a family of metrics, which compute their values from common sums."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
-"""Sums by statistic; the first axis is resamples, the others are the statistic's own shape."""
+"""Sums by statistic; the first axis is resamples, the others are the statistic's shape."""
 
 Link = Literal["softmax", "sigmoid", "exp", "none"]
-"""How probabilities follow from the network's output."""
+"""The function that turns the network's output into probabilities."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a model does: the shapes of one row's output and label, and the recipe's number of classes."""
+class OutputSpec:
+    """What a model returns: the shapes of one row's output and label, the number of classes, and the link."""
 
     output: tuple[int, ...]
     label: tuple[int, ...]
@@ -29,21 +29,21 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Rows that a model was applied to: its output (rows, ...), the truth (rows, ...), and the query of each row."""
+class ScoredRows:
+    """The output of a model for some rows (rows, ...), their labels (rows, ...), and the query of each row (rows,)."""
 
     output: NDArray[Any]
     truth: NDArray[Any]
     query: Integers | None = None
 
-    def of(self, rows: Integers) -> Scored:
-        """Some of them."""
-        return Scored(self.output[rows], self.truth[rows], None if self.query is None else self.query[rows])
+    def select(self, rows: Integers) -> ScoredRows:
+        """Return the rows with these numbers."""
+        return ScoredRows(self.output[rows], self.truth[rows], None if self.query is None else self.query[rows])
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What some rows add to a statistic: `values` (k, j) to its `cells` (k, j), on behalf of `rows` (k,)."""
+class Contribution:
+    """What rows add to a statistic: for each of `rows` (k,), `values` (k, j) to its `cells` (k, j)."""
 
     statistic: str
     rows: Integers
@@ -51,8 +51,8 @@ class Tally:
     values: Floats
 
 
-class Family(Protocol):
-    """Metrics that follow from the same sums."""
+class MetricFamily(Protocol):
+    """Metrics that are computed from the same sums."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -60,26 +60,27 @@ class Family(Protocol):
 
     @property
     def by_row(self) -> bool:
-        """Whether it is known what each row, or query, adds: else its sums can be neither sliced nor resampled."""
+        """Whether contributions are known for each row or query; otherwise sums cannot be resampled."""
 
-    def tallies(self, scored: Scored) -> Iterator[Tally]:
-        """What the rows add."""
+    def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
+        """Yield what the rows add to each statistic."""
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
-        """The metrics by name, each (resamples, ...)."""
+        """Return the metrics by name, each (resamples, ...)."""
 
-    def losses(self, scored: Scored) -> Floats | None:
-        """How bad each row is, None when that is not known of single rows."""
+    def compute_losses(self, rows: ScoredRows) -> Floats | None:
+        """Return the loss of each row (rows,), None if it is not defined for single rows."""
 
-    def curves(self, sums: Sums) -> dict[str, list[list[float]]]:
-        """Lines to draw, each a list of points, of the first resample."""
-
-
-def every_row(scored: Scored) -> Integers:
-    return np.arange(len(scored.truth))
+    def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+        """Return the curves of the first resample, each a list of points."""
 
 
-def ratio(part: Floats, whole: Floats, empty: float = np.nan) -> Floats:
-    """part / whole, `empty` where the whole is nothing."""
-    out = np.full(np.broadcast_shapes(part.shape, whole.shape), float(empty))
-    return np.divide(part, whole, out=out, where=whole != 0)  # type: ignore[no-any-return]
+def number_rows(rows: ScoredRows) -> Integers:
+    """Return the number of each row, from 0 on."""
+    return np.arange(len(rows.truth))
+
+
+def divide(part: Floats, total: Floats, empty: float = np.nan) -> Floats:
+    """Return part / total, and `empty` where the total is 0."""
+    out = np.full(np.broadcast_shapes(part.shape, total.shape), float(empty))
+    return np.divide(part, total, out=out, where=total != 0)  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Intervals by the bootstrap: metrics of the dataset with its buckets drawn again, with replacement.
+"""Confidence intervals by the bootstrap: metrics over buckets of rows that are drawn again, with replacement.
 
-Rows are in buckets by chance, so buckets are small datasets that know nothing of each other, and drawing those costs
-neither another pass nor memory for rows (Chamandy et al., Estimating Uncertainty for Massive Data Streams, 2012).
-Models that are scored in the same pass are drawn alike: what differs between them is then not the rows.
+Rows are assigned to buckets at random, so each bucket is a small independent sample of the dataset. Resampling buckets
+takes neither another pass over the rows nor memory for them (Chamandy et al., Estimating Uncertainty for Massive Data
+Streams, 2012). All models use the same resamples, so that their differences do not come from different rows.
 """
 
 from __future__ import annotations
@@ -14,50 +14,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics.family import Family, Floats
+from trainyard.etl.metrics.family import Floats, MetricFamily
 from trainyard.etl.metrics.sums import BUCKETS
 
-DRAWS = 1000
-_AT_ONCE = 1 << 19
+RESAMPLES = 1000
+_MAX_CELLS = 1 << 19
+"""Cells of resampled sums that are computed at a time."""
 
 
-def whole(family: Family, sums: Mapping[str, Floats]) -> dict[str, Any]:
-    """The metrics over all buckets: floats, None where there is no value, nested lists of a matrix."""
-    found = family.compute({name: values.sum(axis=0, keepdims=True) for name, values in sums.items()})
-    return {name: _plain(values[0]) for name, values in found.items()}
+def compute_point_estimates(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[str, Any]:
+    """Return the metrics over all buckets: floats, None where there is no value, nested lists for a matrix."""
+    metrics = family.compute({name: values.sum(axis=0, keepdims=True) for name, values in sums.items()})
+    return {name: _to_python(values[0]) for name, values in metrics.items()}
 
 
-def drawn(family: Family, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Of each metric that is a number its values (DRAWS,) in the same DRAWS resamples for any family and model."""
+def resample_metrics(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the values (RESAMPLES,) of each metric that is a number.
+
+    The resamples are the same for every family and model.
+    """
     if not family.by_row:
         return {}
     size = max(values[0].size for values in sums.values())
-    step = max(_AT_ONCE // size, 1)
+    step = max(_MAX_CELLS // size, 1)
     parts = []
-    for start in range(0, DRAWS, step):
-        weights = _draws()[start : start + step]
+    for start in range(0, RESAMPLES, step):
+        weights = _draw_bucket_counts()[start : start + step]
         parts.append(family.compute({name: np.tensordot(weights, values, 1) for name, values in sums.items()}))
     numbers = [name for name, values in parts[0].items() if values.ndim == 1]
     return {name: np.concatenate([part[name] for part in parts]) for name in numbers}
 
 
-def interval(values: Floats, confidence: float) -> tuple[float, float] | None:
-    """The middle `confidence` of the values; None when there are none."""
-    known = values[np.isfinite(values)]
-    if not known.size:
+def compute_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
+    """Return the bounds of the middle `confidence` of the finite values, None if there are none."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         return None
-    low, high = np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(finite, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 
 @lru_cache(maxsize=1)
-def _draws() -> Floats:
-    """How often each bucket is drawn: (DRAWS, BUCKETS)."""
+def _draw_bucket_counts() -> Floats:
+    """Return how often each bucket is drawn in each resample: (RESAMPLES, BUCKETS)."""
     even = np.full(BUCKETS, 1 / BUCKETS)
-    return np.random.default_rng(0).multinomial(BUCKETS, even, DRAWS).astype(np.float64)
+    return np.random.default_rng(0).multinomial(BUCKETS, even, RESAMPLES).astype(np.float64)
 
 
-def _plain(value: NDArray[Any]) -> Any:
+def _to_python(value: NDArray[Any]) -> Any:
     if value.ndim:
         return value.tolist()
     return value.item() if np.isfinite(value) else None

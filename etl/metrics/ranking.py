@@ -1,7 +1,8 @@
-"""Metrics of ranking, means over queries. The output scores a row of its query; the label is its relevance.
+"""Metrics of ranking, as means over queries.
 
-A query without a relevant row counts as 0. The gain of a row is its relevance, as in scikit-learn's and
-torchmetrics' NDCG; rows of equal score rank as they come.
+The output is the score of a row within its query, and the label is its relevance. A query without a relevant row
+counts as 0. The gain of a row is its relevance, as in scikit-learn's and torchmetrics' NDCG; rows of equal score keep
+their order.
 """
 
 from __future__ import annotations
@@ -14,68 +15,112 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.family import Family, Floats, Integers, Scored, Sums, Tally, Task, ratio
-from trainyard.schemas.specs.metrics import cut
+from trainyard.etl.metrics.family import (
+    Contribution,
+    Floats,
+    Integers,
+    MetricFamily,
+    OutputSpec,
+    ScoredRows,
+    Sums,
+    divide,
+)
+from trainyard.schemas.specs.metrics import split_cutoff
 
 
-def family(asked: Sequence[str], task: Task) -> Family:
-    """Raises TrainyardError when the network does not return one score a row."""
-    if task.output not in ((), (1,)) or task.label:
+def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
+    """Return the family that computes `metrics`.
+
+    Raises:
+        TrainyardError: The network does not return one score for each row.
+    """
+    if spec.output not in ((), (1,)) or spec.label:
         raise TrainyardError(
-            f"metric {asked[0]!r} is one of ranking: the network must return one score a row, and the label be its "
-            f"relevance; a row of the output has shape {list(task.output)}, one of the label {list(task.label)}."
+            f"metric {metrics[0]!r} is for ranking: the network must return one score for each row, and the label "
+            f"must be its relevance; a row of the output has shape {list(spec.output)}, one of the label "
+            f"{list(spec.label)}."
         )
-    return Ranking(tuple(asked))
+    return Ranking(tuple(metrics))
 
 
 @dataclass(frozen=True)
 class Ranking:
-    asked: tuple[str, ...]
+    """The family of ranking metrics. Rows of one query must be in one batch."""
+
+    metrics: tuple[str, ...]
     by_row: bool = True
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return dict.fromkeys(self.asked, (2,))
+        """The sum of each metric over queries, and the number of queries."""
+        return dict.fromkeys(self.metrics, (2,))
 
-    def tallies(self, scored: Scored) -> Iterator[Tally]:
-        assert scored.query is not None
-        relevance = scored.truth.astype(np.float64)
-        ranked = np.lexsort((-scored.output.reshape(-1), scored.query))
-        ideal = np.lexsort((-relevance, scored.query))
-        starts = np.flatnonzero(np.diff(scored.query[ranked], prepend=-1))
-        sizes = np.diff(starts, append=len(ranked))
-        place = np.arange(len(ranked)) - np.repeat(starts, sizes)
-        for name in self.asked:
-            kind, first = cut(name)
-            seen = place < (first or len(ranked))
-            values = _VALUES[kind](relevance[ranked], relevance[ideal], place, seen, starts)
-            both = np.stack([values, np.ones(len(starts))], axis=1)
-            yield Tally(name, ranked[starts], np.broadcast_to(np.arange(2), both.shape), both)
+    def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
+        """Yield the metrics of each query, on behalf of its highest-ranked row."""
+        assert rows.query is not None
+        relevance = rows.truth.astype(np.float64)
+        by_score = np.lexsort((-rows.output.reshape(-1), rows.query))
+        by_relevance = np.lexsort((-relevance, rows.query))
+        starts = np.flatnonzero(np.diff(rows.query[by_score], prepend=-1))
+        sizes = np.diff(starts, append=len(by_score))
+        position = np.arange(len(by_score)) - np.repeat(starts, sizes)
+        for metric in self.metrics:
+            name, cutoff = split_cutoff(metric)
+            ranking = _Ranking(
+                relevance[by_score], relevance[by_relevance], position, position < (cutoff or len(by_score)), starts
+            )
+            both = np.stack([_METRICS[name](ranking), np.ones(len(starts))], axis=1)
+            yield Contribution(metric, by_score[starts], np.broadcast_to(np.arange(2), both.shape), both)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
-        return {name: ratio(sums[name][:, 0], sums[name][:, 1]) for name in self.asked}
+        """Return the mean of each metric over queries, (resamples,)."""
+        return {name: divide(sums[name][:, 0], sums[name][:, 1]) for name in self.metrics}
 
-    def losses(self, scored: Scored) -> None:
+    def compute_losses(self, rows: ScoredRows) -> Floats | None:
+        """Return None: a single row has no loss."""
         return None
 
-    def curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+    def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+        """Return no curves."""
         return {}
 
 
-def _ndcg(ranked: Floats, ideal: Floats, place: Integers, seen: NDArray[np.bool_], starts: Integers) -> Floats:
-    """Discounted cumulative gain over that of the best order, Järvelin and Kekäläinen, 2002."""
-    discount = seen / np.log2(place + 2)
-    return ratio(np.add.reduceat(ranked * discount, starts), np.add.reduceat(ideal * discount, starts), empty=0)
+@dataclass(frozen=True)
+class _Ranking:
+    """The rows of all queries, query after query; arrays have shape (rows,).
+
+    Attributes:
+        relevance: Relevance in order of the score.
+        ideal: Relevance in order of relevance.
+        position: The position within the query, from 0 on.
+        counted: Whether the position is within the metric's cutoff.
+        starts: The number of the first row of each query (queries,).
+    """
+
+    relevance: Floats
+    ideal: Floats
+    position: Integers
+    counted: NDArray[np.bool_]
+    starts: Integers
 
 
-def _mrr(ranked: Floats, ideal: Floats, place: Integers, seen: NDArray[np.bool_], starts: Integers) -> Floats:
-    """One over the rank of the first relevant row."""
-    return np.maximum.reduceat(np.where((ranked > 0) & seen, 1 / (place + 1), 0), starts)
+def _ndcg(ranking: _Ranking) -> Floats:
+    """Return the discounted cumulative gain over that of the ideal order (Järvelin and Kekäläinen, 2002)."""
+    discount = ranking.counted / np.log2(ranking.position + 2)
+    gain = np.add.reduceat(ranking.relevance * discount, ranking.starts)
+    return divide(gain, np.add.reduceat(ranking.ideal * discount, ranking.starts), empty=0)
 
 
-def _hit_rate(ranked: Floats, ideal: Floats, place: Integers, seen: NDArray[np.bool_], starts: Integers) -> Floats:
-    """Whether a relevant row is among the first."""
-    return np.maximum.reduceat(((ranked > 0) & seen).astype(np.float64), starts)
+def _mrr(ranking: _Ranking) -> Floats:
+    """Return one over the position of the first relevant row, counted from 1."""
+    relevant = (ranking.relevance > 0) & ranking.counted
+    return np.maximum.reduceat(np.where(relevant, 1 / (ranking.position + 1), 0), ranking.starts)
 
 
-_VALUES = {"ndcg": _ndcg, "mrr": _mrr, "hit_rate": _hit_rate}
+def _hit_rate(ranking: _Ranking) -> Floats:
+    """Return 1 for queries with a relevant row within the cutoff, 0 for others."""
+    relevant = (ranking.relevance > 0) & ranking.counted
+    return np.maximum.reduceat(relevant.astype(np.float64), ranking.starts)
+
+
+_METRICS = {"ndcg": _ndcg, "mrr": _mrr, "hit_rate": _hit_rate}

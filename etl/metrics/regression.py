@@ -1,4 +1,4 @@
-"""Metrics of regression; of several numbers a row each is the mean over them."""
+"""Metrics of regression. With several numbers in a row, each metric is the mean over them."""
 
 from __future__ import annotations
 
@@ -10,67 +10,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.family import Family, Floats, Scored, Sums, Tally, Task, every_row, ratio
+from trainyard.etl.metrics.family import (
+    Contribution,
+    Floats,
+    MetricFamily,
+    OutputSpec,
+    ScoredRows,
+    Sums,
+    divide,
+    number_rows,
+)
 
 _SUMS = 5
 """Rows, |error|, error^2, truth, truth^2."""
 
 
-def family(asked: Sequence[str], task: Task) -> Family:
-    """Raises TrainyardError when the network does not return what the label is."""
-    if int(np.prod(task.output)) != int(np.prod(task.label)):
+def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
+    """Return the family that computes `metrics`.
+
+    Raises:
+        TrainyardError: Output and label differ in size.
+    """
+    if int(np.prod(spec.output)) != int(np.prod(spec.label)):
         raise TrainyardError(
-            f"metric {asked[0]!r} is one of regression: output and label must have the same shape; a row of the "
-            f"output has shape {list(task.output)}, one of the label {list(task.label)}."
+            f"metric {metrics[0]!r} is for regression: output and label must have the same shape; a row of the "
+            f"output has shape {list(spec.output)}, one of the label {list(spec.label)}."
         )
-    return Regression(tuple(asked), int(np.prod(task.label)))
+    return Regression(tuple(metrics), int(np.prod(spec.label)))
 
 
 @dataclass(frozen=True)
 class Regression:
-    asked: tuple[str, ...]
+    """The family of regression metrics, for `numbers` numbers in each row."""
+
+    metrics: tuple[str, ...]
     numbers: int
     by_row: bool = True
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sums of each number."""
         return {"errors": (self.numbers, _SUMS)}
 
-    def tallies(self, scored: Scored) -> Iterator[Tally]:
-        truth, error = self._errors(scored)
+    def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
+        """Yield the errors and labels of each row, and their squares."""
+        truth, error = self._compute_errors(rows)
         values = np.stack([np.ones_like(error), np.abs(error), error**2, truth, truth**2], axis=2)
         values = values.reshape(len(truth), -1)
-        yield Tally("errors", every_row(scored), np.broadcast_to(np.arange(values.shape[1]), values.shape), values)
+        cells = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+        yield Contribution("errors", number_rows(rows), cells, values)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
-        return {name: METRICS[name](sums["errors"]) for name in self.asked}
+        """Return the metrics by name, each (resamples,)."""
+        return {name: METRICS[name](sums["errors"]) for name in self.metrics}
 
-    def losses(self, scored: Scored) -> Floats:
-        return np.abs(self._errors(scored)[1]).mean(axis=1)  # type: ignore[no-any-return]
+    def compute_losses(self, rows: ScoredRows) -> Floats:
+        """Return the mean absolute error of each row."""
+        return np.abs(self._compute_errors(rows)[1]).mean(axis=1)  # type: ignore[no-any-return]
 
-    def curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+    def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
+        """Return no curves."""
         return {}
 
-    def _errors(self, scored: Scored) -> tuple[Floats, Floats]:
-        truth = scored.truth.reshape(-1, self.numbers).astype(np.float64)
-        return truth, scored.output.reshape(-1, self.numbers).astype(np.float64) - truth
+    def _compute_errors(self, rows: ScoredRows) -> tuple[Floats, Floats]:
+        """Return labels and errors, each (rows, numbers)."""
+        truth = rows.truth.reshape(-1, self.numbers).astype(np.float64)
+        return truth, rows.output.reshape(-1, self.numbers).astype(np.float64) - truth
 
 
 def _mae(sums: Floats) -> Floats:
-    return ratio(sums[..., 1], sums[..., 0]).mean(axis=1)  # type: ignore[no-any-return]
+    return divide(sums[..., 1], sums[..., 0]).mean(axis=1)  # type: ignore[no-any-return]
 
 
 def _mse(sums: Floats) -> Floats:
-    return ratio(sums[..., 2], sums[..., 0]).mean(axis=1)  # type: ignore[no-any-return]
+    return divide(sums[..., 2], sums[..., 0]).mean(axis=1)  # type: ignore[no-any-return]
 
 
 def _rmse(sums: Floats) -> Floats:
-    return np.sqrt(ratio(sums[..., 2], sums[..., 0])).mean(axis=1)  # type: ignore[no-any-return]
+    return np.sqrt(divide(sums[..., 2], sums[..., 0])).mean(axis=1)  # type: ignore[no-any-return]
 
 
 def _r2(sums: Floats) -> Floats:
-    spread = sums[..., 4] - ratio(sums[..., 3] ** 2, sums[..., 0])
-    return (1 - ratio(sums[..., 2], spread)).mean(axis=1)  # type: ignore[no-any-return]
+    spread = sums[..., 4] - divide(sums[..., 3] ** 2, sums[..., 0])
+    return (1 - divide(sums[..., 2], spread)).mean(axis=1)  # type: ignore[no-any-return]
 
 
 METRICS: dict[str, Callable[[Floats], Floats]] = {"mae": _mae, "mse": _mse, "rmse": _rmse, "r2": _r2}

@@ -1,82 +1,94 @@
-"""From sums to what is told of a model: metrics with intervals, of all rows and of slices, and differences."""
+"""Compute a model's metrics from sums: over all rows, over slices, and as differences from another model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.etl.metrics.family import Family, Floats
-from trainyard.etl.metrics.intervals import drawn, interval, whole
-from trainyard.etl.metrics.sums import Key, Slice, Sparse, dense
-from trainyard.schemas import evaluation as told
+from trainyard.etl.metrics.family import Floats, MetricFamily
+from trainyard.etl.metrics.intervals import compute_interval, compute_point_estimates, resample_metrics
+from trainyard.etl.metrics.sums import ALL_ROWS, Key, Slice, SparseSums, to_dense
+from trainyard.schemas import evaluation as schema
 from trainyard.schemas.evaluation import Difference, Interval, Metrics
-
-ALL = Slice()
-
-Found = Mapping[Key, Sparse]
 
 
 class ModelMetrics:
-    """One model's sums: model `number` of `found`, whose metrics are those of `families`."""
+    """The metrics of one model.
 
-    def __init__(self, found: Found, number: int, families: Sequence[Family], confidence: float) -> None:
-        self._found, self._number, self._families = found, number, families
+    Args:
+        sums: The sums of all models.
+        number: The number of this model.
+        families: The families of its metrics, of which one counts rows.
+        confidence: The confidence of intervals, between 0 and 1.
+    """
+
+    def __init__(
+        self, sums: Mapping[Key, SparseSums], number: int, families: Sequence[MetricFamily], confidence: float
+    ) -> None:
+        self._sums, self._number, self._families = sums, number, families
         self._confidence = confidence
-        self.metrics, self._drawn = self._of(ALL)
+        self.metrics, self._resampled = self._compute(ALL_ROWS)
         self.rows = int(self.metrics.pop("rows"))
 
     @property
     def intervals(self) -> dict[str, Interval]:
-        return self._intervals(self._drawn)
+        """The interval of each metric over all rows that has one."""
+        return self._compute_intervals(self._resampled)
 
     @property
-    def slices(self) -> tuple[told.Slice, ...]:
-        """Of each value of a column, in their order."""
-        every = sorted({key.slice for key in self._found} - {ALL})
-        return tuple(self._slice(slice) for slice in every)
+    def slices(self) -> tuple[schema.Slice, ...]:
+        """The metrics of each slice, sorted by column and value."""
+        slices = sorted({key.slice for key in self._sums} - {ALL_ROWS})
+        return tuple(self._compute_slice(slice) for slice in slices)
 
     @property
     def curves(self) -> dict[str, list[list[float]]]:
-        found: dict[str, list[list[float]]] = {}
+        """The curves over all rows by name, each a list of points."""
+        curves: dict[str, list[list[float]]] = {}
         for family in self._families:
-            found |= family.curves({name: sums.sum(axis=0, keepdims=True) for name, sums in self._sums(family, ALL)})
-        return found
+            sums = self._get_sums(family, ALL_ROWS)
+            curves |= family.compute_curves({name: part.sum(axis=0, keepdims=True) for name, part in sums.items()})
+        return curves
 
-    def above(self, other: ModelMetrics) -> dict[str, Difference]:
-        """By how much each metric that is a number is above the other's, over the same draws of rows."""
+    def compute_differences(self, other: ModelMetrics) -> dict[str, Difference]:
+        """Return this model's metrics minus the other's, with intervals over the same resamples."""
         return {
             name: Difference(
-                value=_difference(self.metrics[name], other.metrics[name]),
-                interval=interval(draws - other._drawn[name], self._confidence),
+                value=_subtract(self.metrics[name], other.metrics[name]),
+                interval=compute_interval(values - other._resampled[name], self._confidence),
             )
-            for name, draws in self._drawn.items()
+            for name, values in self._resampled.items()
             if name in other.metrics
         }
 
-    def _slice(self, slice: Slice) -> told.Slice:
-        metrics, draws = self._of(slice)
+    def _compute_slice(self, slice: Slice) -> schema.Slice:
+        metrics, resampled = self._compute(slice)
         rows = int(metrics.pop("rows"))
-        return told.Slice(**slice._asdict(), rows=rows, metrics=metrics, intervals=self._intervals(draws))
+        intervals = self._compute_intervals(resampled)
+        return schema.Slice(**slice._asdict(), rows=rows, metrics=metrics, intervals=intervals)
 
-    def _of(self, slice: Slice) -> tuple[Metrics, dict[str, Floats]]:
+    def _compute(self, slice: Slice) -> tuple[Metrics, dict[str, Floats]]:
+        """Return the metrics of a slice, and their resampled values."""
         metrics: dict[str, Any] = {}
-        draws: dict[str, Floats] = {}
+        resampled: dict[str, Floats] = {}
         for family in self._families:
-            sums = dict(self._sums(family, slice))
-            metrics |= whole(family, sums)
-            draws |= drawn(family, sums)
-        return metrics, draws
+            sums = self._get_sums(family, slice)
+            metrics |= compute_point_estimates(family, sums)
+            resampled |= resample_metrics(family, sums)
+        return metrics, resampled
 
-    def _sums(self, family: Family, slice: Slice) -> list[tuple[str, Floats]]:
-        return [
-            (name, dense(self._found.get(Key(self._number, name, slice)), shape))
+    def _get_sums(self, family: MetricFamily, slice: Slice) -> dict[str, Floats]:
+        return {
+            name: to_dense(self._sums.get(Key(self._number, name, slice)), shape)
             for name, shape in family.shapes.items()
-        ]
+        }
 
-    def _intervals(self, draws: Mapping[str, Floats]) -> dict[str, Interval]:
-        found = {name: interval(values, self._confidence) for name, values in draws.items() if name != "rows"}
-        return {name: ends for name, ends in found.items() if ends}
+    def _compute_intervals(self, resampled: Mapping[str, Floats]) -> dict[str, Interval]:
+        intervals = {
+            name: compute_interval(values, self._confidence) for name, values in resampled.items() if name != "rows"
+        }
+        return {name: bounds for name, bounds in intervals.items() if bounds}
 
 
-def _difference(mine: float | None, others: float | None) -> float | None:
-    return None if mine is None or others is None else mine - others
+def _subtract(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value - other

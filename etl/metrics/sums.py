@@ -1,4 +1,4 @@
-"""Sums of a part of a dataset, by model, statistic, slice and bucket; merged over parts by whoever has some of them."""
+"""Accumulate sums over rows by model, statistic, slice and bucket, and merge those of several tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.family import Family, Floats, Integers, Scored, Tally
+from trainyard.etl.metrics.family import Contribution, Floats, Integers, MetricFamily, ScoredRows
 
 BUCKETS = 50
 SCHEMA = pa.schema(
@@ -23,97 +23,127 @@ SCHEMA = pa.schema(
         "sums": pa.list_(pa.float64()),
     }
 )
-"""Only cells that are not empty are kept: a statistic's cell, plus its size times the bucket."""
+"""Sums as a table with a row for each key. Only cells that are not empty are stored; a cell's number is its number in
+the statistic, plus the statistic's size times the bucket."""
 
-MOST_SLICES = 1000
-_PENDING = 1 << 20
+MAX_SLICES = 1000
+_MAX_PENDING = 1 << 20
 
 
 class Slice(NamedTuple):
-    """Rows with the same value of a column; all rows are the slice of no column."""
+    """The rows with one value of a column; without a column, all rows."""
 
     column: str = ""
     value: str = ""
 
 
+ALL_ROWS = Slice()
+
+
 class Key(NamedTuple):
+    """The key of sums: the number of the model, the name of the statistic, and the slice."""
+
     model: int
     statistic: str
     slice: Slice
 
 
-Sparse = tuple[Integers, Floats]
+SparseSums = tuple[Integers, Floats]
+"""The numbers of cells, ascending, and the sum of each."""
 
 
 class SumAccumulator:
-    """Adds up what batches of rows add to the statistics of several models' families."""
+    """Accumulate what batches of rows contribute to the statistics of several models.
 
-    def __init__(self, models: Sequence[Sequence[Family]]) -> None:
+    Args:
+        models: The families of metrics of each model.
+    """
+
+    def __init__(self, models: Sequence[Sequence[MetricFamily]]) -> None:
         self._models = models
         self._slices: dict[Slice, int] = {}
-        self._found: dict[tuple[int, str], list[Sparse]] = defaultdict(list)
+        self._parts: dict[tuple[int, str], list[SparseSums]] = defaultdict(list)
 
-    def add(self, model: int, scored: Scored, groupings: Sequence[Integers], buckets: Integers) -> None:
-        """Rows that a model was applied to; of each grouping the slice (rows,) that each row is in, and its bucket."""
+    def add(self, model: int, rows: ScoredRows, groupings: Sequence[Integers], buckets: Integers) -> None:
+        """Add rows that a model was applied to.
+
+        Args:
+            model: The number of the model.
+            rows: The rows.
+            groupings: For each way to slice the rows, the number of the slice of each row (rows,).
+            buckets: The bucket of each row (rows,).
+        """
         for family in self._models[model]:
             if family.by_row:
-                for tally in family.tallies(scored):
+                for contribution in family.contribute(rows):
                     for slices in groupings:
-                        self._add(model, family, tally, slices, buckets)
+                        self._add(model, family, contribution, slices, buckets)
             else:
                 for slices in groupings:
-                    for each in np.unique(slices):
-                        rows = np.flatnonzero(slices == each)
-                        for tally in family.tallies(scored.of(rows)):
-                            self._add(model, family, tally, slices[rows], buckets[rows])
+                    for number in np.unique(slices):
+                        members = np.flatnonzero(slices == number)
+                        for contribution in family.contribute(rows.select(members)):
+                            self._add(model, family, contribution, slices[members], buckets[members])
 
-    def number(self, slice: Slice) -> int:
-        """What stands for a slice in groupings. Raises TrainyardError when there are too many."""
-        check_slices(len(self._slices))
+    def number_slice(self, slice: Slice) -> int:
+        """Return the number of a slice for `groupings`.
+
+        Raises:
+            TrainyardError: There are more than `MAX_SLICES`.
+        """
+        check_slice_count(len(self._slices))
         return self._slices.setdefault(slice, len(self._slices))
 
-    def table(self) -> pa.RecordBatch:
-        """All of it, of the SCHEMA."""
-        slices, found = list(self._slices), {}
-        for (model, statistic), parts in self._found.items():
-            keys, sums = _compact(parts)
-            width = self._width(model, statistic)
+    def to_table(self) -> pa.RecordBatch:
+        """Return all sums as a table of the `SCHEMA`."""
+        slices, sums = list(self._slices), {}
+        for (model, statistic), parts in self._parts.items():
+            keys, values = _compact(parts)
+            width = self._get_width(model, statistic)
             numbers = keys // width
             starts = np.flatnonzero(np.diff(numbers, prepend=-1))
             for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
                 key = Key(model, statistic, slices[numbers[start]])
-                found[key] = (keys[start:end] % width, sums[start:end])
-        return to_table(found)
+                sums[key] = (keys[start:end] % width, values[start:end])
+        return to_table(sums)
 
-    def _add(self, model: int, family: Family, tally: Tally, slices: Integers, buckets: Integers) -> None:
-        size = int(np.prod(family.shapes[tally.statistic]))
-        groups = slices[tally.rows] * BUCKETS + buckets[tally.rows]
-        keys = groups[:, None] * size + tally.cells
-        parts = self._found[model, tally.statistic]
-        parts.append((keys.reshape(-1), tally.values.reshape(-1)))
-        if sum(len(part) for part, _ in parts[1:]) > _PENDING:
+    def _add(
+        self, model: int, family: MetricFamily, contribution: Contribution, slices: Integers, buckets: Integers
+    ) -> None:
+        size = int(np.prod(family.shapes[contribution.statistic]))
+        groups = slices[contribution.rows] * BUCKETS + buckets[contribution.rows]
+        keys = groups[:, None] * size + contribution.cells
+        parts = self._parts[model, contribution.statistic]
+        parts.append((keys.reshape(-1), contribution.values.reshape(-1)))
+        if sum(len(part) for part, _ in parts[1:]) > _MAX_PENDING:
             parts[:] = [_compact(parts)]
 
-    def _width(self, model: int, statistic: str) -> int:
+    def _get_width(self, model: int, statistic: str) -> int:
+        """Return the number of cells of a statistic over all buckets."""
         shape = next(family.shapes[statistic] for family in self._models[model] if statistic in family.shapes)
         return int(np.prod(shape)) * BUCKETS
 
 
-def check_slices(count: int) -> None:
-    """Raises TrainyardError when so many slices are more than anybody looks at."""
-    if count > MOST_SLICES:
-        raise TrainyardError(f"slices= make more than {MOST_SLICES:,} slices; name columns of fewer values.")
+def check_slice_count(count: int) -> None:
+    """Check the number of slices.
+
+    Raises:
+        TrainyardError: There are more than `MAX_SLICES`.
+    """
+    if count > MAX_SLICES:
+        raise TrainyardError(f"slices= results in more than {MAX_SLICES:,} slices; use columns with fewer values.")
 
 
-def to_table(found: Mapping[Key, Sparse]) -> pa.RecordBatch:
-    lines = [(key.model, key.statistic, *key.slice, *sparse) for key, sparse in found.items()]
-    columns = [pa.array([line[number] for line in lines], field.type) for number, field in enumerate(SCHEMA)]
+def to_table(sums: Mapping[Key, SparseSums]) -> pa.RecordBatch:
+    """Return sums as a table of the `SCHEMA`."""
+    rows = [(key.model, key.statistic, *key.slice, *sparse) for key, sparse in sums.items()]
+    columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(SCHEMA)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def merged(tables: Iterable[pa.RecordBatch]) -> dict[Key, Sparse]:
-    """The sums of several parts together."""
-    parts: dict[Key, list[Sparse]] = defaultdict(list)
+def merge_sums(tables: Iterable[pa.RecordBatch]) -> dict[Key, SparseSums]:
+    """Return the sums of several tables of the `SCHEMA` together."""
+    parts: dict[Key, list[SparseSums]] = defaultdict(list)
     for table in tables:
         cells, sums = table.column("cells"), table.column("sums")
         names = zip(*(table.column(name).to_pylist() for name in SCHEMA.names[:4]), strict=True)
@@ -123,15 +153,16 @@ def merged(tables: Iterable[pa.RecordBatch]) -> dict[Key, Sparse]:
     return {key: _compact(several) for key, several in parts.items()}
 
 
-def dense(sparse: Sparse | None, shape: tuple[int, ...]) -> Floats:
-    """(buckets, *shape)"""
+def to_dense(sums: SparseSums | None, shape: tuple[int, ...]) -> Floats:
+    """Return the sums of a statistic of this shape as (buckets, *shape)."""
     full = np.zeros(BUCKETS * int(np.prod(shape)))
-    if sparse:
-        full[sparse[0]] = sparse[1]
+    if sums:
+        full[sums[0]] = sums[1]
     return full.reshape(BUCKETS, *shape)
 
 
-def _compact(parts: Sequence[Sparse]) -> Sparse:
+def _compact(parts: Sequence[SparseSums]) -> SparseSums:
+    """Return sums in which each cell occurs once."""
     cells: Integers
-    cells, of = np.unique(np.concatenate([cells for cells, _ in parts]), return_inverse=True)
-    return cells, np.bincount(of, np.concatenate([sums for _, sums in parts]), len(cells))  # type: ignore[return-value]
+    cells, inverse = np.unique(np.concatenate([cells for cells, _ in parts]), return_inverse=True)
+    return cells, np.bincount(inverse, np.concatenate([sums for _, sums in parts]), len(cells))  # type: ignore[return-value]

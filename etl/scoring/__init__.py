@@ -1,1 +1,1 @@
-"""Scoring: how is a model applied to the rows of a Spark task?"""
+"""Scoring: apply a model to the rows of a Spark task."""

@@ -1,4 +1,4 @@
-"""Choose how many rows a network is given at once."""
+"""Choose how many rows a network is applied to at a time."""
 
 from __future__ import annotations
 
@@ -12,50 +12,68 @@ from numpy.typing import NDArray
 from trainyard.etl.scoring.inputs import Columns
 
 
-class Pace:
-    """How many rows a network is given at once: `fixed`, or twice as many for as long as that makes it faster."""
+class BatchSizeTuner:
+    """The number of rows that a network is applied to at a time.
 
-    FIRST, MOST, TRIES, FASTER = 64, 1 << 16, 2, 1.05
+    Unless it is fixed, it is doubled until that no longer makes the network faster.
+
+    Args:
+        fixed: The number of rows to use, None to find it.
+    """
+
+    FIRST, MAX_ROWS = 64, 1 << 16
+    MEASUREMENTS = 2
+    """The number of batches that are measured for each size."""
+    PATIENCE, MIN_GAIN = 2, 1.05
+    """The search ends after so many sizes in a row that are not faster by this factor."""
 
     def __init__(self, fixed: int | None = None) -> None:
         self.rows = fixed or self.FIRST
-        self._settled = fixed is not None
+        self._done = fixed is not None
         self._best = (0.0, self.rows)
         self._rates: list[float] = []
-        self._in_vain = 0
+        self._sizes_without_gain = 0
 
-    def over(self, apply: Callable[[Columns], Mapping[str, NDArray[Any]]], columns: Columns) -> dict[str, NDArray[Any]]:
-        """`apply` to all rows, a few at a time. Gives fewer at a time when memory is short."""
+    def apply(
+        self, function: Callable[[Columns], Mapping[str, NDArray[Any]]], columns: Columns
+    ) -> dict[str, NDArray[Any]]:
+        """Apply `function` to all rows, some at a time, and return its concatenated outputs.
+
+        When memory is exhausted, the number of rows is halved and fixed.
+
+        Raises:
+            torch.OutOfMemoryError: A single row does not fit.
+        """
         import torch
 
-        total, at, parts = len(next(iter(columns.values()))), 0, []
-        while at < total:
-            size = min(self.rows, total - at)
+        total, start, outputs = len(next(iter(columns.values()))), 0, []
+        while start < total:
+            size = min(self.rows, total - start)
             started = perf_counter()
             try:
-                parts.append(apply({name: values[at : at + size] for name, values in columns.items()}))
+                outputs.append(function({name: values[start : start + size] for name, values in columns.items()}))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
-                self.rows, self._settled = max(size // 2, 1), True
+                self.rows, self._done = max(size // 2, 1), True
                 continue
-            self.took(size, perf_counter() - started)
-            at += size
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            self.record(size, perf_counter() - started)
+            start += size
+        return {name: np.concatenate([output[name] for output in outputs]) for name in outputs[0]}
 
-    def took(self, rows: int, seconds: float) -> None:
-        """Learn from so many rows; fewer than were to be given say nothing."""
-        if self._settled or rows < self.rows:
+    def record(self, rows: int, seconds: float) -> None:
+        """Record a measurement; one of fewer rows than the current size is ignored."""
+        if self._done or rows < self.rows:
             return
         self._rates.append(rows / seconds)
-        if len(self._rates) < self.TRIES:
+        if len(self._rates) < self.MEASUREMENTS:
             return
         rate, self._rates = max(self._rates), []
-        if rate > self._best[0] * self.FASTER:
-            self._best, self._in_vain = (rate, self.rows), 0
+        if rate > self._best[0] * self.MIN_GAIN:
+            self._best, self._sizes_without_gain = (rate, self.rows), 0
         else:
-            self._in_vain += 1
-        if self._in_vain == self.TRIES or self.rows == self.MOST:
-            self.rows, self._settled = self._best[1], True
+            self._sizes_without_gain += 1
+        if self._sizes_without_gain == self.PATIENCE or self.rows == self.MAX_ROWS:
+            self.rows, self._done = self._best[1], True
         else:
             self.rows *= 2

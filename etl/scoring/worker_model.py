@@ -6,16 +6,20 @@ from functools import lru_cache
 
 from pyspark import TaskContext
 
-from trainyard.etl.scoring.batch_size import Pace
+from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 
 @lru_cache(maxsize=8)
-def model(uri: str, document: str) -> TrainedModel:
-    """The model of the bundle `document` at `uri`, as loaded first in this process.
+def load_model(uri: str, document: str) -> TrainedModel:
+    """Return the model at `uri`, loaded by the first call in this process.
 
-    Spark runs a worker for each slot, so torch has the cores, and the GPU, of one task here.
+    Spark starts a worker for each slot, so torch uses the cores, and the GPU, of one task.
+
+    Args:
+        uri: The URI of the model.
+        document: The JSON of its `ModelArtifact`, read on the driver so that all tasks apply the same weights.
     """
     import torch
 
@@ -28,6 +32,6 @@ def model(uri: str, document: str) -> TrainedModel:
 
 
 @lru_cache(maxsize=8)
-def pace(uri: str, document: str, rows: int | None) -> Pace:
-    """The pace of that model in this process."""
-    return Pace(rows)
+def get_tuner(uri: str, document: str, rows: int | None) -> BatchSizeTuner:
+    """Return the batch size tuner of a model in this process; `rows` fixes the size."""
+    return BatchSizeTuner(rows)

@@ -1,4 +1,4 @@
-"""Small models trained on a few blobs, and the same blobs as DataFrames."""
+"""Small models that are trained on blobs, and the same blobs as DataFrames."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.loop.fit import fit
 
 
-def trained(directory: Path, recipe: str, **params: Any) -> str:
-    """The URI of a model of the recipe called `recipe`, after one epoch: good, not perfect."""
-    batches = datasets.write(directory / "dataset", {"train": datasets.blobs(400)})
+def train(directory: Path, recipe: str, **params: Any) -> str:
+    """Train a recipe for one epoch, after which it is good but not perfect; return the URI of the model."""
+    dataset = datasets.write(directory / "dataset", {"train": datasets.blobs(400)})
     uri = str(directory / "model")
-    path = f"tests.trainer.recipes:{recipe}"
-    fit(path, recipe_params=params, dataset=batches, model=uri, epochs=1, batch_size=100)
+    fit(f"tests.trainer.recipes:{recipe}", recipe_params=params, dataset=dataset, model=uri, epochs=1, batch_size=100)
     return uri
 
 
-def frame(spark: Any, rows: datasets.Columns) -> Any:
-    """Rows with a key, and the column "of" that is their number modulo 2, as a DataFrame."""
+def make_frame(spark: Any, rows: datasets.Columns) -> Any:
+    """Return rows as a DataFrame, with a key, and with their number modulo 2 as the column "of"."""
     pairs = zip(rows["x"], rows["label"], strict=True)
     data = [(f"k{i}", i % 2, [None if v is None else float(v) for v in x], int(y)) for i, (x, y) in enumerate(pairs)]
     return spark.createDataFrame(data, "key string, of int, x array<float>, label bigint").repartition(3)
 
 
-def task_key(directory: Path) -> TaskKey:
+def make_task_key(directory: Path) -> TaskKey:
     return TaskKey(dag_id="d", run_id="r", task_id="t", directory=str(directory / "run"))
 
 
-def log(spec: JobSpec) -> EventLog:
+def make_log(spec: JobSpec) -> EventLog:
     return EventLog(spec.task_key.directory, "t", "driver")

@@ -1,7 +1,7 @@
-"""Spark applications of their own, which the tests of failing and competing writers start.
+"""Separate Spark applications for the tests of failing and competing writers.
 
-programs.py retry DATASET                  a task is killed at its first attempt, another fails once
-programs.py compete DATASET [PARTITION]    plan a write, say so, wait for a line, then carry it out
+programs.py retry DATASET                  one task is killed in its first attempt, another raises
+programs.py compete DATASET [PARTITION]    begin a write, signal that, wait for a line, then commit
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from trainyard.etl.datasource import source, writer
 
 
-def session(master: str) -> SparkSession:
+def start_session(master: str) -> SparkSession:
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -30,8 +30,8 @@ def session(master: str) -> SparkSession:
     return spark
 
 
-class Failing(writer.DatasetWriter):
-    """Writes all rows of its first attempt; then partition 0 is killed and partition 1 raises."""
+class FailingWriter(writer.DatasetWriter):
+    """A writer of which, after all rows of the first attempt, partition 0 is killed and partition 1 raises."""
 
     def write(self, iterator):
         context = TaskContext.get()
@@ -45,16 +45,16 @@ class Failing(writer.DatasetWriter):
 
 class FailingSource(source.TrainyardDataSource):
     def writer(self, schema, overwrite):
-        return Failing(schema, source.WriteOptions.parse(self.options), overwrite)
+        return FailingWriter(schema, source.WriteOptions.parse(self.options), overwrite)
 
 
-class Waiting(writer.DatasetWriter):
-    """Says that its write has begun, and commits when told to."""
+class WaitingWriter(writer.DatasetWriter):
+    """A writer that signals that its tasks are done, and waits before it commits."""
 
     def commit(self, messages):
-        directory = Path(self._options.path)
+        directory = Path(self.options.path)
         with (directory.parent / "ready").open("w") as ready:
-            ready.write(self._options.provenance.application)
+            ready.write(self.options.provenance.application)
         with (directory.parent / "go").open() as go:
             go.read()
         super().commit(messages)
@@ -62,12 +62,12 @@ class Waiting(writer.DatasetWriter):
 
 class WaitingSource(source.TrainyardDataSource):
     def writer(self, schema, overwrite):
-        return Waiting(schema, source.WriteOptions.parse(self.options), overwrite)
+        return WaitingWriter(schema, source.WriteOptions.parse(self.options), overwrite)
 
 
 def main() -> None:
     role, dataset, *partition = sys.argv[1:]
-    spark = session("local[2,3]")
+    spark = start_session("local[2,3]")
     spark.dataSource.register({"retry": FailingSource, "compete": WaitingSource}[role])
     rows = spark.range(1000, numPartitions=4).selectExpr("id", "double(id) as x")
     provenance = json.dumps({"application": role, "written_at": "2024-01-01T00:00:00+00:00"})

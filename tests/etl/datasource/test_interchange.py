@@ -1,4 +1,4 @@
-"""Batches are plain Arrow files: other readers see the rows that Spark wrote, without a line of ours."""
+"""Shards are plain Arrow files: other libraries read the rows that Spark wrote."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def written(spark, tmp_path_factory) -> Path:
-    place = tmp_path_factory.mktemp("interchange") / "d"
+def dataset(spark, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("interchange") / "d"
     rows = spark.range(100, numPartitions=3).selectExpr(
         "id", "array(float(id), float(2 * id)) as x", "concat('k', id) as key",
         "if(id < 20, 'test', 'train') as split",
     )  # fmt: skip
-    rows.write.format("trainyard").mode("append").option("splitColumn", "split").save(str(place))
-    return place
+    rows.write.format("trainyard").mode("append").option("splitColumn", "split").save(str(path))
+    return path
 
 
 @pytest.fixture(scope="module")
-def train(written) -> list[str]:
-    """The files of the split "train", as its manifest names them."""
-    manifest = json.loads((written / "manifest.json").read_text())
-    return [str(written / path) for path in manifest["splits"]["train"]["shards"]["path"]]
+def train(dataset) -> list[str]:
+    """The files of the split "train", from the manifest."""
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    return [str(dataset / path) for path in manifest["splits"]["train"]["shards"]["path"]]
 
 
 def test_pyarrow_reads_a_split_as_a_dataset(train):
@@ -48,14 +48,14 @@ def test_pandas_reads_a_shard(train):
 
 
 def test_duckdb_queries_a_split(train):
-    rows = pa.dataset.dataset(train, format="arrow")  # found by its name in the query
-    found = duckdb.sql("select count(*), sum(id), max(key) from rows where id >= 50").fetchall()
-    assert rows.count_rows() == 80 and found == [(50, sum(range(50, 100)), "k99")]
+    rows = pa.dataset.dataset(train, format="arrow")  # the query refers to it by its name
+    result = duckdb.sql("select count(*), sum(id), max(key) from rows where id >= 50").fetchall()
+    assert rows.count_rows() == 80 and result == [(50, sum(range(50, 100)), "k99")]
 
 
-def test_hugging_faces_datasets_takes_a_split_as_a_table(train):
+def test_hugging_faces_datasets_reads_a_split_as_a_table(train):
     rows = pa.dataset.dataset(train, format="arrow")
     plain = {f.name: pa.dataset.field(f.name).cast(getattr(f.type, "storage_type", f.type)) for f in rows.schema}
-    found = datasets.Dataset(rows.to_table(plain)).with_format("numpy")
-    assert sorted(found["id"][:]) == list(range(20, 100))
-    assert found[:]["x"].shape == (80, 2) and (found[:]["x"][:, 0] == found[:]["id"]).all()
+    split = datasets.Dataset(rows.to_table(plain)).with_format("numpy")
+    assert sorted(split["id"][:]) == list(range(20, 100))
+    assert split[:]["x"].shape == (80, 2) and (split[:]["x"][:, 0] == split[:]["id"]).all()

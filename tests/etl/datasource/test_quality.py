@@ -1,4 +1,4 @@
-"""What is expected of data is held against its statistics, and drift is measured, before anybody sees the data."""
+"""Expectations and drift are checked against statistics before a version is committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.errors import TrainyardError, reason
-from trainyard.etl.datasource.quality import compare, drift, refuse
+from trainyard.etl.datasource.quality import check_drift, check_expectations, measure_drift
 from trainyard.schemas import manifest, versions
 from trainyard.schemas.manifest import Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
@@ -21,29 +21,29 @@ KIND = Statistics(count=100, values={"cat": 97, "dog": 3})
 TAGS = Statistics(count=100)
 
 
-def complaints(column: str, found: Statistics, **expected: object) -> str:
-    split = Split(rows=100, shards=(), statistics={column: found})
+def find_problems(column: str, statistics: Statistics, **expected: object) -> str:
+    split = Split(rows=100, shards=(), statistics={column: statistics})
     try:
-        refuse("s/dataset", {"train": split}, {column: Expectation(**expected)})  # type: ignore[arg-type]
+        check_expectations("s/dataset", {"train": split}, {column: Expectation(**expected)})  # type: ignore[arg-type]
     except TrainyardError as error:
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize(
-    ("column", "figures", "expected"),
+    ("column", "statistics", "expected"),
     [
         ("price", PRICE, {"min": -1, "max": 9.5, "nulls": 0.1}),
         ("kind", KIND, {"values": ["cat", "dog"], "rows_per_value": 3}),
         ("kind", KIND, {"min": 0, "nulls": 0}),
     ],
 )
-def test_data_as_expected_is_accepted(column, figures, expected):
-    assert complaints(column, figures, **expected) == ""
+def test_data_that_meets_expectations_is_accepted(column, statistics, expected):
+    assert find_problems(column, statistics, **expected) == ""
 
 
 @pytest.mark.parametrize(
-    ("column", "figures", "expected", "row"),
+    ("column", "statistics", "expected", "row"),
     [
         ("price", PRICE, {"min": 0}, "train  price   min 0     -1"),
         ("price", PRICE, {"max": 9}, "train  price   max 9     9.5"),
@@ -51,70 +51,72 @@ def test_data_as_expected_is_accepted(column, figures, expected):
         ("kind", KIND, {"values": ["cat"]}, "train  kind    one of cat  dog (3 rows)"),
         ("kind", KIND, {"rows_per_value": 5}, "train  kind    5 rows of 'dog'  3"),
         ("kind", KIND, {"values": ["cat", "dog", "cow"], "rows_per_value": 1}, "train  kind    1 rows of 'cow'  0"),
-        ("tags", TAGS, {"values": ["a"]}, "train  tags    a few values  more than 1,000 values, or no scalar"),
+        ("tags", TAGS, {"values": ["a"]}, "train  tags    at most 1,000 values  more than 1,000 values, or no scalar"),
     ],
 )
-def test_what_is_not_is_told_in_a_table(column, figures, expected, row):
-    told = complaints(column, figures, **expected)
-    assert told.startswith("the data for s/dataset is not as expected, and nothing of it is kept:\nsplit")
-    assert row in told
+def test_a_violation_is_a_row_of_a_table(column, statistics, expected, row):
+    message = find_problems(column, statistics, **expected)
+    assert message.startswith("the data for s/dataset does not meet expectations; no version was committed:\nsplit")
+    assert row in message
 
 
-def test_a_column_that_is_not_there_is_named():
+def test_an_expectation_of_a_missing_column_is_refused():
     split = Split(rows=1, shards=(), statistics={"price": PRICE})
     with pytest.raises(TrainyardError, match="expect names the column 'cost', which d does not have; it has price"):
-        refuse("d", {"train": split}, {"cost": Expectation(min=0)})
+        check_expectations("d", {"train": split}, {"cost": Expectation(min=0)})
 
 
-def test_all_of_it_is_told_at_once():
-    told = complaints("price", PRICE, min=0, max=9, nulls=0)
-    assert len(told.splitlines()) == 6
+def test_all_violations_are_in_one_message():
+    message = find_problems("price", PRICE, min=0, max=9, nulls=0)
+    assert len(message.splitlines()) == 6
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(1, 1000), min_size=1), st.integers(1, 9))
-def test_the_same_shares_have_not_drifted(counts, times):
+def test_equal_shares_have_no_drift(counts, times):
     more = {value: count * times for value, count in counts.items()}
-    assert drift(Statistics(count=1, values=more), Statistics(count=1, values=counts)) == pytest.approx(0, abs=1e-9)
+    assert measure_drift(Statistics(count=1, values=more), Statistics(count=1, values=counts)) == pytest.approx(
+        0, abs=1e-9
+    )
 
 
-def test_the_index_of_values_is_the_textbooks():
+def test_the_index_of_values_equals_its_definition():
     old, new = Statistics(count=100, values={"a": 50, "b": 50}), Statistics(count=10, values={"a": 8, "b": 2})
     expected = (0.8 - 0.5) * math.log(0.8 / 0.5) + (0.2 - 0.5) * math.log(0.2 / 0.5)
-    assert drift(new, old) == drift(old, new) == pytest.approx(expected)
+    assert measure_drift(new, old) == measure_drift(old, new) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.5, 1.0), (0.0, 1.5), (-0.7, 0.8)])
-def test_the_index_of_numbers_is_that_of_their_histograms(mean, std):
+def test_the_index_of_numbers_approximates_that_of_their_histograms(mean, std):
     rng, edges = np.random.default_rng(0), np.linspace(-12, 12, 241)
     samples = rng.normal(0, 1, 2_000_000), rng.normal(mean, std, 2_000_000)
     p, q = (np.maximum(np.histogram(sample, edges)[0] / len(sample), 1e-7) for sample in samples)
-    figures = [Statistics(count=1, mean=(s.mean(),), std=(s.std(),), min=(0,), max=(0,)) for s in samples]
-    assert drift(*figures) == pytest.approx(float(((p - q) * np.log(p / q)).sum()), rel=0.02)
+    statistics = [Statistics(count=1, mean=(s.mean(),), std=(s.std(),), min=(0,), max=(0,)) for s in samples]
+    assert measure_drift(*statistics) == pytest.approx(float(((p - q) * np.log(p / q)).sum()), rel=0.02)
 
 
-def test_a_constant_that_stays_has_not_drifted_and_one_that_moves_has():
+def test_only_a_constant_that_changes_has_drift():
     one, two = (Statistics(count=1, mean=(m,), std=(0.0,), min=(m,), max=(m,)) for m in (1.0, 2.0))
-    assert drift(one, one) == 0
-    assert drift(one, two) == math.inf
+    assert measure_drift(one, one) == 0
+    assert measure_drift(one, two) == math.inf
 
 
-def test_limits_warn_and_fail():
+def test_drift_beyond_the_limits_warns_and_fails():
     old = {"train": Split(rows=1, shards=(), statistics={"kind": KIND})}
     new = {"train": Split(rows=1, shards=(), statistics={"kind": Statistics(count=1, values={"cat": 1, "dog": 1})})}
-    far = drift(new["train"].statistics["kind"], KIND)
-    assert compare("d", old, old, Drift()) == ()
-    assert compare("d", new, old, Drift(warn=1.0)) == (
-        f"split train, column kind: drifted by {far:.3g} (a warning from 1 on)",
+    index = measure_drift(new["train"].statistics["kind"], KIND)
+    assert check_drift("d", old, old, Drift()) == ()
+    assert check_drift("d", new, old, Drift(warn=1.0)) == (
+        f"split train, column kind: drifted by {index:.3g} (warning from 1 on)",
     )
-    with pytest.raises(TrainyardError, match=rf"has drifted from what is there(.|\n)*kind    below 1.5  {far:.3g}"):
-        compare("d", new, old, Drift(fail=1.5))
+    with pytest.raises(TrainyardError, match=rf"drifted from its current version(.|\n)*kind    below 1.5  {index:.3g}"):
+        check_drift("d", new, old, Drift(fail=1.5))
 
 
 @pytest.mark.spark
-def test_nothing_of_what_is_refused_is_kept(spark, tmp_path):
+def test_refused_data_leaves_no_version_and_no_files(spark, tmp_path):
     def write(rows, **options):
-        chosen = {name: json.dumps(value) for name, value in options.items()}
-        rows.write.format("trainyard").mode("overwrite").options(**chosen).save(str(tmp_path / "d"))
+        texts = {name: json.dumps(value) for name, value in options.items()}
+        rows.write.format("trainyard").mode("overwrite").options(**texts).save(str(tmp_path / "d"))
         return manifest.read_current(str(tmp_path / "d"))
 
     rows = spark.range(100).selectExpr("id", "id % 2 as kind")

@@ -1,4 +1,4 @@
-"""Statistics gathered in parts equal those that NumPy computes at once."""
+"""Statistics that are merged from parts equal those that NumPy computes at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trainyard.etl.datasource.columns import Field
-from trainyard.etl.datasource.statistics import MOST_VALUES, ColumnStatistics, merged, moments
+from trainyard.etl.datasource.statistics import MAX_VALUES, ColumnStatistics, compute_moments, merge_statistics
 
 LABEL = Field("label", "scalar", pa.int64(), ())
 
 
-def numbers(width: int = 3):
+def make_arrays(width: int = 3):
     return hnp.arrays(
         np.float32, st.tuples(st.integers(1, 60), st.just(width)), elements=st.floats(-1e6, 1e6, width=32)
     )
 
 
-@given(numbers(), st.lists(st.integers(0, 60), max_size=4))
-def test_moments_of_parts_merge_to_the_moments_of_the_whole(values, cuts):
+@given(make_arrays(), st.lists(st.integers(0, 60), max_size=4))
+def test_merged_moments_of_parts_equal_the_moments_of_all_rows(values, cuts):
     total = None
     for part in np.split(values, sorted(min(cut, len(values)) for cut in cuts)):
-        found = moments(part.reshape(len(part), 3, 1))
-        total = found if total is None else total.merge(found)
+        moments = compute_moments(part.reshape(len(part), 3, 1))
+        total = moments if total is None else total.merge(moments)
     wide = values.astype(np.float64)
     assert total.count == len(values)
     np.testing.assert_allclose(total.mean, wide.mean(0), rtol=1e-9, atol=1e-6)
@@ -37,44 +37,44 @@ def test_moments_of_parts_merge_to_the_moments_of_the_whole(values, cuts):
     np.testing.assert_array_equal(total.max, wide.max(0))
 
 
-@given(numbers(), st.integers(0, 60))
-def test_statistics_of_two_partitions_merge_to_those_of_both(values, cut):
+@given(make_arrays(), st.integers(0, 60))
+def test_merged_statistics_of_two_partitions_equal_those_of_all_rows(values, cut):
     column = Field("x", "tensor", pa.float32(), (3,))
 
-    def figures(rows):
-        found = ColumnStatistics()
-        found.add(column, pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 3))
-        return found.result(column)
+    def compute(rows):
+        statistics = ColumnStatistics()
+        statistics.add(column, pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 3))
+        return statistics.summarize(column)
 
     parts = [part for part in np.split(values, [min(cut, len(values))]) if len(part)]
-    found, whole = reduce(merged, map(figures, parts)), figures(values)
-    assert (found.count, found.min, found.max) == (whole.count, whole.min, whole.max)
-    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(found.std, whole.std, rtol=1e-6, atol=1e-2)
+    merged, expected = reduce(merge_statistics, map(compute, parts)), compute(values)
+    assert (merged.count, merged.min, merged.max) == (expected.count, expected.min, expected.max)
+    np.testing.assert_allclose(merged.mean, expected.mean, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(merged.std, expected.std, rtol=1e-6, atol=1e-2)
 
 
-def test_counts_of_values_merge_while_they_are_few():
-    def figures(values):
-        found = ColumnStatistics()
-        found.add(LABEL, pa.array(values))
-        return found.result(LABEL)
+def test_counts_of_values_are_merged_up_to_a_limit():
+    def compute(values):
+        statistics = ColumnStatistics()
+        statistics.add(LABEL, pa.array(values))
+        return statistics.summarize(LABEL)
 
-    assert merged(figures([10, 9, None]), figures([9, 2])).values == {"2": 1, "9": 2, "10": 1}
-    assert merged(figures([10, 9, None]), figures([9, 2])).nulls == 1
-    assert merged(figures(range(MOST_VALUES)), figures([-1])).values is None
+    assert merge_statistics(compute([10, 9, None]), compute([9, 2])).values == {"2": 1, "9": 2, "10": 1}
+    assert merge_statistics(compute([10, 9, None]), compute([9, 2])).nulls == 1
+    assert merge_statistics(compute(range(MAX_VALUES)), compute([-1])).values is None
 
 
-def test_a_large_mean_does_not_swallow_a_small_deviation():
+def test_a_large_mean_does_not_hide_a_small_deviation():
     values = 1e9 + np.tile([0.0, 1.0], 100_000)
-    found = moments(values.reshape(-1, 1, 1))
-    assert np.sqrt(found.m2 / found.count)[0] == pytest.approx(0.5, rel=1e-9)
+    moments = compute_moments(values.reshape(-1, 1, 1))
+    assert np.sqrt(moments.m2 / moments.count)[0] == pytest.approx(0.5, rel=1e-9)
 
 
 def test_blocks_of_float32_are_summed_in_float64():
     values = np.random.default_rng(0).normal(3, 2, (30_000, 5)).astype(np.float32)
-    found = moments(values.reshape(-1, 5, 1))
-    np.testing.assert_allclose(found.mean, values.mean(0, dtype=np.float64), rtol=1e-12)
-    np.testing.assert_allclose(found.m2 / found.count, values.var(0, dtype=np.float64), rtol=1e-10)
+    moments = compute_moments(values.reshape(-1, 5, 1))
+    np.testing.assert_allclose(moments.mean, values.mean(0, dtype=np.float64), rtol=1e-12)
+    np.testing.assert_allclose(moments.m2 / moments.count, values.var(0, dtype=np.float64), rtol=1e-10)
 
 
 def test_elements_of_a_large_tensor_share_the_entry_of_their_first_axis():
@@ -82,56 +82,56 @@ def test_elements_of_a_large_tensor_share_the_entry_of_their_first_axis():
     column = Field("image", "tensor", pa.float32(), (3, 50, 40))
     statistics = ColumnStatistics()
     statistics.add(column, pa.FixedSizeListArray.from_arrays(values.ravel(), 6000))
-    found = statistics.result(column)
-    assert found.count == 7
-    np.testing.assert_allclose(found.mean, values.mean((0, 2, 3), dtype=np.float64), rtol=1e-9)
-    np.testing.assert_allclose(found.std, values.std((0, 2, 3), dtype=np.float64), rtol=1e-9)
+    summary = statistics.summarize(column)
+    assert summary.count == 7
+    np.testing.assert_allclose(summary.mean, values.mean((0, 2, 3), dtype=np.float64), rtol=1e-9)
+    np.testing.assert_allclose(summary.std, values.std((0, 2, 3), dtype=np.float64), rtol=1e-9)
 
 
-def test_list_columns_count_elements():
+def test_the_count_of_a_list_column_is_its_elements():
     column = Field("tokens", "list", pa.int32(), ())
     statistics = ColumnStatistics()
     statistics.add(column, pa.array([[1, 2], [], [6]], pa.list_(pa.int32())))
-    found = statistics.result(column)
-    assert (found.count, found.mean, found.min, found.max) == (3, (3.0,), (1.0,), (6.0,))
+    summary = statistics.summarize(column)
+    assert (summary.count, summary.mean, summary.min, summary.max) == (3, (3.0,), (1.0,), (6.0,))
 
 
-def test_a_list_column_without_any_element_has_no_mean():
+def test_a_list_column_without_elements_has_no_mean():
     column = Field("tokens", "list", pa.int32(), ())
     statistics = ColumnStatistics()
     statistics.add(column, pa.array([[], []], pa.list_(pa.int32())))
-    assert (statistics.result(column).count, statistics.result(column).mean) == (0, ())
+    assert (statistics.summarize(column).count, statistics.summarize(column).mean) == (0, ())
 
 
 @given(st.lists(st.lists(st.integers(0, 5)), min_size=1))
-def test_values_are_counted_across_parts(parts):
+def test_counts_of_values_are_added_over_parts(parts):
     total = ColumnStatistics()
     for part in parts:
-        one = ColumnStatistics()
-        one.add(LABEL, pa.array(part, pa.int64()))
-        total = total.merge(one)
-    every = [value for part in parts for value in part]
-    assert total.result(LABEL).values == {str(value): every.count(value) for value in sorted(set(every))}
+        statistics = ColumnStatistics()
+        statistics.add(LABEL, pa.array(part, pa.int64()))
+        total = total.merge(statistics)
+    values = [value for part in parts for value in part]
+    assert total.summarize(LABEL).values == {str(value): values.count(value) for value in sorted(set(values))}
 
 
-def test_values_are_given_up_when_there_are_too_many():
+def test_values_are_not_counted_beyond_a_limit():
     one, other = ColumnStatistics(), ColumnStatistics()
-    one.add(LABEL, pa.array(range(MOST_VALUES)))
-    other.add(LABEL, pa.array([MOST_VALUES]))
-    assert one.result(LABEL).values is not None
-    assert one.merge(other).result(LABEL).values is None
+    one.add(LABEL, pa.array(range(MAX_VALUES)))
+    other.add(LABEL, pa.array([MAX_VALUES]))
+    assert one.summarize(LABEL).values is not None
+    assert one.merge(other).summarize(LABEL).values is None
 
 
-def test_nulls_of_a_string_are_counted_apart():
+def test_nulls_of_a_string_are_counted_separately():
     column = Field("city", "scalar", pa.string(), ())
     statistics = ColumnStatistics()
     statistics.add(column, pa.array(["b", None, "a", "b"]))
-    found = statistics.result(column)
-    assert (found.count, found.nulls, found.values) == (3, 1, {"a": 1, "b": 2})
+    summary = statistics.summarize(column)
+    assert (summary.count, summary.nulls, summary.values) == (3, 1, {"a": 1, "b": 2})
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_value_that_is_not_finite_shows_in_the_moments(bad):
+def test_moments_with_a_value_that_is_not_finite_are_not_finite(bad):
     values = np.ones((10_000, 2, 1), np.float32)
     values[7777, 1] = bad
-    assert not moments(values).finite
+    assert not compute_moments(values).finite

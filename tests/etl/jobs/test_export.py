@@ -1,4 +1,4 @@
-"""The export job, from its spec to the summary that it returns."""
+"""The export job writes a dataset and returns its summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def prepares(monkeypatch):
-    """The module of prepare functions, importable by its own name."""
+    """Make the module of prepare functions importable by its own name."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
     yield
     sys.modules.pop("prepares", None)
@@ -34,10 +34,10 @@ def source(spark, tmp_path):
     return Source(format="parquet", path=str(tmp_path / "source"))
 
 
-def spec_of(tmp_path, source, **fields) -> ExportSpec:
+def make_spec(tmp_path, source, **fields) -> ExportSpec:
     task_key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(tmp_path / "run"))
-    given = {"prepare": "prepares:images", "shapes": {"image": (2, 2)}, "rows_per_batch": 64} | fields
-    return ExportSpec(task_key=task_key, source=source, dataset=str(tmp_path / "dataset"), **given)
+    values = {"prepare": "prepares:images", "shapes": {"image": (2, 2)}, "rows_per_batch": 64} | fields
+    return ExportSpec(task_key=task_key, source=source, dataset=str(tmp_path / "dataset"), **values)
 
 
 def run(spark, spec):
@@ -47,11 +47,11 @@ def run(spark, spec):
     return result
 
 
-def test_all_rows_of_the_source_are_in_one_split_each(spark, tmp_path, source):
-    spec = spec_of(tmp_path, source, shards=3)
+def test_each_row_of_the_source_is_in_one_split(spark, tmp_path, source):
+    spec = make_spec(tmp_path, source, shards=3)
     result = run(spark, spec)
-    back = spark.read.format("trainyard").load(spec.dataset)
-    assert sorted(row.key for row in back.collect()) == sorted(f"k{i}" for i in range(1000))
+    frame = spark.read.format("trainyard").load(spec.dataset)
+    assert sorted(row.key for row in frame.collect()) == sorted(f"k{i}" for i in range(1000))
     dataset = manifest.read_current(spec.dataset)
     assert list(dataset.splits) == ["train", "validation", "test"]
     assert dataset.column("image").shape == (2, 2)
@@ -72,27 +72,27 @@ def test_all_rows_of_the_source_are_in_one_split_each(spark, tmp_path, source):
 
 
 def test_a_second_export_of_one_source_has_the_same_content_hash(spark, tmp_path, source):
-    spec = spec_of(tmp_path, source, shards=2)
+    spec = make_spec(tmp_path, source, shards=2)
     one, other = run(spark, spec), run(spark, spec)
     assert one["content_hash"] == other["content_hash"]
     assert other["version"] == 2
-    assert run(spark, spec_of(tmp_path, source, shards=2, seed=1))["content_hash"] != one["content_hash"]
+    assert run(spark, make_spec(tmp_path, source, shards=2, seed=1))["content_hash"] != one["content_hash"]
 
 
-def test_the_parameters_reach_prepare(spark, tmp_path, source):
-    run(spark, spec_of(tmp_path, source, prepare_params={"scale": 0.5}))
+def test_prepare_params_are_passed_to_prepare(spark, tmp_path, source):
+    run(spark, make_spec(tmp_path, source, prepare_params={"scale": 0.5}))
     assert manifest.read_current(str(tmp_path / "dataset")).splits["train"].statistics["image"].max[0] < 500
 
 
-def test_the_provenance_tells_source_and_code(spark, tmp_path, source):
-    spec = spec_of(tmp_path, source)
+def test_the_provenance_has_source_and_code(spark, tmp_path, source):
+    spec = make_spec(tmp_path, source)
     run(spark, spec)
-    found = manifest.read_current(spec.dataset).provenance
+    provenance = manifest.read_current(spec.dataset).provenance
     module = UserFunction.load("prepare", spec.prepare).module
-    assert found.application == spark.sparkContext.applicationId
-    assert (found.source, found.prepare) == (f"parquet at {source.path}", "prepares:images")
-    assert found.code_hash == hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
-    assert set(found.versions) == {"trainyard", "python", "pyspark", "pyarrow"}
+    assert provenance.application == spark.sparkContext.applicationId
+    assert (provenance.source, provenance.prepare) == (f"parquet at {source.path}", "prepares:images")
+    assert provenance.code_hash == hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+    assert set(provenance.versions) == {"trainyard", "python", "pyspark", "pyarrow"}
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,25 @@ def test_the_provenance_tells_source_and_code(spark, tmp_path, source):
         ({"prepare": "prepares:image"}, r"prepares has no function 'image'; it has images, nothing, empty"),
         ({"prepare": "prepares:nothing"}, r"prepare='prepares:nothing' returned NoneType; it must return a DataFrame"),
         ({"prepare_params": {"size": 3}}, r"prepare_params=\{'size': 3\}: got an unexpected keyword argument 'size'"),
-        ({"split_by": "user"}, r"split_by names the column 'user', which is not there; there are key, image, label"),
-        ({"stratify": "kind"}, r"stratify names the column 'kind', which is not there; there are key, image, label"),
+        (
+            {"split_by": "user"},
+            r"split_by names the column 'user', which does not exist; columns are key, image, label",
+        ),
+        (
+            {"stratify": "kind"},
+            r"stratify names the column 'kind', which does not exist; columns are key, image, label",
+        ),
         ({"shapes": {"picture": (2, 2)}}, r"shapes names the column 'picture'.*key, image, label"),
-        ({"variable_length": ("tokens",), "shapes": {}}, r"lists names the column 'tokens'.*key, image, label"),
+        (
+            {"variable_length": ("tokens",), "shapes": {}},
+            r"^variable_length names the column 'tokens'.*key, image, label",
+        ),
         ({"prepare": "prepares:empty"}, r"there are no rows to write"),
-        ({"splits": {"train": 0.9999999, "test": 1e-7}}, r"split 'test' has no rows: 1,000 rows went to train"),
+        ({"splits": {"train": 0.9999999, "test": 1e-7}}, r"split 'test' has no rows: 1,000 rows are in train"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_and_nothing_is_kept(spark, tmp_path, source, fields, message):
+def test_a_bad_export_is_refused_and_leaves_no_files(spark, tmp_path, source, fields, message):
     with pytest.raises(TrainyardError, match=message):
-        run(spark, spec_of(tmp_path, source, **fields))
-    assert list(tmp_path.glob("batches/**/*.arrow")) == []
+        run(spark, make_spec(tmp_path, source, **fields))
+    assert list(tmp_path.glob("dataset/**/*.arrow")) == []
     assert not (tmp_path / "dataset" / "manifest.json").exists()

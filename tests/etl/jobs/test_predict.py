@@ -1,4 +1,4 @@
-"""Prediction by Spark, against the model in one process."""
+"""Predictions of Spark equal those of the model in one process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.etl.models import frame, log, task_key, trained
+from tests.etl.models import make_frame, make_log, make_task_key, train
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import predict
@@ -22,91 +22,93 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return trained(tmp_path_factory.mktemp("model"), "linear", limit=3)
+    return train(tmp_path_factory.mktemp("model"), "linear", limit=3)
 
 
-def predictions(spark: Any, model: str, directory: Path, rows: Any, output: Any, **options: Any) -> dict[str, Any]:
-    """Of rows, which are the source."""
+def predict_rows(spark: Any, model: str, directory: Path, rows: Any, output: Any, **options: Any) -> dict[str, Any]:
+    """Write rows as the source, and run the job."""
     source = str(directory / "source")
-    frame(spark, rows).write.mode("overwrite").parquet(source)
-    return job(spark, model, directory, source, output, **options)
+    make_frame(spark, rows).write.mode("overwrite").parquet(source)
+    return run_job(spark, model, directory, source, output, **options)
 
 
-def job(spark: Any, model: str, directory: Path, source: str, output: Any, **options: Any) -> dict[str, Any]:
+def run_job(spark: Any, model: str, directory: Path, source: str, output: Any, **options: Any) -> dict[str, Any]:
     spec = PredictSpec(
-        task_key=task_key(directory), model=model, source=Source(format="parquet", path=source), keys=("key",),
+        task_key=make_task_key(directory), model=model, source=Source(format="parquet", path=source), keys=("key",),
         output=str(output), **options,
     )  # fmt: skip
-    return predict.run(spark, spec, log(spec))
+    return predict.run(spark, spec, make_log(spec))
 
 
-def guesses(model: str, rows: datasets.Columns) -> dict[str, int]:
-    guess = load_model(model).output(rows).argmax(1).numpy()
-    return {f"k{i}": int(g) for i, g in enumerate(guess)}
+def predict_locally(model: str, rows: datasets.Columns) -> dict[str, int]:
+    classes = load_model(model).output(rows).argmax(1).numpy()
+    return {f"k{i}": int(number) for i, number in enumerate(classes)}
 
 
-def by_key(rows: Any, column: str = "class_") -> dict[str, Any]:
+def group_by_key(rows: Any, column: str = "class_") -> dict[str, Any]:
     return {row.key: row[column] for row in rows.collect()}
 
 
-@pytest.mark.parametrize("at_once", [None, 17])
+@pytest.mark.parametrize("rows_per_batch", [None, 17])
 def test_predictions_are_parquet_with_the_keys_of_their_rows(
-    spark: Any, model: str, tmp_path: Path, at_once: int | None
+    spark: Any, model: str, tmp_path: Path, rows_per_batch: int | None
 ) -> None:
     rows = datasets.blobs(100, seed=7)
-    found = predictions(spark, model, tmp_path, rows, tmp_path / "out", rows_per_batch=at_once)
-    assert found["rows"] == 100 and found["columns"] == ["key", "class_"]
-    assert by_key(spark.read.parquet(str(tmp_path / "out"))) == guesses(model, rows)
+    summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", rows_per_batch=rows_per_batch)
+    assert summary["rows"] == 100 and summary["columns"] == ["key", "class_"]
+    assert group_by_key(spark.read.parquet(str(tmp_path / "out"))) == predict_locally(model, rows)
 
 
-def test_in_a_notebook_predictions_stand_beside_all_columns(spark: Any, model: str) -> None:
+def test_predict_keeps_all_columns_by_default(spark: Any, model: str) -> None:
     rows = datasets.blobs(50, seed=3)
-    found = predict.predict(frame(spark, rows), model)
-    assert found.columns == ["key", "of", "x", "label", "class_"]
-    assert by_key(found) == guesses(model, rows)
+    predicted = predict.predict(make_frame(spark, rows), model)
+    assert predicted.columns == ["key", "of", "x", "label", "class_"]
+    assert group_by_key(predicted) == predict_locally(model, rows)
 
 
-def test_what_is_written_is_what_postprocess_makes_of_predictions(spark: Any, model: str, tmp_path: Path) -> None:
+def test_postprocess_changes_what_is_written(spark: Any, model: str, tmp_path: Path) -> None:
     rows = datasets.blobs(40, seed=7)
-    predictions(
+    predict_rows(
         spark, model, tmp_path, rows, tmp_path / "out", postprocess="tests.etl.prepares:only",
         postprocess_params={"class_": 1},
     )  # fmt: skip
-    found = spark.read.parquet(str(tmp_path / "out"))
-    assert found.columns == ["key"]
-    assert {row.key for row in found.collect()} == {k for k, guess in guesses(model, rows).items() if guess == 1}
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert written.columns == ["key"]
+    assert {row.key for row in written.collect()} == {
+        key for key, class_ in predict_locally(model, rows).items() if class_ == 1
+    }
 
 
-def test_predictions_can_be_a_batch_dataset(spark: Any, model: str, tmp_path: Path) -> None:
+def test_predictions_are_written_as_a_dataset(spark: Any, model: str, tmp_path: Path) -> None:
     rows = datasets.blobs(40, seed=7)
-    found = predictions(spark, model, tmp_path, rows, tmp_path / "out", output_format="trainyard")
-    assert found["rows"] == 40 and found["version"] == manifest.read_current(str(tmp_path / "out")).number
-    assert by_key(spark.read.format("trainyard").load(str(tmp_path / "out"))) == guesses(model, rows)
+    summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", output_format="trainyard")
+    assert summary["rows"] == 40 and summary["version"] == manifest.read_current(str(tmp_path / "out")).number
+    assert group_by_key(spark.read.format("trainyard").load(str(tmp_path / "out"))) == predict_locally(model, rows)
 
 
-def test_predictions_can_be_a_table_which_the_next_run_replaces(spark: Any, model: str, tmp_path: Path) -> None:
+def test_predictions_are_written_as_a_table_which_the_next_run_replaces(spark: Any, model: str, tmp_path: Path) -> None:
     location = str(tmp_path / "warehouse")
     spark.sql(f"CREATE DATABASE scores LOCATION '{location}'")
     try:
         for count in (40, 30):
             rows = datasets.blobs(count, seed=7)
-            found = predictions(spark, model, tmp_path, rows, "scores.predicted", output_format="table")
-            assert found["rows"] == count
-            assert by_key(spark.table("scores.predicted")) == guesses(model, rows)
+            summary = predict_rows(spark, model, tmp_path, rows, "scores.predicted", output_format="table")
+            assert summary["rows"] == count
+            assert group_by_key(spark.table("scores.predicted")) == predict_locally(model, rows)
         assert not list((tmp_path / "run").glob("staged-*"))
     finally:
         spark.sql("DROP DATABASE scores CASCADE")
 
 
-def test_only_partitions_that_are_new_or_have_changed_are_predicted_for(spark: Any, model: str, tmp_path: Path) -> None:
+def test_only_new_and_changed_partitions_are_predicted_for(spark: Any, model: str, tmp_path: Path) -> None:
     rows, source, out = datasets.blobs(30, seed=7), tmp_path / "source", tmp_path / "out"
-    every = frame(spark, rows)
+    every = make_frame(spark, rows)
 
     def write(of: int) -> None:
         every.where(f"of = {of}").drop("of").write.mode("overwrite").parquet(str(source / f"of={of}"))
 
     def run() -> dict[str, Any]:
-        return job(spark, model, tmp_path, str(source), out, partition_by="of")
+        return run_job(spark, model, tmp_path, str(source), out, partition_by="of")
 
     write(0)
     assert run()["partitions"] == ["0"]
@@ -115,46 +117,44 @@ def test_only_partitions_that_are_new_or_have_changed_are_predicted_for(spark: A
     second = run()
     assert second["partitions"] == ["1"] and second["unchanged"] == 1
     assert {path: path.stat().st_mtime_ns for path in (out / "of=0").iterdir()} == before
-    assert by_key(spark.read.parquet(str(out))) == guesses(model, rows)
+    assert group_by_key(spark.read.parquet(str(out))) == predict_locally(model, rows)
     assert run() | {"rows": 0, "unchanged": 2, "partitions": []} == run()
     write(0)
-    assert run()["partitions"] == ["0"], "its files are others"
-    assert by_key(spark.read.parquet(str(out))) == guesses(model, rows)
+    assert run()["partitions"] == ["0"], "its files changed"
+    assert group_by_key(spark.read.parquet(str(out))) == predict_locally(model, rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 def test_other_weights_predict_for_all_partitions_again(spark: Any, model: str, tmp_path: Path) -> None:
     rows, source = datasets.blobs(20, seed=7), str(tmp_path / "source")
-    frame(spark, rows).write.partitionBy("of").parquet(source)
-    assert job(spark, model, tmp_path, source, tmp_path / "out", partition_by="of")["partitions"] == ["0", "1"]
-    other = trained(tmp_path / "other", "linear", limit=3, learning_rate=0.001)
-    assert job(spark, other, tmp_path, source, tmp_path / "out", partition_by="of")["partitions"] == ["0", "1"]
-    assert by_key(spark.read.parquet(str(tmp_path / "out"))) == guesses(other, rows)
+    make_frame(spark, rows).write.partitionBy("of").parquet(source)
+    assert run_job(spark, model, tmp_path, source, tmp_path / "out", partition_by="of")["partitions"] == ["0", "1"]
+    other = train(tmp_path / "other", "linear", limit=3, learning_rate=0.001)
+    assert run_job(spark, other, tmp_path, source, tmp_path / "out", partition_by="of")["partitions"] == ["0", "1"]
+    assert group_by_key(spark.read.parquet(str(tmp_path / "out"))) == predict_locally(other, rows)
 
 
-def test_a_key_that_is_an_output_too_is_refused(spark: Any, model: str) -> None:
-    rows = frame(spark, datasets.blobs(5)).withColumnRenamed("of", "class_")
+def test_a_key_that_is_also_an_output_is_refused(spark: Any, model: str) -> None:
+    rows = make_frame(spark, datasets.blobs(5)).withColumnRenamed("of", "class_")
     with pytest.raises(TrainyardError, match="'class_' is both a key and an output of the model"):
         predict.predict(rows, model)
 
 
-def test_a_prepare_that_returns_no_frame_is_named(spark: Any, model: str, tmp_path: Path) -> None:
+def test_a_prepare_that_returns_no_dataframe_is_refused(spark: Any, model: str, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"prepare='tests.etl.prepares:nothing' returned NoneType; it must return"):
-        predictions(spark, model, tmp_path, datasets.blobs(10), tmp_path / "out", prepare="tests.etl.prepares:nothing")
+        predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "out", prepare="tests.etl.prepares:nothing")
 
 
-def test_predictions_replace_the_ones_before(spark: Any, model: str, tmp_path: Path) -> None:
+def test_predictions_replace_previous_ones(spark: Any, model: str, tmp_path: Path) -> None:
     for rows in (30, 20):
-        predictions(spark, model, tmp_path, datasets.blobs(rows), tmp_path / "out")
+        predict_rows(spark, model, tmp_path, datasets.blobs(rows), tmp_path / "out")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 @pytest.mark.parametrize("fault", ["another shape", "a null"])
-def test_a_failure_leaves_the_predictions_before_as_they_were(
-    spark: Any, model: str, tmp_path: Path, fault: str
-) -> None:
-    predictions(spark, model, tmp_path, datasets.blobs(30), tmp_path / "out")
+def test_a_failure_leaves_previous_predictions_unchanged(spark: Any, model: str, tmp_path: Path, fault: str) -> None:
+    predict_rows(spark, model, tmp_path, datasets.blobs(30), tmp_path / "out")
     wrong = datasets.blobs(10)
     if fault == "another shape":
         wrong["x"] = np.zeros((10, 5), np.float32)
@@ -163,17 +163,17 @@ def test_a_failure_leaves_the_predictions_before_as_they_were(
         wrong["x"] = np.array([[None] * 8] * 10, dtype=object)
         message = "column 'x' has nulls"
     with pytest.raises(Exception, match=message):
-        predictions(spark, model, tmp_path, wrong, tmp_path / "out")
+        predict_rows(spark, model, tmp_path, wrong, tmp_path / "out")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 30
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 @pytest.mark.parametrize("options", [{}, {"partition_by": "of"}])
-def test_predictions_never_replace_what_is_none(
-    spark: Any, model: str, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_predictions_never_replace_other_files(spark: Any, model: str, tmp_path: Path, options: dict[str, Any]) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("years of work")
-    with pytest.raises(TrainyardError, match="precious exists and holds no finished predictions"):
-        predictions(spark, model, tmp_path, datasets.blobs(10), tmp_path / "precious", **options)
+    with pytest.raises(
+        TrainyardError, match=r"precious exists and contains thesis\.txt, which is not part of finished predictions"
+    ):
+        predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "precious", **options)
     assert (tmp_path / "precious/thesis.txt").exists()

@@ -1,4 +1,4 @@
-"""Sources are read by Spark's formats; what is wrong with one is told with format and path."""
+"""Sources are read with Spark's formats; errors name the format and the path."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def test_a_file_format_is_read_with_its_options(spark, tmp_path, kind):
     rows = spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")
     options = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
     rows.write.format(kind).options(**options).save(str(tmp_path / "s"))
-    found = sources.read(spark, Source(format=kind, path=str(tmp_path / "s"), options=options))
-    assert sorted((int(row.id), row.name) for row in found.collect()) == [(1, "a"), (2, "b")]
+    frame = sources.read(spark, Source(format=kind, path=str(tmp_path / "s"), options=options))
+    assert sorted((int(row.id), row.name) for row in frame.collect()) == [(1, "a"), (2, "b")]
 
 
 def test_a_folder_of_images_is_read(spark, tmp_path):
     pixels = np.arange(12, dtype=np.uint8).tobytes()
     (tmp_path / "one.ppm").write_bytes(b"P6 2 2 255\n" + pixels)
-    found = sources.read(spark, Source(format="binaryFile", path=str(tmp_path))).collect()
-    assert [bytes(row.content)[-12:] for row in found] == [pixels]
+    files = sources.read(spark, Source(format="binaryFile", path=str(tmp_path))).collect()
+    assert [bytes(row.content)[-12:] for row in files] == [pixels]
     assert "image" in sources.read(spark, Source(format="image", path=str(tmp_path))).columns
 
 
@@ -34,14 +34,14 @@ def test_a_missing_path_is_named_with_its_format(spark, tmp_path):
         sources.read(spark, Source(format="parquet", path=f"{tmp_path}/nope"))
 
 
-def test_an_unknown_format_is_named_with_those_there_are(spark):
+def test_an_unknown_format_is_refused_with_the_available_ones(spark):
     with pytest.raises(
-        TrainyardError, match=r"source format 'parket' is not known to Spark. Built in are parquet, csv"
+        TrainyardError, match=r"source format 'parket' is not available in Spark. Built-in formats are parquet, csv"
     ):
         sources.read(spark, Source(format="parket", path="x"))
 
 
-def test_a_source_that_cannot_be_understood_is_named(spark, tmp_path):
+def test_a_source_that_cannot_be_parsed_is_named(spark, tmp_path):
     (tmp_path / "s.parquet").write_text("no parquet")
     with pytest.raises(TrainyardError, match=rf"the source parquet at {tmp_path} cannot be read: "):
         sources.read(spark, Source(format="parquet", path=str(tmp_path)))

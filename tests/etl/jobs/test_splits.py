@@ -1,4 +1,4 @@
-"""A row's split and place follow from its content."""
+"""The split and the position of a row are functions of its content."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ SPLITS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def frame(spark, ids, partitions=2):
+def make_frame(spark, ids, partitions=2):
     rows = [(int(i), f"user{i % 7}", None if i % 3 else "x", float(i) / 3) for i in ids]
     return spark.createDataFrame(rows, "id long, user string, note string, value double").repartition(partitions)
 
 
-def assigned(spark, ids, **options):
-    found = splits.assign(frame(spark, ids), SPLITS, **options)
-    return {row.id: row[splits.SPLIT] for row in found.collect()}
+def assign(spark, ids, **options):
+    rows = splits.assign(make_frame(spark, ids), SPLITS, **options)
+    return {row.id: row[splits.SPLIT] for row in rows.collect()}
 
 
 @FEW
 @given(st.sets(st.integers(0, 10**6), min_size=1, max_size=60), st.sets(st.integers(0, 10**6), max_size=60))
 def test_a_row_keeps_its_split_when_rows_are_added(spark, before, added):
-    old, new = assigned(spark, before), assigned(spark, before | added)
+    old, new = assign(spark, before), assign(spark, before | added)
     assert old == {key: new[key] for key in old}
 
 
 def test_fractions_hold_on_average(spark):
-    found = Counter(assigned(spark, range(20_000)).values())
-    assert found["train"] == pytest.approx(16_000, abs=250)
-    assert found["test"] == pytest.approx(2_000, abs=200)
+    counts = Counter(assign(spark, range(20_000)).values())
+    assert counts["train"] == pytest.approx(16_000, abs=250)
+    assert counts["test"] == pytest.approx(2_000, abs=200)
 
 
 def test_the_seed_changes_the_splits(spark):
-    assert assigned(spark, range(500), seed=1) != assigned(spark, range(500), seed=2)
+    assert assign(spark, range(500), seed=1) != assign(spark, range(500), seed=2)
 
 
-def test_one_key_never_crosses_splits(spark):
-    found = splits.assign(frame(spark, range(2000)), {"a": 0.5, "b": 0.5}, split_by="user").collect()
-    assert len({(row.user, row[splits.SPLIT]) for row in found}) == 7
-    assert {row[splits.SPLIT] for row in found} == {"a", "b"}
+def test_rows_of_one_key_share_a_split(spark):
+    rows = splits.assign(make_frame(spark, range(2000)), {"a": 0.5, "b": 0.5}, split_by="user").collect()
+    assert len({(row.user, row[splits.SPLIT]) for row in rows}) == 7
+    assert {row[splits.SPLIT] for row in rows} == {"a", "b"}
 
 
 def test_stratified_fractions_hold_within_each_value(spark):
-    found = splits.assign(frame(spark, range(1400)), SPLITS, stratify="user").collect()
-    for user in {row.user for row in found}:
-        count = Counter(row[splits.SPLIT] for row in found if row.user == user)
+    rows = splits.assign(make_frame(spark, range(1400)), SPLITS, stratify="user").collect()
+    for user in {row.user for row in rows}:
+        count = Counter(row[splits.SPLIT] for row in rows if row.user == user)
         assert count == {"train": 160, "validation": 20, "test": 20}
 
 
-def test_a_row_added_moves_at_most_one_across_each_cut_of_its_stratum(spark):
-    old, new = assigned(spark, range(700), stratify="user"), assigned(spark, range(701), stratify="user")
+def test_an_added_row_moves_at_most_one_row_across_each_cut_of_its_stratum(spark):
+    old, new = assign(spark, range(700), stratify="user"), assign(spark, range(701), stratify="user")
     assert sum(old[key] != new[key] for key in old) <= 2
 
 
 def test_equal_rows_share_a_split(spark):
     rows = spark.createDataFrame([(i % 10, "a") for i in range(100)], "x int, y string")
     for options in ({}, {"stratify": "y"}):
-        found = splits.assign(rows, {"a": 0.5, "b": 0.5}, **options).collect()
-        assert len({(row.x, row[splits.SPLIT]) for row in found}) == 10
+        assigned = splits.assign(rows, {"a": 0.5, "b": 0.5}, **options).collect()
+        assert len({(row.x, row[splits.SPLIT]) for row in assigned}) == 10
 
 
 @FEW
 @given(st.permutations(range(40)), st.integers(1, 4))
-def test_the_order_does_not_depend_on_how_rows_arrive(spark, ids, partitions):
-    def order(source):
+def test_the_order_does_not_depend_on_the_order_and_partitions_of_the_source(spark, ids, partitions):
+    def read_order(source):
         shuffled = splits.shuffle(splits.assign(source, SPLITS), 3)
         return [[row.id for row in part] for part in shuffled.rdd.glom().collect()]
 
-    assert order(frame(spark, ids, partitions)) == order(frame(spark, range(40)))
+    assert read_order(make_frame(spark, ids, partitions)) == read_order(make_frame(spark, range(40)))
 
 
 def test_each_partition_is_sorted_by_split_and_otherwise_shuffled(spark):
-    shuffled = splits.shuffle(splits.assign(frame(spark, range(900)), SPLITS), 2)
+    shuffled = splits.shuffle(splits.assign(make_frame(spark, range(900)), SPLITS), 2)
     for part in shuffled.rdd.glom().collect():
         names = [row[splits.SPLIT] for row in part]
         assert names == sorted(names)
@@ -89,6 +89,6 @@ def test_each_partition_is_sorted_by_split_and_otherwise_shuffled(spark):
 
 
 @pytest.mark.parametrize("option", ["split_by", "stratify"])
-def test_a_missing_column_is_named_with_those_there_are(spark, option):
+def test_a_missing_column_is_refused_with_the_existing_ones(spark, option):
     with pytest.raises(TrainyardError, match=rf"{option} names the column 'nope'.*id, user, note, value"):
-        splits.assign(frame(spark, [1]), SPLITS, **{option: "nope"})
+        splits.assign(make_frame(spark, [1]), SPLITS, **{option: "nope"})

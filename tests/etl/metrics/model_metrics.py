@@ -1,4 +1,4 @@
-"""Metrics of arrays, by the way that the evaluate job takes: in parts, over slices and buckets."""
+"""Compute metrics of arrays the way the evaluate job does: in parts, over slices and buckets."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics import families
-from trainyard.etl.metrics.family import Scored, Task
-from trainyard.etl.metrics.rows import Rows
-from trainyard.etl.metrics.scores import ALL, ModelMetrics
-from trainyard.etl.metrics.sums import BUCKETS, Slice, SumAccumulator, merged
+from trainyard.etl.metrics import build_families
+from trainyard.etl.metrics.family import OutputSpec, ScoredRows
+from trainyard.etl.metrics.rows import RowCount
+from trainyard.etl.metrics.scores import ModelMetrics
+from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator, merge_sums
 
 
-def model_metrics(
+def compute_metrics(
     names: Sequence[str],
-    task: Task,
+    spec: OutputSpec,
     output: NDArray[Any],
     truth: NDArray[Any],
     *,
-    of: NDArray[Any] | None = None,
+    slice_by: NDArray[Any] | None = None,
     query: NDArray[Any] | None = None,
     cuts: Sequence[int] = (),
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ModelMetrics:
-    """Of one model, its rows in two ledgers and in batches that end at `cuts`; `of` is the column "of", to slice by."""
-    chosen = (Rows(), *families(names, task))
-    ledgers = [SumAccumulator([chosen]), SumAccumulator([chosen])]
+    """Return the metrics of one model, whose rows two accumulators add in batches that end at `cuts`.
+
+    `slice_by` are the values of the column "of".
+    """
+    families = (RowCount(), *build_families(names, spec))
+    accumulators = [SumAccumulator([families]), SumAccumulator([families])]
     buckets = np.random.default_rng(seed).integers(0, BUCKETS, len(truth))
     edges = sorted({0, *cuts, len(truth)})
     for start, end in itertools.pairwise(edges):
-        ledger, rows = ledgers[start % 2], np.arange(start, end)
-        groupings = [np.full(len(rows), ledger.number(ALL))]
-        if of is not None:
-            groupings.append(np.array([ledger.number(Slice("of", str(value))) for value in of[rows]]))
-        ledger.add(0, Scored(output, truth, query).of(rows), groupings, buckets[rows])
-    return ModelMetrics(merged(ledger.table() for ledger in ledgers), 0, chosen, confidence)
+        accumulator, rows = accumulators[start % 2], np.arange(start, end)
+        groupings = [np.full(len(rows), accumulator.number_slice(ALL_ROWS))]
+        if slice_by is not None:
+            numbers = [accumulator.number_slice(Slice("of", str(value))) for value in slice_by[rows]]
+            groupings.append(np.array(numbers))
+        accumulator.add(0, ScoredRows(output, truth, query).select(rows), groupings, buckets[rows])
+    sums = merge_sums(accumulator.to_table() for accumulator in accumulators)
+    return ModelMetrics(sums, 0, families, confidence)

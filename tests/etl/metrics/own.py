@@ -1,4 +1,4 @@
-"""Metrics of a user's own."""
+"""Functions that return metrics of torchmetrics, as users provide them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices, intervals and differences."""
+"""Metrics of slices, confidence intervals, and differences between models."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.etl.metrics.model_metrics import model_metrics
-from trainyard.etl.metrics.family import Task
+from tests.etl.metrics.model_metrics import compute_metrics
+from trainyard.etl.metrics.family import OutputSpec
 
-NUMBERS = Task((), (), None, "none")
-CLASSES = Task((3,), (), 3, "softmax")
+NUMBERS = OutputSpec((), (), None, "none")
+CLASSES = OutputSpec((3,), (), 3, "softmax")
 
 
-def guesses(rows, right=0.8, seed=0):
-    """Logits (rows, 3), each right with the chance `right`, and the truth."""
+def make_guesses(rows, accuracy=0.8, seed=0):
+    """Return logits (rows, 3), each correct with the probability `accuracy`, and the truth."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 3, rows)
-    guess = np.where(rng.random(rows) < right, truth, (truth + 1) % 3)
+    guess = np.where(rng.random(rows) < accuracy, truth, (truth + 1) % 3)
     return 5.0 * np.eye(3)[guess], truth
 
 
 @given(st.lists(st.integers(0, 40), max_size=5), st.integers(0, 5))
 @settings(max_examples=25)
-def test_metrics_do_not_depend_on_how_rows_are_cut_or_dealt(cuts, seed):
-    output, truth = guesses(40)
+def test_metrics_do_not_depend_on_batches_or_buckets(cuts, seed):
+    output, truth = make_guesses(40)
     names = ["accuracy", "auroc", "log_loss"]
-    assert model_metrics(names, CLASSES, output, truth, cuts=sorted(cuts), seed=seed).metrics == pytest.approx(
-        model_metrics(names, CLASSES, output, truth).metrics
+    assert compute_metrics(names, CLASSES, output, truth, cuts=sorted(cuts), seed=seed).metrics == pytest.approx(
+        compute_metrics(names, CLASSES, output, truth).metrics
     )
 
 
-def test_a_slice_has_the_metrics_of_its_rows_alone():
-    output, truth = guesses(300)
-    of = np.array(["b", "a", "c"])[np.arange(300) % 3]
+def test_a_slice_has_the_metrics_of_only_its_rows():
+    output, truth = make_guesses(300)
+    values = np.array(["b", "a", "c"])[np.arange(300) % 3]
     names = ["accuracy", "auroc", "tests.etl.metrics.own:top"]
-    found = model_metrics(names, CLASSES, output, truth, of=of, cuts=[50, 51, 200]).slices
-    assert [(s.column, s.value, s.rows) for s in found] == [("of", "a", 100), ("of", "b", 100), ("of", "c", 100)]
-    for slice in found:
-        rows = of == slice.value
-        assert slice.metrics == pytest.approx(model_metrics(names, CLASSES, output[rows], truth[rows]).metrics)
+    slices = compute_metrics(names, CLASSES, output, truth, slice_by=values, cuts=[50, 51, 200]).slices
+    assert [(s.column, s.value, s.rows) for s in slices] == [("of", "a", 100), ("of", "b", 100), ("of", "c", 100)]
+    for slice in slices:
+        rows = values == slice.value
+        assert slice.metrics == pytest.approx(compute_metrics(names, CLASSES, output[rows], truth[rows]).metrics)
         low, high = slice.intervals["accuracy"]
         assert low < slice.metrics["accuracy"] < high
 
@@ -50,44 +50,44 @@ def test_intervals_are_as_wide_as_scipys_bootstrap():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=5000)
     guess = truth + rng.normal(size=5000)
-    low, high = model_metrics(["mae"], NUMBERS, guess, truth).intervals["mae"]
-    theirs = stats.bootstrap((np.abs(guess - truth),), np.mean, n_resamples=2000, method="percentile", rng=0)
-    expected = theirs.confidence_interval.high - theirs.confidence_interval.low
+    low, high = compute_metrics(["mae"], NUMBERS, guess, truth).intervals["mae"]
+    reference = stats.bootstrap((np.abs(guess - truth),), np.mean, n_resamples=2000, method="percentile", rng=0)
+    expected = reference.confidence_interval.high - reference.confidence_interval.low
     assert 0.7 * expected < high - low < 1.4 * expected
 
 
-def test_an_interval_holds_the_true_value_as_often_as_it_says():
-    held = 0
+def test_an_interval_contains_the_true_value_as_often_as_its_confidence():
+    covered = 0
     for seed in range(200):
-        output, truth = guesses(400, seed=seed)
-        low, high = model_metrics(["accuracy"], CLASSES, output, truth, seed=seed).intervals["accuracy"]
-        held += low <= 0.8 <= high
-    assert 0.89 <= held / 200 <= 0.985, "95 % but for 50 buckets and 200 trials"
+        output, truth = make_guesses(400, seed=seed)
+        low, high = compute_metrics(["accuracy"], CLASSES, output, truth, seed=seed).intervals["accuracy"]
+        covered += low <= 0.8 <= high
+    assert 0.89 <= covered / 200 <= 0.985, "about 95 %, with 50 buckets and 200 trials"
 
 
-def test_less_confidence_makes_a_narrower_interval():
-    output, truth = guesses(500)
-    wide = model_metrics(["accuracy"], CLASSES, output, truth, confidence=0.99).intervals["accuracy"]
-    narrow = model_metrics(["accuracy"], CLASSES, output, truth, confidence=0.5).intervals["accuracy"]
+def test_a_lower_confidence_results_in_a_narrower_interval():
+    output, truth = make_guesses(500)
+    wide = compute_metrics(["accuracy"], CLASSES, output, truth, confidence=0.99).intervals["accuracy"]
+    narrow = compute_metrics(["accuracy"], CLASSES, output, truth, confidence=0.5).intervals["accuracy"]
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
-def test_a_difference_is_told_more_precisely_than_by_two_intervals():
+def test_the_interval_of_a_difference_is_narrower_than_two_intervals_suggest():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=2000)
     common = rng.normal(size=2000)
-    better = model_metrics(["mse"], NUMBERS, truth + common, truth)
-    worse = model_metrics(["mse"], NUMBERS, truth + 1.05 * common, truth)
-    found = better.above(worse)["mse"]
-    assert found.value == pytest.approx(better.metrics["mse"] - worse.metrics["mse"])
-    low, high = found.interval
-    assert low < found.value < high < 0, "better beyond doubt"
-    assert better.intervals["mse"][1] > worse.intervals["mse"][0], "which the two intervals would not show"
+    better = compute_metrics(["mse"], NUMBERS, truth + common, truth)
+    worse = compute_metrics(["mse"], NUMBERS, truth + 1.05 * common, truth)
+    difference = better.compute_differences(worse)["mse"]
+    assert difference.value == pytest.approx(better.metrics["mse"] - worse.metrics["mse"])
+    low, high = difference.interval
+    assert low < difference.value < high < 0, "the difference is significant"
+    assert better.intervals["mse"][1] > worse.intervals["mse"][0], "the two intervals overlap"
 
 
-def test_a_model_does_not_differ_from_itself():
-    output, truth = guesses(100)
-    one = model_metrics(["accuracy"], CLASSES, output, truth)
-    same = one.above(model_metrics(["accuracy"], CLASSES, output, truth))
-    assert same["accuracy"].value == 0
-    assert same["accuracy"].interval == (0, 0)
+def test_the_difference_of_a_model_from_itself_is_zero():
+    output, truth = make_guesses(100)
+    one = compute_metrics(["accuracy"], CLASSES, output, truth)
+    differences = one.compute_differences(compute_metrics(["accuracy"], CLASSES, output, truth))
+    assert differences["accuracy"].value == 0
+    assert differences["accuracy"].interval == (0, 0)

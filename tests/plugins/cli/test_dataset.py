@@ -9,7 +9,7 @@ import pytest
 
 from trainyard.cli.main import main
 from trainyard.etl.datasource.columns import Field
-from trainyard.etl.datasource.partitions import Written, whole
+from trainyard.etl.datasource.partitions import WriteResult, build_single_partition_manifest
 from trainyard.etl.datasource.shards import SplitWriter
 from trainyard.etl.datasource.statistics import ColumnStatistics
 from trainyard.schemas import manifest
@@ -40,13 +40,14 @@ def make(place, number):
         writer.add(batch)
         statistics = {}
         for field, array in zip(FIELDS, batch.columns, strict=True):
-            found = ColumnStatistics()
-            found.add(field, array)
-            statistics[field.name] = found.result(field)
+            column = ColumnStatistics()
+            column.add(field, array)
+            statistics[field.name] = column.summarize(field)
         splits[split] = Split(rows=rows, shards=tuple(writer.close()), statistics=statistics)
     columns = tuple(field.column for field in FIELDS)
     told = Provenance(application=f"app-{number}", written_at="2024-01-01T00:00:00+00:00", source="parquet at s")
-    manifest.commit(str(place), whole(Written(f"shards/w{number}", columns, "{}", splits, told), "", number))
+    result = WriteResult(f"shards/w{number}", columns, "{}", splits, told)
+    manifest.commit(str(place), build_single_partition_manifest(result, "", number))
     return place
 
 
@@ -99,7 +100,7 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
     assert "expired 1 versions: 1" in shown
     assert not (dataset / "shards/w1").exists()
     assert main(["dataset", "show", str(dataset), "--version", "1"]) == 1
-    assert "has no version 1; kept are versions 2 to 2" in capsys.readouterr().err
+    assert "has no version 1; it has versions 2 to 2" in capsys.readouterr().err
 
 
 def test_a_place_without_a_dataset_fails_with_a_sentence(tmp_path, capsys):

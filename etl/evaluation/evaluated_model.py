@@ -1,0 +1,77 @@
+"""A model that is evaluated, with the families of metrics for its output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainyard.errors import TrainyardError
+from trainyard.etl.metrics import build_families
+from trainyard.etl.metrics.family import Link, MetricFamily, OutputSpec
+from trainyard.etl.metrics.rows import RowCount
+from trainyard.etl.metrics.scores import ModelMetrics
+from trainyard.etl.scoring import inputs
+from trainyard.schemas import model_artifact
+from trainyard.schemas.evaluation import Scores
+from trainyard.schemas.manifest import Column
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.trained_model import restore_model
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model on its way to the tasks.
+
+    Attributes:
+        uri: The URI of the model.
+        document: The JSON of its `ModelArtifact`.
+        families: The families of metrics, of which the first counts rows.
+    """
+
+    uri: str
+    document: str
+    families: tuple[MetricFamily, ...]
+
+    @classmethod
+    def load(cls, uri: str, metrics: Sequence[str]) -> EvaluatedModel:
+        """Load a model's artifact and choose how to compute `metrics` for its output.
+
+        Raises:
+            TrainyardError: The model has no label that metrics can compare, or a metric does not apply to it.
+        """
+        artifact = model_artifact.read_current(uri)
+        if artifact.label is None:
+            raise TrainyardError(f"the model {uri} was trained without a label, so its output cannot be evaluated.")
+        model = restore_model(uri, artifact)
+        if artifact.label.kind == "list" or artifact.label.name in model.recipe.decode:
+            raise TrainyardError(
+                f"the label {artifact.label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot "
+                "compare it."
+            )
+        shape = tuple(model.output(inputs.build_zero_rows(artifact.inputs)).shape[1:])
+        spec = _build_output_spec(model.recipe, shape, artifact.label)
+        return cls(uri, artifact.to_json(), (RowCount(), *build_families(metrics, spec)))
+
+    @property
+    def artifact(self) -> ModelArtifact:
+        """The model's artifact."""
+        return ModelArtifact.from_json(self.document, origin=self.uri)
+
+    def build_scores(self, metrics: ModelMetrics) -> Scores:
+        """Return the model's entry in an evaluation."""
+        return Scores(
+            uri=self.uri, weights_sha256=self.artifact.weights_sha256, metrics=metrics.metrics,
+            intervals=metrics.intervals, slices=metrics.slices,
+        )  # fmt: skip
+
+
+def _build_output_spec(recipe: Recipe, output: tuple[int, ...], label: Column) -> OutputSpec:
+    """Return what the output is according to the recipe's loss: logits, unless that is NLLLoss or BCELoss."""
+    from torch import nn
+
+    classes = recipe.classes or (2 if isinstance(recipe.loss, nn.BCELoss | nn.BCEWithLogitsLoss) else None)
+    link: Link = "sigmoid" if label.shape or output in ((), (1,)) else "softmax"
+    if isinstance(recipe.loss, nn.NLLLoss | nn.BCELoss):
+        link = "exp" if isinstance(recipe.loss, nn.NLLLoss) else "none"
+    return OutputSpec(output, label.shape, classes, link)
