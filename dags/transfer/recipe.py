@@ -11,7 +11,7 @@ from trainyard.trainer import Recipe
 
 
 def convnet(
-    classes: int, start_from: str | None = None, fresh: Sequence[str] = (), freeze: Sequence[str] = ()
+    classes: int, start_from: str | None = None, reinitialize: Sequence[str] = (), freeze: Sequence[str] = ()
 ) -> Recipe:
     model = nn.Sequential(
         nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
@@ -28,7 +28,7 @@ def convnet(
         metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
         predict=lambda output: {"label_": output.argmax(1)},
         start_from=start_from,
-        fresh=fresh,
+        reinitialize=reinitialize,
         freeze=freeze,
     )
 

@@ -1,0 +1,28 @@
+"""Functions for `prepare` and `postprocess` that tests of jobs name."""
+
+from pyspark.sql import functions as F
+
+
+def images(spark, source, scale=1.0):
+    value = (F.col("id") * scale).cast("float")
+    return source.select(
+        F.concat(F.lit("k"), "id").alias("key"),
+        F.array_repeat(value, 4).alias("image"),
+        (F.col("id") % 3).alias("label"),
+    )
+
+
+def nothing(spark, source):
+    return None
+
+
+def empty(spark, source):
+    return images(spark, source).where("false")
+
+
+def only(spark, predictions, class_):
+    return predictions.where(F.col("class_") == class_).select("key")
+
+
+def rows(spark, source):
+    return source

@@ -42,7 +42,7 @@ def fitted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TrainyardMod
 
 def test_two_workers_train_on_a_dataframe(spark: Any, fitted: TrainyardModel) -> None:
     artifact = fitted.artifact
-    assert artifact.ranks == 2 and artifact.metrics["accuracy"] > 0.9
+    assert artifact.workers == 2 and artifact.metrics["accuracy"] > 0.9
     dataset = manifest.read_current(artifact.dataset)
     assert {name: split.rows for name, split in dataset.splits.items()} == {"train": 240, "validation": 60}
 
