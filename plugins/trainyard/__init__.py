@@ -1,3 +1,3 @@
-"""Airflow operators for pipelines that prepare data on Spark and train on a gang of ranks."""
+"""Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow."""
 
 __version__ = "0.1.0"

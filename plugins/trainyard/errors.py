@@ -1,28 +1,28 @@
-"""Errors that are addressed to the user: what is wrong, where, and what to write instead."""
+"""The error that is addressed to the user."""
 
 from __future__ import annotations
 
 import re
 
-_IN_WORKER = re.compile(
+_IN_SPARK_WORKER = re.compile(
     r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
 )
 
 
 class TrainyardError(Exception):
-    """Something the user can put right; the message says all there is to say, no traceback needed."""
+    """An error that the user can fix. The message says what is wrong and what to do; no traceback is needed."""
 
 
 def reason(error: BaseException) -> str | None:
-    """The message meant for the user inside `error`, or None when the failure is not one of ours.
+    """Return the message for the user inside an error, or None if there is none.
 
-    A `TrainyardError` raised in a Spark Python worker reaches the driver only as text inside the
-    exception of the stage; the last one there is the cause.
+    A TrainyardError that a Spark Python worker raises reaches the driver only as text inside the exception of the
+    stage; the last one in that text is the cause.
     """
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, TrainyardError):
             return str(link)
         link = link.__cause__ or link.__context__
-    found = _IN_WORKER.findall(str(error))
-    return found[-1].strip() if found else None
+    messages = _IN_SPARK_WORKER.findall(str(error))
+    return messages[-1].strip() if messages else None

@@ -1,4 +1,4 @@
-"""Links from a task in Airflow's pages: to the report of its run, and to its application's pages on YARN."""
+"""Operator links: to the report of a run, and to the pages of its application on YARN."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ PAGES = "/trainyard"
 
 
 class PushedLink(BaseOperatorLink):  # type: ignore[misc]
-    """A link whose address the task pushes under KEY as soon as it is known; empty until then."""
+    """A link whose address the task pushes to XCom under KEY as soon as it is known."""
 
     KEY: ClassVar[str]
 
     @property
     def xcom_key(self) -> str:
-        """Where Airflow looks for the address."""
+        """The XCom key of the address."""
         return self.KEY
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The page's address."""
+        """Return the address, "" until it is pushed."""
         return str(BaseXCom.get_value(ti_key=ti_key, key=self.KEY) or "")
 
 
 class ReportLink(PushedLink):
-    """Leads to the report of the run."""
+    """The report of the run."""
 
     KEY = "trainyard_report"
     name = "Report"
 
 
 class ApplicationLink(PushedLink):
-    """Leads to the ResourceManager's page of the application."""
+    """The ResourceManager's page of the application."""
 
     KEY = "trainyard_application"
     name = "YARN application"
 
 
 class DriverLogLink(PushedLink):
-    """Leads to what the driver's container writes, while its node keeps it."""
+    """The log of the driver's container, as long as its node keeps it."""
 
     KEY = "trainyard_driver_log"
     name = "Driver log"
 
 
 class SparkLink(PushedLink):
-    """Leads to Spark's own pages, or to its history when it has ended."""
+    """Spark's UI, or its history server after the end."""
 
     KEY = "trainyard_spark"
     name = "Spark UI"
@@ -62,18 +62,18 @@ LINKS: tuple[PushedLink, ...] = (ReportLink(), ApplicationLink(), DriverLogLink(
 
 
 def in_airflow(path: str) -> str:
-    """A path of Airflow's, below that of the address it is reached by."""
+    """Return a path of Airflow's UI, below the path of its base URL."""
     return f"{urlsplit(conf.get('api', 'base_url', fallback='')).path.rstrip('/')}{path}"
 
 
 def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:
-    """Address of the page that shows a run's report, on the Airflow at `base_url`."""
+    """Return the address of the page with a run's report, on the Airflow at `base_url`."""
     run = urlencode({"conn_id": conn_id, "dag_id": dag_id, "run_id": run_id})
     return f"{base_url.rstrip('/')}{PAGES}/report?{run}"
 
 
 def report_uri(directory: str) -> str:
-    """Where the report of the run in `directory` lies."""
+    """Return the URI of the report of the run in `directory`."""
     return storage.join(directory, "report.html")
 
 

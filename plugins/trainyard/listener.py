@@ -1,4 +1,4 @@
-"""Keeps why a task of ours failed, for the pages: Airflow calls it where the task ran, at each try."""
+"""Store the error of a failed Trainyard task for the pages. Airflow calls it where the task ran, at each attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.listeners import hookimpl
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_task_instance_failed(task_instance: Any, error: object) -> None:
-    """Airflow logs what this raises, and goes on. What it takes is imported here, not whenever Airflow starts."""
+    """Store the failure. Airflow logs errors of listeners. Imports are local, so that Airflow starts fast."""
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs.operator import JobOperator
     from trainyard.jobs.task_instance import task_key_of

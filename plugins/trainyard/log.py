@@ -1,8 +1,8 @@
-"""The type of a function that takes one line of log."""
+"""The type of a function that logs one line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Log = Callable[[str], None]
-"""Takes one line for the task log."""
+"""Log one line to the task log."""

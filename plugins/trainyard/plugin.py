@@ -1,4 +1,4 @@
-"""Trainyard's additions to Airflow: links, pages of its own, and a listener."""
+"""The Airflow plugin: links, pages, and a listener."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainyard.links import LINKS, PAGES, in_airflow
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
-    """The pages as an ASGI application, imported at the first request: only the API server serves it."""
+    """Serve the pages as an ASGI application, imported at the first request, because only the API server serves it."""
     from trainyard.pages.app import app
 
     await app(scope, receive, send)
 
 
 class TrainyardPlugin(AirflowPlugin):  # type: ignore[misc]
-    """What the plugins manager looks for."""
+    """The plugin that Airflow's plugins manager loads."""
 
     name = "trainyard"
     listeners: ClassVar[list[Any]] = [listener]

@@ -1,7 +1,7 @@
-"""Files on any fsspec file system, with the two atomic steps that durability rests on.
+"""Files on any fsspec file system, with two atomic operations.
 
-`create` makes a file that must not exist yet: of several callers exactly one succeeds.
-`replace` swaps a file's content in one step: a reader sees the old bytes or the new, whole.
+`create` writes a file that must not exist: of several concurrent callers exactly one succeeds.
+`replace` replaces a file's content in one step: a reader sees the old bytes or the new ones, never a mixture.
 """
 
 from __future__ import annotations
@@ -18,67 +18,73 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-_HELD: dict[int, Any] = {}
-_ROUTES: dict[str, Any] = {}
-_PIECE = 8 << 20
-_CHANGED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
-"""What file systems call the time at which a file changed, or the name of its content."""
+_FILESYSTEMS: dict[int, Any] = {}
+_REGISTERED: dict[str, Any] = {}
+_CHUNK = 8 << 20
+_MODIFIED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
+"""The names that file systems give to a modification time, or to a hash of the content."""
 
 
 def resolve(root: str, name: str) -> str:
-    """`name` as a URI: kept when it is absolute or has a scheme, else a path below `root`."""
+    """Return `name` as a URI: unchanged if it is absolute or has a scheme, else a path below `root`."""
     return name if "://" in name or name.startswith("/") else join(root, name)
 
 
 def join(uri: str, *parts: str) -> str:
-    """`uri` followed by path `parts`."""
+    """Return `uri` followed by path `parts`."""
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
 
 
 def register_filesystem(protocol: str, filesystem: Any) -> None:
-    """From now on, URIs of `protocol` mean `filesystem` in this process."""
-    _ROUTES[protocol] = filesystem
+    """Use `filesystem` for all URIs of `protocol` in this process from now on."""
+    _REGISTERED[protocol] = filesystem
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a file on this machine, or None when `uri` lies elsewhere."""
-    fs, path = _at(uri)
+    """Return the path of a file on this machine, or None for a URI of another storage."""
+    fs, path = _locate(uri)
     return Path(path) if isinstance(fs, LocalFileSystem) else None
 
 
 def exists(uri: str) -> bool:
-    fs, path = _at(uri)
+    """Return whether there is a file or directory at `uri`."""
+    fs, path = _locate(uri)
     return bool(fs.exists(path))
 
 
 def list_names(uri: str) -> list[str]:
-    """Names of what lies directly in the directory `uri`, sorted; empty when there is none."""
-    fs, path = _at(uri)
+    """Return the sorted names in the directory `uri`; empty if it does not exist."""
+    fs, path = _locate(uri)
     if not fs.isdir(path):
         return []
     return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
 
 
 def list_files(uri: str) -> list[tuple[str, int, str]]:
-    """Path, bytes and time of change of each file at or below `uri`, which may have wildcards; sorted.
+    """Return (path, bytes, modification time) of each file at or below `uri`, sorted.
 
-    Raises ValueError where the file system does not tell when a file changed.
+    Args:
+        uri: A file, a directory, or a pattern with wildcards.
+
+    Raises:
+        ValueError: The file system has no modification times.
     """
-    fs, path = _at(uri)
-    found: dict[str, Any] = {}
+    fs, path = _locate(uri)
+    files: dict[str, Any] = {}
     for top in fs.glob(path) if has_magic(path) else [path]:
-        found |= fs.find(top, detail=True)
-    return sorted((name, int(info["size"]), _changed(name, info)) for name, info in found.items())
+        files |= fs.find(top, detail=True)
+    return sorted((name, int(info["size"]), _modification_time(name, info)) for name, info in files.items())
 
 
 def read(uri: str) -> bytes:
-    fs, path = _at(uri)
+    """Return the content of a file."""
+    fs, path = _locate(uri)
     return bytes(fs.cat_file(path))
 
 
 def read_range(uri: str, begin: int, length: int) -> bytes:
-    """`length` bytes from `begin` on. Raises OSError when the file has fewer."""
-    fs, path = _at(uri)
+    """Return `length` bytes from offset `begin`. Raises OSError if the file has fewer."""
+    fs, path = _locate(uri)
     data = bytes(fs.cat_file(path, begin, begin + length))
     if len(data) != length:
         raise OSError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
@@ -86,37 +92,38 @@ def read_range(uri: str, begin: int, length: int) -> bytes:
 
 
 def size(uri: str) -> int:
-    """The bytes of a file. Raises FileNotFoundError."""
-    fs, path = _at(uri)
+    """Return the size of a file in bytes. Raises FileNotFoundError."""
+    fs, path = _locate(uri)
     return int(fs.size(path))
 
 
 def checksum(uri: str) -> tuple[int, str]:
-    """The bytes of a file and their sha256, read piece by piece. Raises FileNotFoundError."""
+    """Return the size of a file in bytes and its sha256, read in chunks. Raises FileNotFoundError."""
     digest, length = hashlib.sha256(), 0
     with open_input(uri) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            length += len(piece)
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            length += len(chunk)
     return length, digest.hexdigest()
 
 
 def open_input(uri: str) -> IO[bytes]:
-    fs, path = _at(uri)
+    """Open a file for reading."""
+    fs, path = _locate(uri)
     return fs.open(path, "rb")  # type: ignore[no-any-return]
 
 
 def open_output(uri: str) -> IO[bytes]:
-    """A new file for writing; its directories are made."""
-    fs, path = _at(uri)
+    """Open a new file for writing, and create its directories."""
+    fs, path = _locate(uri)
     fs.makedirs(_parent(path), exist_ok=True)
     return fs.open(path, "wb")  # type: ignore[no-any-return]
 
 
 def create(uri: str, data: bytes) -> None:
-    """Write `data` to `uri` in one step. Raises FileExistsError when there is a file already."""
-    fs, path = _at(uri)
-    staged = _stage(fs, path, data)
+    """Write `data` to `uri` in one step. Raises FileExistsError if there is a file already."""
+    fs, path = _locate(uri)
+    staged = _write_staged(fs, path, data)
     try:
         if isinstance(fs, LocalFileSystem):
             os.link(staged, path)
@@ -127,23 +134,23 @@ def create(uri: str, data: bytes) -> None:
             fs.rm_file(staged)
 
 
-def write_error(place: str) -> str:
-    """Why nothing can be written to the directory `place`, empty when it can: a file is written there and removed."""
-    trial = join(place, f".trial-{uuid.uuid4().hex}")
+def write_error(directory: str) -> str:
+    """Return why nothing can be written to a directory, "" if it can be: a file is written there and removed."""
+    trial = join(directory, f".trial-{uuid.uuid4().hex}")
     try:
         create(trial, b"")
         remove(trial)
-    # Each file system has errors of its own for what amounts to "no".
+    # Each file system raises exceptions of its own.
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def upload(uri: str, file: Path) -> None:
-    """Copy a file of this machine to `uri` in one step; one that is there already stays."""
-    fs, path = _at(uri)
+    """Copy a file of this machine to `uri` in one step. A file that exists there already stays."""
+    fs, path = _locate(uri)
     fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staged(path)
+    staged = _staging_path(path)
     try:
         fs.put_file(str(file), staged)
         if not fs.exists(path):
@@ -156,34 +163,34 @@ def upload(uri: str, file: Path) -> None:
 
 
 def replace(uri: str, data: bytes) -> None:
-    """Write `data` to `uri` in one step, in place of what was there."""
-    fs, path = _at(uri)
-    _put_in_place(fs, _stage(fs, path, data), path)
+    """Write `data` to `uri` in one step, replacing what was there."""
+    fs, path = _locate(uri)
+    _publish(fs, _write_staged(fs, path, data), path)
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a file, piece by piece, to `target` in one step, in place of what was there; a directory file by file."""
-    fs, origin = _at(source)
+    """Copy a file in chunks, replacing `target` in one step; of a directory, each file."""
+    fs, origin = _locate(source)
     if fs.isdir(origin):
         for name in list_names(source):
             copy(join(source, name), join(target, name))
         return
-    fs, path = _at(target)
+    fs, path = _locate(target)
     fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staged(path)
+    staged = _staging_path(path)
     try:
-        with open_input(source) as read, fs.open(staged, "wb") as written:
-            shutil.copyfileobj(read, written, _PIECE)
-        _put_in_place(fs, staged, path)
+        with open_input(source) as reader, fs.open(staged, "wb") as writer:
+            shutil.copyfileobj(reader, writer, _CHUNK)
+        _publish(fs, staged, path)
     finally:
         if fs.exists(staged):
             fs.rm_file(staged)
 
 
 def move(source: str, target: str) -> None:
-    """Rename a directory in one step. Raises FileExistsError when `target` holds something."""
-    fs, origin = _at(source)
-    _, path = _at(target)
+    """Rename a directory in one step. Raises FileExistsError if `target` exists."""
+    fs, origin = _locate(source)
+    _, path = _locate(target)
     if fs.exists(path):
         raise FileExistsError(f"{target} exists already")
     fs.makedirs(_parent(path), exist_ok=True)
@@ -194,35 +201,35 @@ def move(source: str, target: str) -> None:
 
 
 def remove(uri: str) -> None:
-    """Remove a file or a whole directory; nothing there is no error."""
-    fs, path = _at(uri)
+    """Remove a file or a directory, if it exists."""
+    fs, path = _locate(uri)
     if fs.exists(path):
         fs.rm(path, recursive=True)
 
 
-def _at(uri: str) -> tuple[Any, str]:
-    """The file system of `uri`, and its path there.
+def _locate(uri: str) -> tuple[Any, str]:
+    """Return the file system of `uri`, and the path on it.
 
-    File systems are held for good. In a forked child fsspec forgets its own; where nothing else held
-    them, a client with threads (hdfs-native) would end there, and wait for threads that only the
-    parent has: every subprocess that is started with a `preexec_fn`, as pyspark does, would hang.
+    File systems are never released. In a forked child fsspec clears its cache; a client with threads (hdfs-native)
+    would then be destroyed there, and wait for threads that only the parent has: every subprocess that is started with
+    a `preexec_fn`, as pyspark does, would hang.
     """
     protocol, _, rest = uri.partition("://")
-    if protocol in _ROUTES:
-        return _ROUTES[protocol], f"/{rest.partition('/')[2]}"
+    if protocol in _REGISTERED:
+        return _REGISTERED[protocol], f"/{rest.partition('/')[2]}"
     fs, path = fsspec.core.url_to_fs(uri)
-    _HELD[id(fs)] = fs
+    _FILESYSTEMS[id(fs)] = fs
     return fs, path
 
 
-def _changed(name: str, info: Mapping[str, Any]) -> str:
-    for key in _CHANGED:
+def _modification_time(name: str, info: Mapping[str, Any]) -> str:
+    for key in _MODIFIED:
         if key in info:
             return str(info[key])
-    raise ValueError(f"{name} has no time of change: {', '.join(info)}")
+    raise ValueError(f"{name} has no modification time: {', '.join(info)}")
 
 
-def _put_in_place(fs: Any, staged: str, path: str) -> None:
+def _publish(fs: Any, staged: str, path: str) -> None:
     if isinstance(fs, LocalFileSystem):
         os.replace(staged, path)
     else:
@@ -233,14 +240,14 @@ def _parent(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
 
 
-def _staged(path: str) -> str:
-    """A new name beside `path`, which readers pass over."""
+def _staging_path(path: str) -> str:
+    """Return a new hidden name beside `path`, which readers ignore."""
     return f"{_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
 
 
-def _stage(fs: Any, path: str, data: bytes) -> str:
+def _write_staged(fs: Any, path: str, data: bytes) -> str:
     fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staged(path)
+    staged = _staging_path(path)
     with fs.open(staged, "wb") as file:
         file.write(data)
         if isinstance(fs, LocalFileSystem):

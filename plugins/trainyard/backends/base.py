@@ -1,4 +1,4 @@
-"""What a backend can do: bring a plan's application on its way, log what became of it, and end it before."""
+"""The interface of a backend: run the application of a plan, collect its result, kill it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from trainyard.schemas.run_record import RunRecord
 
 
 class Backend(Protocol):
-    """One kind of cluster; an instance runs the application of one plan."""
+    """One kind of cluster. An instance runs the application of one plan."""
 
     def run(self, log: Log) -> RunRecord | BaseTrigger:
-        """The record that the application's driver wrote, or a trigger that fires when there may be one.
+        """Submit the application.
 
-        Raises TrainyardError when the application ended without a record.
+        Returns:
+            The record that the application's driver wrote, or a trigger that fires when the application has ended.
+
+        Raises:
+            TrainyardError: The application ended without a record.
         """
 
     def kill(self) -> None:
-        """End the application and every process of it; nothing to end is no error."""
+        """End the application and all of its processes; do nothing where there are none."""
 
 
 @runtime_checkable
 class DeferredBackend(Backend, Protocol):
-    """One whose applications are waited for by a trigger. `pages` are addresses by the keys of links, once known."""
+    """A backend that waits for its applications in a trigger.
+
+    `pages` maps the keys of links (`trainyard.links`) to addresses, once they are known.
+    """
 
     pages: Mapping[str, str]
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | BaseTrigger:
-        """The record of the application that the trigger's event tells of, or a trigger for one in its place.
+        """Return the record of the application in the trigger's event, or a trigger for its successor.
 
-        Raises TrainyardError as `run` does.
+        Raises:
+            TrainyardError: The application ended without a record.
         """

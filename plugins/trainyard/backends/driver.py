@@ -1,7 +1,7 @@
-"""The program that every application starts with: `spark-submit driver.py --spec URI`.
+"""The main program of every application: `spark-submit driver.py --spec URI`.
 
-It reads the job spec, runs the job that the spec names inside one Spark session, and writes the
-run record as its last act. It runs on the cluster, so it imports the contract alone.
+It reads the job spec, runs the job that the spec names in one Spark session, and writes the run record last. It runs
+on the cluster, where Airflow is not installed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ FAILED = "TRAINYARD FAILED"
 
 
 def main() -> int:
+    """Run the job of the spec in the command line, and return the exit status."""
     parser = argparse.ArgumentParser(description="Run one Trainyard job inside a Spark application.")
     parser.add_argument("--spec", required=True, help="URI of the job spec")
     uri = parser.parse_args().spec
@@ -39,7 +40,7 @@ def main() -> int:
 
 
 def run(spec: JobSpec) -> RunRecord:
-    """Run the job; its outcome, good or bad, is in the record that this returns."""
+    """Run the job, and return the record of its success or failure."""
     started, clock = time.time(), time.perf_counter()
     application, output, error, trace = "", {}, None, None
     try:
@@ -67,7 +68,7 @@ def run(spec: JobSpec) -> RunRecord:
 def _session(spec: JobSpec) -> Any:
     from pyspark.sql import SparkSession
 
-    # On YARN they lie in the working directory already, and on the path.
+    # On YARN the files are in the working directory and on the path already.
     warnings.filterwarnings("ignore", message="Failed to add file")
     return SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}").getOrCreate()
 

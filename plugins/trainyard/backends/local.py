@@ -1,4 +1,4 @@
-"""Applications on this machine: children of the process that asks, watched to their end."""
+"""Run applications on a local master, as children of this process."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from trainyard.usage import resource_usage
 
 
 class LocalBackend:
-    """Runs one application as a child of this process. The run record says how it went."""
+    """Run one application as a child of this process. Its run record, not its exit status, is the outcome."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._killed = False
 
     def run(self, log: Log) -> RunRecord:
-        """The record that the application's driver wrote. Raises TrainyardError when it ended without one."""
+        """Run the application, and return the record that its driver wrote.
+
+        Raises:
+            TrainyardError: The application ended without a record.
+        """
         plan = self._plan
         if leftovers := processes.end(plan.tag):
-            log(f"Ended {leftovers} processes that an earlier try of this task had left.")
+            log(f"Ended {leftovers} processes that an earlier attempt of this task had left.")
         spark_log, submitted_at = SparkLog(), time.time()
         try:
             with _exit_on_sigterm():
@@ -46,14 +50,14 @@ class LocalBackend:
         return record
 
     def kill(self) -> None:
-        """End the application and every process of it; nothing to end is no error."""
+        """End the application and all of its processes; do nothing where there are none."""
         self._killed = True
         processes.end(self._plan.tag)
 
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Where nothing else handles SIGTERM (`airflow dags test`), let it unwind this process's stack."""
+    """Let SIGTERM unwind this process's stack where nothing else handles it (`airflow dags test`)."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -68,9 +72,9 @@ def _exit_on_sigterm() -> Iterator[None]:
 def _no_record(plan: Plan, status: int, last: tuple[str, ...], killed: bool) -> str:
     if killed:
         return f"{plan.operator} was killed; its application and all of its processes were ended."
-    how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-    said = "\n".join(["Its last words:", *last]) if last else "It said nothing."
+    end = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+    output = "\n".join(["Last output:", *last]) if last else "No output was captured."
     return (
-        f"{plan.operator}: the application {how} before its driver wrote a record of the run. {said}\n"
-        "If it was killed for memory, give it more or make rows_per_batch smaller."
+        f"{plan.operator}: the application {end} before its driver wrote a run record. {output}\n"
+        "If it was killed for memory, increase memory= or decrease rows_per_batch=."
     )

@@ -1,4 +1,4 @@
-"""What is told of an application on YARN that has ended: its logs, and the reason in a sentence where it failed."""
+"""Explain an application on YARN that has ended: its logs, and the cause of its failure."""
 
 from __future__ import annotations
 
@@ -11,50 +11,55 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.yarn import logs
 from trainyard.yarn.resource_manager import Application, ResourceManager
 
-LINES_SHOWN = 100
-LOST_SHOWN = 3
+MAX_LINES = 100
+MAX_LOST_CONTAINERS = 3
 
 
 def log_containers(manager: ResourceManager, ended: Application, failed: bool, log: Log) -> str:
-    """What is worth it of the driver's log and, of an application that failed, of the containers it lost.
+    """Log the end of the driver's log and, of an application that failed, of the containers it lost.
 
-    Returns the driver's log. That logs cannot be read is told, and is no failure.
+    A log that cannot be read is logged, not raised.
+
+    Returns:
+        The driver's log; empty when it cannot be read.
     """
     try:
-        files = logs.of_driver(manager, ended)
+        files = logs.read_driver_log(manager, ended)
         driver = "\n".join(files[kind] for kind in sorted(files))
-        lost = logs.lost_containers(driver)[:LOST_SHOWN] if failed else []
-        for container, written in (logs.of_containers(ended, lost) if lost else {}).items():
-            _tell(f"the last lines of {container}, which was lost", "\n".join(written.values()), log)
+        lost = logs.lost_containers(driver)[:MAX_LOST_CONTAINERS] if failed else []
+        for container, texts in (logs.read_container_logs(ended, lost) if lost else {}).items():
+            _log_tail(f"the last lines of {container}, which was lost", "\n".join(texts.values()), log)
     except (TrainyardError, OSError) as error:
         log(f"There are no logs of {ended.id}: {error}")
         return ""
-    _tell(f"the last lines of the driver of {ended.id}", driver, log)
+    _log_tail(f"the last lines of the driver of {ended.id}", driver, log)
     return driver
 
 
-def explain_failure(plan: Plan, found: RunRecord) -> RunRecord:
-    """A record whose error begins with what it means, where that is known."""
-    meaning = diagnose(plan, found.error or "") if found.status == "failed" else None
-    if meaning is None:
-        return found
-    return found.model_copy(update={"error": f"{plan.operator}: {meaning.sentence}\n{found.error}"})
+def explain_failure(plan: Plan, record: RunRecord) -> RunRecord:
+    """Return the record with the cause of a failure in front of its error, where the cause is recognized."""
+    diagnosis = diagnose(plan, record.error or "") if record.status == "failed" else None
+    if diagnosis is None:
+        return record
+    return record.model_copy(update={"error": f"{plan.operator}: {diagnosis.sentence}\n{record.error}"})
 
 
 def describe_missing_record(plan: Plan, id: str, ended: Application | None, driver: str) -> str:
-    """Why application `id` ended before its driver wrote a record, as far as YARN and the driver's log tell."""
+    """Return why application `id` ended without a run record, as far as YARN and the driver's log say."""
     if ended is None:
-        return f"{plan.operator}: {id} is gone from the ResourceManager, and its driver wrote no record of the run."
-    meaning = diagnose(plan, ended.diagnostics, driver)
-    said = (
-        f"{id} ended {ended.state}/{ended.final_status} before its driver wrote a record of the run. "
-        f"YARN says: {ended.diagnostics.strip() or 'nothing'}"
+        return (
+            f"{plan.operator}: the ResourceManager has no application {id} anymore, and there is no run record of it."
+        )
+    diagnosis = diagnose(plan, ended.diagnostics, driver)
+    end = (
+        f"{id} ended {ended.state}/{ended.final_status} before its driver wrote a run record. "
+        f"YARN's diagnostics: {ended.diagnostics.strip() or 'none'}"
     )
-    return f"{plan.operator}: {meaning.sentence}\n{said}" if meaning else f"{plan.operator}: {said}"
+    return f"{plan.operator}: {diagnosis.sentence}\n{end}" if diagnosis else f"{plan.operator}: {end}"
 
 
-def _tell(title: str, text: str, log: Log) -> None:
-    sift = SparkLog()
-    kept = [line for line in text.splitlines() if sift.keep(line)][-LINES_SHOWN:]
-    if kept:
-        log("\n".join([f"--- {title}:", *kept, "---"]))
+def _log_tail(title: str, text: str, log: Log) -> None:
+    spark_log = SparkLog()
+    lines = [line for line in text.splitlines() if spark_log.keep(line)][-MAX_LINES:]
+    if lines:
+        log("\n".join([f"--- {title}:", *lines, "---"]))

@@ -1,4 +1,4 @@
-"""Processes of one application on this machine, found by the tag that all of them inherit."""
+"""Find and end the processes of one application on this machine, by a tag that all of them inherit."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ import psutil
 TAG = "TRAINYARD_TAG"
 
 
-def tagged(tag: str) -> list[psutil.Process]:
-    """Every process whose environment carries `tag`, except this one.
+def find_tagged(tag: str) -> list[psutil.Process]:
+    """Return every process with `tag` in its environment, except this one.
 
-    The environment is inherited by every descendant, so that it also finds those whose parent died.
+    Every descendant inherits the environment, also one whose parent has exited.
     """
-    found = []
+    tagged = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(TAG) == tag:
-                found.append(process)
+                tagged.append(process)
         except psutil.Error:
             continue
-    return found
+    return tagged
 
 
 def end(tag: str, grace: float = 3.0) -> int:
-    """End every process of `tag`: SIGTERM, `grace` seconds, SIGKILL. Returns how many there were.
+    """End every process with `tag`: SIGTERM, then after `grace` seconds SIGKILL.
 
-    It looks again after each round, for what was started meanwhile.
+    It repeats until no process is left, because processes may start meanwhile.
+
+    Returns:
+        The number of processes that were ended.
     """
     ended = 0
-    while alive := tagged(tag):
+    while alive := find_tagged(tag):
         ended += len(alive)
         _signal(alive, hard=False)
-        _, stubborn = psutil.wait_procs(alive, timeout=grace)
-        _signal(stubborn, hard=True)
-        psutil.wait_procs(stubborn, timeout=grace)
+        _, remaining = psutil.wait_procs(alive, timeout=grace)
+        _signal(remaining, hard=True)
+        psutil.wait_procs(remaining, timeout=grace)
         grace = 0.0
     return ended
 

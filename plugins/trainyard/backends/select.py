@@ -8,8 +8,12 @@ from trainyard.planning.connection import SparkConnection
 from trainyard.planning.plan import Plan
 
 
-def backend_for(plan: Plan) -> Backend:
-    """The backend for the master that the plan's Spark connection names."""
+def select_backend(plan: Plan) -> Backend:
+    """Return the backend for the master in the plan's Spark connection.
+
+    Raises:
+        TrainyardError: There is none for this master.
+    """
     if plan.spark.master.startswith("local"):
         from trainyard.backends.local import LocalBackend
 
@@ -18,14 +22,14 @@ def backend_for(plan: Plan) -> Backend:
         from trainyard.backends.yarn import YarnBackend
 
         return YarnBackend(plan)
-    raise TrainyardError(f"{plan.operator}: {unknown_master(plan.spark)}")
+    raise TrainyardError(f"{plan.operator}: {check_master(plan.spark)}")
 
 
-def unknown_master(spark: SparkConnection) -> str:
-    """What is wrong with a connection that names a master of another kind; empty when it does not."""
+def check_master(spark: SparkConnection) -> str:
+    """Return what is wrong with the master of a connection; empty when a backend supports it."""
     if spark.master.startswith("local") or spark.master == "yarn":
         return ""
     return (
-        f"connection {spark.conn_id!r} names master {spark.master!r}; applications run on local masters and on YARN. "
-        "Write its host as local[2] or yarn, without a scheme."
+        f"connection {spark.conn_id!r}: master {spark.master!r} is not supported; applications run on local masters "
+        "and on YARN. Write its host as local[2] or yarn, without a scheme."
     )

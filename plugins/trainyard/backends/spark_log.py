@@ -1,4 +1,4 @@
-"""What of Spark's output is worth a line in the task log."""
+"""Filter Spark's output for the task log."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ _QUIET = frozenset({"TRACE", "DEBUG", "INFO", "WARN"})
 
 
 class SparkLog:
-    """Sifts the lines of one application in their order.
+    """Filter the lines of one application, in their order.
 
-    Spark's own records below ERROR go, as do JVM stack frames and the throwable that is printed
-    beneath a record, and what an application master lists between two rules; everything else, the job's
-    own prints above all, stays.
+    It drops Spark's records below ERROR, JVM stack frames, the throwable that is printed beneath a record, and the
+    lists that an application master prints between two rules. It keeps everything else: the job's own output above all.
     """
 
-    def __init__(self, remembered: int = 5) -> None:
-        self._last: deque[str] = deque(maxlen=remembered)
+    def __init__(self, max_last: int = 5) -> None:
+        self._last: deque[str] = deque(maxlen=max_last)
         self._beneath: Literal["record", "throwable", "frames", "list"] | None = None
 
     def keep(self, line: str) -> bool:
-        """Whether `line` belongs in the task log."""
-        kept = self._sift(line)
-        if kept:
+        """Return whether `line` belongs in the task log."""
+        keep = self._filter(line)
+        if keep:
             self._last.append(line)
-        return kept
+        return keep
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The newest lines that were kept."""
+        """The newest lines that passed the filter."""
         return tuple(self._last)
 
-    def _sift(self, line: str) -> bool:
+    def _filter(self, line: str) -> bool:
         if record := _RECORD.match(line):
             self._beneath = "record"
             return record["level"] not in _QUIET

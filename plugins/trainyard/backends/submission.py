@@ -1,4 +1,4 @@
-"""spark-submit through the Spark provider's hook, its output sifted and its exit status returned."""
+"""Run spark-submit through the Spark provider's hook, with its output filtered."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainyard.planning.plan import Plan
 
 
 class Submission(SparkSubmitHook):  # type: ignore[misc]
-    """One spark-submit for one plan. What is worth it of its output goes to `log`, and is kept in `sift`."""
+    """Run spark-submit for one plan, and pass the lines that `spark_log` keeps to `log`."""
 
-    def __init__(self, plan: Plan, sift: SparkLog, log: Log) -> None:
+    def __init__(self, plan: Plan, spark_log: SparkLog, log: Log) -> None:
         super().__init__(
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
@@ -29,21 +29,21 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             yarn_queue=plan.placement.queue,
             application_args=list(plan.arguments),
         )
-        self._plan, self._sift, self._say = plan, sift, log
+        self._plan, self._spark_log, self._write = plan, spark_log, log
 
     def run(self) -> int:
-        """Submit, and wait for the end of spark-submit; its exit status, negative for a signal."""
+        """Submit, wait for the end of spark-submit, and return its exit status, negative for a signal."""
         try:
             self.submit(self._plan.program, stdin=subprocess.DEVNULL, env=os.environ | dict(self._plan.env))
         except AirflowException:
             if self._submit_sp is None:
                 raise
         except FileNotFoundError as error:
-            raise TrainyardError(f"{error.filename} is not to be found; install pyspark where Airflow runs.") from error
+            raise TrainyardError(f"{error.filename} was not found; install pyspark where Airflow runs.") from error
         return int(self._submit_sp.returncode)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         for line in itr:
             text = str(line).rstrip("\n")
-            if self._sift.keep(text):
-                self._say(text)
+            if self._spark_log.keep(text):
+                self._write(text)

@@ -1,4 +1,4 @@
-"""All stages of a DAG held against what they will meet: the cluster, the storage, the Python on the nodes."""
+"""Check every stage of a DAG before it runs: against the cluster, the storage, and the Python on the nodes."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from trainyard.yarn.resource_manager import ResourceManager
 
 
 def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
-    """What fits and what does not, all stages and all problems at once; nothing of the DAG is run.
+    """Return what fits and what does not, for all stages at once. Nothing of the DAG runs.
 
-    Files are written and removed where stages write; where nothing else is wrong, containers that last a
-    second import what stages import.
+    It writes and removes a file where stages write. On YARN, for stages without another problem, it runs containers of
+    about a second that import what the stages import.
     """
     plans = [stage.plan for stage in stages if stage.plan]
     on_yarn = [plan for plan in plans if plan.spark.master == "yarn"]
-    found = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
+    findings = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
     if on_yarn:
         snapshot = cluster.take_snapshot()
-        examined = [finding for plan in on_yarn for finding in fit.check_plan(plan, snapshot)]
-        examined += _tokens(on_yarn)
-        broken = {finding.stage for finding in examined if finding.problem}
-        found += examined + _probed([plan for plan in on_yarn if plan.task_key.task not in broken])
-    return found + _stored(stages)
+        fits = [finding for plan in on_yarn for finding in fit.check_plan(plan, snapshot)]
+        fits += _check_tokens(on_yarn)
+        failed = {finding.stage for finding in fits if finding.problem}
+        findings += fits + _check_python([plan for plan in on_yarn if plan.task_key.task not in failed])
+    return findings + _check_storage(stages)
 
 
-def _tokens(plans: Sequence[Plan]) -> list[Finding]:
-    """Where containers could not use their token."""
+def _check_tokens(plans: Sequence[Plan]) -> list[Finding]:
+    """Return a finding for each storage whose Kerberos token containers could not use."""
     problems = {plan.storage: (plan.task_key.task, cluster.unusable_token(plan.storage)) for plan in reversed(plans)}
     return [Finding(stage, "token", root, "unusable", why) for root, (stage, why) in problems.items() if why]
 
 
-def _stored(stages: Sequence[TaskPlan]) -> list[Finding]:
-    """Whether each place that is written to can be; those below another are covered by it."""
-    places = {place: stage.task_id for stage in reversed(stages) for place in stage.writes if not is_pending(place)}
-    roots = [p for p in places if not any(p != other and p.startswith(storage.join(other, "")) for other in places)]
-    return [_writable(places[place], place) for place in roots]
+def _check_storage(stages: Sequence[TaskPlan]) -> list[Finding]:
+    """Check that stages can write where they write. A check of a directory covers the directories below it."""
+    writers = {uri: stage.task_id for stage in reversed(stages) for uri in stage.writes if not is_pending(uri)}
+    roots = [u for u in writers if not any(u != other and u.startswith(storage.join(other, "")) for other in writers)]
+    return [_check_write(writers[uri], uri) for uri in roots]
 
 
-def _writable(stage: str, place: str) -> Finding:
-    if why := storage.write_error(place):
-        return Finding(stage, "storage", place, "not writable", f"{place} cannot be written: {why}")
-    return Finding(stage, "storage", place, "writable")
+def _check_write(stage: str, uri: str) -> Finding:
+    if why := storage.write_error(uri):
+        return Finding(stage, "storage", uri, "not writable", f"{uri} cannot be written: {why}")
+    return Finding(stage, "storage", uri, "writable")
 
 
 @dataclass(frozen=True)
 class _Environment:
-    """What one probe can answer for, of however many stages."""
+    """What a probe checks; one probe covers all stages with the same environment."""
 
     queue: str
     label: str | None
@@ -65,29 +65,30 @@ class _Environment:
     modules: tuple[str, ...]
 
 
-def _probed(plans: Sequence[Plan]) -> list[Finding]:
-    manager, found = cluster.resource_manager(), dict[_Environment, Finding]()
+def _check_python(plans: Sequence[Plan]) -> list[Finding]:
+    manager, findings = cluster.resource_manager(), dict[_Environment, Finding]()
     for plan in plans:
         python = node_python(plan.conf, plan.env)
-        wanted = _Environment(plan.queue, plan.placement.node_label, python, plan.modules)
-        if wanted not in found:
-            found[wanted] = _probe(manager, plan, wanted)
-    return list(found.values())
+        environment = _Environment(plan.queue, plan.placement.node_label, python, plan.modules)
+        if environment not in findings:
+            findings[environment] = _probe(manager, plan, environment)
+    return list(findings.values())
 
 
-def _probe(manager: ResourceManager, plan: Plan, wanted: _Environment) -> Finding:
-    if not wanted.python.startswith("/"):
-        return Finding(plan.task_key.task, "Python", wanted.python, "comes with the application, not looked at")
-    memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(wanted.modules)
-    where = f"on nodes of partition {wanted.label!r}" if wanted.label else "on nodes without a label"
+def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> Finding:
+    stage, python, modules = plan.task_key.task, environment.python, environment.modules
+    if not python.startswith("/"):
+        return Finding(stage, "Python", python, "shipped with the application, not checked")
+    memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(modules)
+    where = f"on nodes of partition {environment.label!r}" if environment.label else "on nodes without a label"
     try:
-        missing = probe.missing(manager, wanted.queue, wanted.label, memory, wanted.python, wanted.modules)
-        problem = missing and (
-            f"{plan.operator}: {wanted.python} {where} cannot import what the job imports: {missing}. Install "
+        error = probe.find_import_error(manager, environment.queue, environment.label, memory, python, modules)
+        problem = error and (
+            f"{plan.operator}: {python} {where} cannot import what the job imports: {error}. Install "
             "requirements.txt there, or name another Python with spark.pyspark.python."
         )
     except probe.NoRoomError:
-        return Finding(plan.task_key.task, "Python", names, "not looked at, the nodes are busy")
+        return Finding(stage, "Python", names, "not checked, the nodes are busy")
     except TrainyardError as error:
-        problem = f"{plan.operator}: no container could look for {wanted.python} {where}: {error}"
-    return Finding(plan.task_key.task, "Python", names, "not there" if problem else "there", problem)
+        problem = f"{plan.operator}: no container could check {python} {where}: {error}"
+    return Finding(stage, "Python", names, "missing" if problem else "installed", problem)

@@ -1,8 +1,8 @@
-"""Whether a node has the Python that a stage needs: found out there, by a container that imports it.
+"""Probe the Python of a node: a container there imports what a stage needs.
 
-The container is the only one of an application that is submitted by REST, without Spark, and is over in a
-second or two. It is an application master that never registers, so YARN calls it failed whatever it did;
-its exit status, which YARN tells in the diagnostics, says what became of it.
+The probe is an application with a single container, submitted over REST without Spark. It takes a second or two. Its
+application master never registers, so YARN always reports it as failed; the exit status in the diagnostics is the
+result.
 """
 
 from __future__ import annotations
@@ -21,16 +21,25 @@ _STDERR = re.compile(r"Last \d+ bytes of stderr :\n(.*?)\n\n", re.DOTALL)
 
 
 class NoRoomError(TrainyardError):
-    """No container was granted in time: the nodes are busy."""
+    """No container was granted in time, because the nodes are busy."""
 
 
-def missing(
+def find_import_error(
     manager: ResourceManager, queue: str, label: str | None, memory: int, python: str, modules: Sequence[str]
 ) -> str:
-    """What keeps `python` from importing `modules` on a node of `label`, empty when nothing does.
+    """Return why `python` cannot import `modules` on a node of `label`; empty when it can.
 
-    The container has `memory` MB. Raises TrainyardError when YARN refuses it, NoRoomError when it has no room
-    for it within a minute.
+    Args:
+        manager: The client of the ResourceManager.
+        queue: The queue to submit to.
+        label: The node label, None for nodes without one.
+        memory: The memory of the container, in MB.
+        python: The path of the interpreter.
+        modules: The names of the modules.
+
+    Raises:
+        TrainyardError: YARN refuses the container.
+        NoRoomError: No container was granted within a minute.
     """
     program = "import " + ", ".join(modules)
     id = manager.submit(
@@ -44,11 +53,11 @@ def missing(
 
 
 def _diagnostics(manager: ResourceManager, id: str) -> str:
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        found = manager.application(id)
-        if found and not found.live:
-            return found.diagnostics
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        application = manager.application(id)
+        if application and not application.live:
+            return application.diagnostics
         time.sleep(0.25)
     raise NoRoomError(f"no container was granted within {SECONDS:.0f} s.")
 
@@ -59,6 +68,6 @@ def _reason(diagnostics: str, python: str) -> str:
         raise TrainyardError(diagnostics.strip())
     if status[1] == "0":
         return ""
-    said = _STDERR.search(diagnostics)
-    lines = said[1].strip().splitlines() if said else []
+    stderr = _STDERR.search(diagnostics)
+    lines = stderr[1].strip().splitlines() if stderr else []
     return lines[-1] if lines else f"{python} ended with exit status {status[1]}"

@@ -40,7 +40,7 @@ def _action(actions: Any, name: str, run: Any, help: str) -> Any:
 
 def _show(chosen: argparse.Namespace) -> int:
     shown = manifest.read_version(chosen.dataset, chosen.version)
-    _print([shown.to_json()] if chosen.json else dataset_text.card(shown))
+    _print([shown.to_json()] if chosen.json else dataset_text.describe_dataset(shown))
     return 0
 
 
@@ -61,7 +61,7 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 def _versions(chosen: argparse.Namespace) -> int:
     manifest.read_version(chosen.dataset)
-    _print(dataset_text.version_table(versions.list_all(chosen.dataset)))
+    _print(dataset_text.describe_versions(versions.list_all(chosen.dataset)))
     return 0
 
 

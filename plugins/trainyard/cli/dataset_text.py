@@ -10,11 +10,11 @@ from trainyard.schemas.manifest import Column, DatasetManifest, Statistics
 from trainyard.schemas.versions import Difference
 from trainyard.table import table
 
-_SHOWN_VALUES = 10
+_MAX_VALUES = 10
 
 
-def card(dataset: DatasetManifest) -> Iterator[str]:
-    """The dataset for reading: content, columns, statistics and provenance, line by line."""
+def describe_dataset(dataset: DatasetManifest) -> Iterator[str]:
+    """Yield lines with the content, columns, statistics and provenance of a dataset."""
     yield f"content    {dataset.content_hash}  (version {dataset.number}, {dataset.rows:,} rows)"
     yield "columns"
     yield from _table(["name", "kind", "type", "shape"], ([c.name, c.kind, c.type, _shape(c)] for c in dataset.columns))
@@ -23,37 +23,38 @@ def card(dataset: DatasetManifest) -> Iterator[str]:
         batches = sum(len(shard.lengths) for shard in split.shards)
         yield f"split {name}: {split.rows:,} rows, {len(split.shards)} shards, {batches} record batches, {size:,} bytes"
         header = ["name", "count", "nulls", "mean", "std", "min", "max", "values"]
-        yield from _table(header, ([c, *_figures(found)] for c, found in split.statistics.items()))
+        yield from _table(header, ([c, *_figures(statistics)] for c, statistics in split.statistics.items()))
     if list(dataset.partitions) != [""]:
         yield "partitions"
         header = ["name", "since version", "rows", "application"]
         rows = ([n, str(p.version), f"{p.rows:,}", p.provenance.application] for n, p in dataset.partitions.items())
         yield from _table(header, rows)
     yield "provenance"
-    told = dataset.provenance.model_dump()
-    told["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(told["versions"].items()))
-    first, *more = ([key, str(value)] for key, value in told.items() if value)
+    provenance = dataset.provenance.model_dump()
+    versions = sorted(provenance["versions"].items())
+    provenance["versions"] = ", ".join(f"{name} {version}" for name, version in versions)
+    first, *more = ([key, str(value)] for key, value in provenance.items() if value)
     yield from _table(first, more)
 
 
-def version_table(kept: Iterable[DatasetManifest]) -> Iterator[str]:
-    """A line for each version."""
+def describe_versions(versions: Iterable[DatasetManifest]) -> Iterator[str]:
+    """Yield a line for each version."""
     header = ["version", "written", "rows", "partitions", "content", "application"]
     rows = (
         [str(v.number), v.provenance.written_at, f"{v.rows:,}", str(len(v.partitions)), v.content_hash[:12],
-         v.provenance.application] for v in kept
+         v.provenance.application] for v in versions
     )  # fmt: skip
     yield from _table(header, rows)
 
 
 def describe_difference(difference: Difference) -> Iterator[str]:
-    """What sets two versions apart, line by line."""
+    """Yield lines with the difference between two versions."""
     for verb in ("added", "replaced", "removed"):
         if names := getattr(difference, verb):
             yield f"  {verb} partitions: {', '.join(name or '(unnamed)' for name in names)}"
     for split, (before, after) in difference.rows.items():
         yield f"  split {split}: {before:,} -> {after:,} rows"
-    for verb, columns in (("gone", difference.old_columns), ("new", difference.new_columns)):
+    for verb, columns in (("removed", difference.old_columns), ("added", difference.new_columns)):
         for column in columns:
             yield f"  {verb} column {column.name}: {column.kind} of {column.type} {_shape(column)}".rstrip()
 
@@ -62,19 +63,19 @@ def _shape(column: Column) -> str:
     return json.dumps(column.shape) if column.kind == "tensor" else ""
 
 
-def _figures(found: Statistics) -> list[str]:
-    """Entries of a tensor are summed up: the mean of means, the largest deviation, the extremes."""
+def _figures(statistics: Statistics) -> list[str]:
+    """Return the statistics of a column; of a tensor the mean of means, the largest deviation, and the extremes."""
     numbers = ["", "", "", ""]
-    if found.mean:
-        of = (sum(found.mean) / len(found.mean), max(found.std), min(found.min), max(found.max))
-        numbers = [f"{number:.6g}" for number in of]
-    return [f"{found.count:,}", f"{found.nulls:,}", *numbers, _values(found.values)]
+    if statistics.mean:
+        mean = sum(statistics.mean) / len(statistics.mean)
+        numbers = [f"{n:.6g}" for n in (mean, max(statistics.std), min(statistics.min), max(statistics.max))]
+    return [f"{statistics.count:,}", f"{statistics.nulls:,}", *numbers, _values(statistics.values)]
 
 
 def _values(values: dict[str, int] | None) -> str:
     if values is None:
         return ""
-    if len(values) > _SHOWN_VALUES:
+    if len(values) > _MAX_VALUES:
         return f"{len(values)} distinct"
     return " ".join(f"{value}:{count}" for value, count in values.items())
 

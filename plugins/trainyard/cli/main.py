@@ -12,8 +12,9 @@ from trainyard.errors import TrainyardError
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 after an error, 2 for arguments that are not valid."""
+    if arguments is None:
+        os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     chosen = parser().parse_args(arguments)
-    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     try:
         return int(chosen.run(chosen))
     except TrainyardError as error:

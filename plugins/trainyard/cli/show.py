@@ -1,4 +1,4 @@
-"""What became of a run, in a few lines, from its records."""
+"""Describe a run in a few lines, from its records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from trainyard.table import table
 
 
 def show(directory: str) -> str:
-    """A line for each stage, and where the report lies.
+    """Return a line for each stage of a run, and the path of its report.
 
-    Raises TrainyardError when no application has left a record there.
+    Raises:
+        TrainyardError: The directory has no run record.
     """
     records = run_record.read_run(directory)
     if not records:
-        raise TrainyardError(f"{directory} holds no run: no application has written a record there.")
+        raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
     report = report_uri(directory)
@@ -30,28 +31,32 @@ def show(directory: str) -> str:
 
 
 def newest_run(root: str, dag_id: str) -> str:
-    """The directory of the DAG's run whose last application started last. Raises TrainyardError when it has none."""
+    """Return the directory of the DAG's run whose last application started last.
+
+    Raises:
+        TrainyardError: The DAG has no run below `root`.
+    """
     runs = storage.join(root, "runs", path_safe(dag_id))
-    started = {name: run_record.read_run(storage.join(runs, name))[-1:] for name in storage.list_names(runs)}
-    found = {name: records[0].started_at for name, records in started.items() if records}
-    if not found:
+    newest = {name: run_record.read_run(storage.join(runs, name))[-1:] for name in storage.list_names(runs)}
+    started = {name: records[0].started_at for name, records in newest.items() if records}
+    if not started:
         raise TrainyardError(f"DAG {dag_id!r} has no run in {runs}.")
-    return storage.join(runs, max(found, key=lambda name: found[name]))
+    return storage.join(runs, max(started, key=lambda name: started[name]))
 
 
-def _summary(entry: RunRecord) -> str:
-    if entry.error:
-        return entry.error.splitlines()[0]
-    return ", ".join(_figures(entry.output))
+def _summary(record: RunRecord) -> str:
+    if record.error:
+        return record.error.splitlines()[0]
+    return ", ".join(_figures(record.output))
 
 
 def _figures(output: dict[str, Any]) -> list[str]:
-    found = []
+    figures = []
     for name, value in output.items():
         if isinstance(value, dict):
-            found += _figures(value)
+            figures += _figures(value)
         elif isinstance(value, float):
-            found.append(f"{name} {value:.4g}")
+            figures.append(f"{name} {value:.4g}")
         elif isinstance(value, int):
-            found.append(f"{name} {value}")
-    return found
+            figures.append(f"{name} {value}")
+    return figures

@@ -8,9 +8,17 @@ from trainyard.planning.plan import Plan
 
 
 def diagnose(plan: Plan, *texts: str) -> Diagnosis | None:
-    """What `texts` tell of the failure of `plan`'s application, the first of them first; None when nothing known."""
+    """Return the diagnosis of a failure of `plan`'s application.
+
+    Args:
+        plan: The plan of the application.
+        texts: Texts of YARN and Spark, the most important first.
+
+    Returns:
+        The diagnosis of the first text with a recognized cause; None when no cause is recognized.
+    """
     for text in texts:
         for pattern, rule in RULES:
-            if found := pattern.search(text):
-                return rule(found, plan)
+            if match := pattern.search(text):
+                return rule(match, plan)
     return None

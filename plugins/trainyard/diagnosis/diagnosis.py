@@ -1,4 +1,4 @@
-"""What a diagnosis is."""
+"""The data model of a diagnosis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainyard.planning.sizing import Memory
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What happened, in a sentence or two; what a next try needs in memory, where that is what was lacking."""
+    """The cause of a failure and the fix in a sentence or two, and the memory for a retry, where that is the fix."""
 
     sentence: str
     memory: Memory | None = None

@@ -12,51 +12,55 @@ from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory, Size
 
 GROWTH = 1.25
-
-
+"""A retry gets this much of what the killed container used."""
 _GB = {"B": 1 / 1024**3, "KB": 1 / 1024**2, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 
 
-def remediate(plan: Plan, found: Diagnosis | None) -> tuple[Plan, str]:
-    """`plan` with the memory that a try before it lacked, and what is to be said of that.
+def remediate(plan: Plan, diagnosis: Diagnosis | None) -> tuple[Plan, str]:
+    """Return the plan with the memory that an earlier attempt needed, and a line for the log.
 
-    As it was, unless it was memory and `grow_memory_to` allows for as much.
+    The plan is unchanged unless memory was the cause and `grow_memory_to` allows the larger container.
     """
-    lacking = found and (found.memory or found.driver_memory)
-    if not found or not lacking or not plan.grow_memory_to:
+    memory = diagnosis and (diagnosis.memory or diagnosis.driver_memory)
+    if not diagnosis or not memory or not plan.grow_memory_to:
         return plan, ""
-    option = "memory" if found.memory else "driver_memory"
-    needed = sizing.size(lacking, plan.operator, option).needed
+    option = "memory" if diagnosis.memory else "driver_memory"
+    needed = sizing.size(memory, plan.operator, option).needed
     if needed > sizing.megabytes(plan.grow_memory_to, "grow_memory_to"):
-        return plan, f"It lacked memory, but {needed} MB is more than grow_memory_to={plan.grow_memory_to!r} allows."
-    changed = replace(plan, memory=found.memory or plan.memory, driver_memory=found.driver_memory or plan.driver_memory)
-    return changed, f"It lacked memory; now {option}=Memory(heap={lacking.heap!r}, native={lacking.native!r})."
+        return (
+            plan,
+            f"A container of {needed} MB is needed, but grow_memory_to={plan.grow_memory_to!r} does not allow it.",
+        )
+    larger = replace(plan, memory=memory) if diagnosis.memory else replace(plan, driver_memory=memory)
+    return larger, f"The memory was too small; now {option}=Memory(heap={memory.heap!r}, native={memory.native!r})."
 
 
 def grow(memory: Memory, granted: int, used: int) -> Memory:
-    """`memory` with as much more native memory as a container takes that held `used` of `granted` MB.
+    """Return `memory` with more native memory, for a container that was killed with `used` of `granted` MB.
 
-    A container is killed on its way up, so what it used is less than what it needs: a quarter is added.
+    A container is killed while its usage rises, so it needs more than it used: the larger of the two grows by `GROWTH`.
     """
     native = sizing.megabytes(memory.native, "native")
     return replace(memory, native=f"{native + max(math.ceil(max(used, granted) * GROWTH) - granted, 0)}m")
 
 
-def physical_memory_kill(found: re.Match[str], plan: Plan) -> Diagnosis:
-    return _memory_kill(plan, _is_driver(found), _megabytes(found, "used"), _megabytes(found, "limit"))
+def physical_memory_kill(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Diagnose a container that exceeded its physical memory, with the figures of YARN."""
+    return _memory_kill(plan, _is_driver(match), _megabytes(match, "used"), _megabytes(match, "limit"))
 
 
-def virtual_memory_kill(found: re.Match[str], plan: Plan) -> Diagnosis:
+def virtual_memory_kill(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Diagnose a container that exceeded its virtual memory."""
     return Diagnosis(
-        f"YARN killed {_who(_is_driver(found), plan)} for its virtual memory, {found['used']} {found['used_unit']} of "
-        f"{found['limit']} {found['limit_unit']}, which torch and the JVM reserve without using it. Set "
+        f"YARN killed {_who(_is_driver(match), plan)} for its virtual memory, {match['used']} {match['used_unit']} of "
+        f"{match['limit']} {match['limit_unit']}, which torch and the JVM reserve without using it. Set "
         "yarn.nodemanager.vmem-check-enabled=false on the nodes, or raise yarn.nodemanager.vmem-pmem-ratio."
     )
 
 
-def unmeasured_memory_kill(found: re.Match[str], plan: Plan) -> Diagnosis:
-    """A memory kill of which only the exit status is known."""
-    driver = _is_driver(found)
+def unmeasured_memory_kill(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Diagnose a memory kill of which YARN reports only the exit status."""
+    driver = _is_driver(match)
     granted = _sizes(plan)[0 if driver else 1].granted
     return _memory_kill(plan, driver, granted, granted)
 
@@ -74,37 +78,41 @@ def _memory_kill(plan: Plan, driver: bool, used: int, granted: int) -> Diagnosis
 
 
 def _as_granted(memory: Memory, granted: int, plan: Plan) -> Memory:
-    """`memory` as it was when the container had `granted` MB: an earlier try may have grow it."""
+    """Return `memory` as of the container of `granted` MB, which an earlier attempt may have enlarged."""
     extra = granted - sizing.size(memory, plan.operator, "memory").needed
     native = sizing.megabytes(memory.native, "native")
     return replace(memory, native=f"{native + max(extra, 0)}m")
 
 
-def gpu_out_of_memory(found: re.Match[str], plan: Plan) -> Diagnosis:
+def gpu_out_of_memory(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Diagnose an allocation that did not fit into a GPU's memory."""
     smaller = (
-        "Write a smaller batch_size, or micro_batches=2 and more for the same batch in parts, or precision='bfloat16'."
+        "Write a smaller batch_size, or micro_batches=2 or more for the same batch in parts, or precision='bfloat16'."
     )
     if "script" in plan.spec:
-        smaller = "Let the script take smaller batches."
-    return Diagnosis(f"A GPU's memory did not hold a step: CUDA could not allocate {found['asked']} more. {smaller}")
-
-
-def heap_exhausted(found: re.Match[str], plan: Plan) -> Diagnosis:
+        smaller = "Use smaller batches in the script."
     return Diagnosis(
-        f"A JVM ran out of heap ({found['what'].strip()}). The driver has {plan.driver_memory.heap}, an executor "
+        f"A training step did not fit into a GPU's memory: CUDA could not allocate {match['asked']} more. {smaller}"
+    )
+
+
+def heap_exhausted(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Diagnose a JVM that ran out of heap."""
+    return Diagnosis(
+        f"A JVM ran out of heap ({match['what'].strip()}). The driver has {plan.driver_memory.heap}, an executor "
         f"{plan.memory.heap}: write a larger heap in driver_memory=Memory(...) if rows are collected, else in "
         "memory=Memory(...)."
     )
 
 
-def _is_driver(found: re.Match[str]) -> bool:
-    """Whether the container in the text is the application master, which is the first."""
-    container = found.groupdict().get("container")
+def _is_driver(match: re.Match[str]) -> bool:
+    """Return whether the container in the text is the application master, which is the first one."""
+    container = match.groupdict().get("container")
     return bool(container and container.endswith("_000001"))
 
 
 def _who(driver: bool, plan: Plan) -> str:
-    return "the driver" if driver else "a rank" if plan.workers else "an executor"
+    return "the driver" if driver else "a worker" if plan.workers else "an executor"
 
 
 def _sizes(plan: Plan) -> tuple[Size, Size]:
@@ -112,5 +120,5 @@ def _sizes(plan: Plan) -> tuple[Size, Size]:
     return driver, sizing.size(plan.memory, plan.operator, "memory")
 
 
-def _megabytes(found: re.Match[str], name: str) -> int:
-    return math.ceil(float(found[name]) * _GB[found[f"{name}_unit"]] * 1024)
+def _megabytes(match: re.Match[str], name: str) -> int:
+    return math.ceil(float(match[name]) * _GB[match[f"{name}_unit"]] * 1024)

@@ -1,7 +1,7 @@
-"""From what YARN and Spark said of a failure to one sentence, and to the setting that mends it. Pure functions.
+"""Rules that map texts of YARN and Spark to a sentence with the cause and the fix. Pure functions.
 
-Each rule knows one text of the daemons. The first that finds its text wins: the more telling a text, the
-further up it stands. tests/plugins/test_diagnosis.py holds the texts, as real daemons wrote them.
+The first rule whose pattern matches is used, so specific patterns come before general ones.
+`tests/plugins/diagnosis/test_rules.py` has the texts, as real daemons wrote them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _USED = r"(?P<used>[\d.]+) (?P<used_unit>[KMGT]?B) of (?P<limit>[\d.]+) (?P<limi
 
 
 def _sentence(sentence: str) -> Rule:
-    """A sentence with the match's groups, and fields of the plan, filled in."""
+    """Return a rule that formats `sentence` with the groups of the match and the plan."""
 
-    def rule(found: re.Match[str], plan: Plan) -> Diagnosis:
-        return Diagnosis(sentence.format(**found.groupdict(), plan=plan))
+    def rule(match: re.Match[str], plan: Plan) -> Diagnosis:
+        return Diagnosis(sentence.format(**match.groupdict(), plan=plan))
 
     return rule
 
@@ -46,8 +46,8 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"ModuleNotFoundError: No module named '(?P<module>[^']+)'",
         _sentence(
-            "The Python on the node lacks the module {module!r}. If it is yours, put it into the DAG folder's package; "
-            "else install it on the nodes."
+            "The Python on the node has no module {module!r}. If it is yours, put it into the DAG folder's package; "
+            "otherwise install it on the nodes."
         ),
     ),
     (r"java\.lang\.OutOfMemoryError: (?P<what>Java heap space|GC overhead limit exceeded)", heap_exhausted),
@@ -101,7 +101,7 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"greater than maximum allowed allocation\. Requested resource type=\[(?P<type>[^\]]+)\]",
         _sentence(
-            "A container asks for more {type} than any node of the cluster may give. Write a smaller gpus_per_worker= "
+            "A container requests more {type} than any node of the cluster offers. Write a smaller gpus_per_worker= "
             "or workers_per_container=."
         ),
     ),
@@ -121,8 +121,8 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"Permission denied: user=(?P<user>[^,\s]+), access=(?P<access>\w+), inode=\"(?P<path>[^\"]+)\"",
         _sentence(
-            "HDFS refuses {access} on {path} to user {user!r}. Have the directory created for that user, or store "
-            "elsewhere: the trainyard connection's storage."
+            "HDFS refuses {access} on {path} to user {user!r}. Have the directory created for that user, or write "
+            "another storage in the Trainyard connection."
         ),
     ),
     (
@@ -133,12 +133,12 @@ _TABLE: list[tuple[str, Rule]] = [
     ),
     (
         r"could only be written to \d+ of the \d+ minReplication nodes",
-        _sentence("HDFS has no DataNode that takes a block: none runs, or their disks are full."),
+        _sentence("No DataNode of HDFS accepts a block: none runs, or their disks are full."),
     ),
     (
         r"waiting for resources to be assigned for AM",
         _sentence(
-            "The driver's container was never granted: the partition it asks for is full. A capacity sensor waits."
+            "The driver's container was never granted: its partition is full. Put a CapacitySensor before this task."
         ),
     ),
     (
@@ -148,7 +148,7 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"(?:[Ee]xit (?:status|code): |exitCode: )137",
         _sentence(
-            "A process was killed with SIGKILL, not by YARN: most often the node's own memory ran out. Write a larger "
+            "A process was killed with SIGKILL, not by YARN: usually the node ran out of memory. Write a larger "
             "memory=, or have yarn.nodemanager.resource.memory-mb lowered."
         ),
     ),

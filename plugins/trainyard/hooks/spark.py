@@ -1,4 +1,4 @@
-"""Read the Airflow connection that says where Spark applications run."""
+"""Read Airflow connections of type `spark`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainyard.planning.runtime import spark_defaults
 
 
 def spark_connection(conn_id: str) -> SparkConnection:
-    """Where the Spark connection `conn_id` submits to."""
+    """Read where a Spark connection submits. Raises TrainyardError if there is no such connection."""
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:

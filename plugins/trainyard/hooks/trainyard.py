@@ -1,4 +1,4 @@
-"""What differs between a laptop and a cluster lies in two Airflow connections; this reads them."""
+"""The connection type `trainyard`: where datasets, models and runs are stored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from trainyard.yarn import cluster
 
 @dataclass(frozen=True)
 class Settings:
-    """What a `trainyard` connection says. `storage` is the URI that relative names lie below."""
+    """The content of a `trainyard` connection. `storage` is the storage root, the URI that relative names are below."""
 
     storage: str
 
 
 class TrainyardHook(BaseHook):  # type: ignore[misc]
-    """The connection type `trainyard`: where batches, models and runs are stored."""
+    """Read a connection of type `trainyard`.
+
+    Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
+    is reached over HTTP.
+    """
 
     conn_name_attr = "conn_id"
     default_conn_name = "trainyard_default"
@@ -35,7 +39,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """What the connection's form in Airflow shows."""
+        """Return how Airflow shows the connection's form."""
         return {
             "hidden_fields": ["host", "schema", "login", "password", "port"],
             "relabeling": {},
@@ -43,9 +47,10 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         }
 
     def get_conn(self) -> Settings:
-        """The settings; the default connection need not exist. With `webhdfs`, HDFS is reached by that connection.
+        """Return the settings; the default connection need not exist.
 
-        Raises TrainyardError when the storage asks for Kerberos, and there is no ticket.
+        Raises:
+            TrainyardError: There is no such connection, or the storage requires Kerberos and there is no ticket.
         """
         try:
             extra = self.get_connection(self.conn_id).extra_dejson
@@ -62,10 +67,10 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
 
             storage.register_filesystem("hdfs", webhdfs.connect(extra["webhdfs"]))
         else:
-            cluster.admit(root)
+            cluster.require_ticket(root)
         return Settings(root)
 
 
 def default_storage() -> str:
-    """Where things lie when no connection says so: `trainyard/` in Airflow's home."""
+    """Return the storage root without a connection: `trainyard/` in AIRFLOW_HOME."""
     return (airflow_home() / "trainyard").as_uri()

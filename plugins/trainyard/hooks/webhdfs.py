@@ -1,4 +1,8 @@
-"""HDFS by WebHDFS, for an Airflow that reaches the cluster's HTTP ports alone."""
+"""HDFS over WebHDFS, for an Airflow that reaches only the cluster's HTTP ports.
+
+fsspec's own WebHDFS cannot replace it (checked with fsspec 2026.9.0): its `mv` sends RENAME without an overwrite option
+and ignores the answer, so neither `storage.create` nor `storage.replace` would be atomic; it takes a single NameNode.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ PORT = 9870
 
 
 class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
-    """The `hdfs` package's client as a file system."""
+    """A client of the package `hdfs` as an fsspec file system."""
 
     protocol = "hdfs"
     cachable = False
@@ -29,25 +33,27 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         self._client = client
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name, size, type and time of change (ms). Raises FileNotFoundError."""
-        found = self._client.status(path, strict=False)
-        if found is None:
+        """Return name, size, type and modification time (ms). Raises FileNotFoundError."""
+        status = self._client.status(path, strict=False)
+        if status is None:
             raise FileNotFoundError(path)
-        return _entry(path, found)
+        return _entry(path, status)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """What lies in a directory."""
-        found = [_entry(f"{path.rstrip('/')}/{name}", status) for name, status in self._client.list(path, status=True)]
-        return found if detail else [entry["name"] for entry in found]
+        """List a directory."""
+        entries = [
+            _entry(f"{path.rstrip('/')}/{name}", status) for name, status in self._client.list(path, status=True)
+        ]
+        return entries if detail else [entry["name"] for entry in entries]
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """A directory and all above it."""
+        """Create a directory and its parents."""
         if not exist_ok and self.exists(path):
             raise FileExistsError(path)
         self._client.makedirs(path)
 
     def mv(self, path1: str, path2: str, overwrite: bool = False, **_: Any) -> None:
-        """Rename in one step. Raises FileExistsError when `path2` is there and not to be overwritten."""
+        """Rename in one step. Raises FileExistsError if `path2` exists and is not to be overwritten."""
         if overwrite:
             self._client._rename(path1, destination=path2, renameoptions="OVERWRITE")
             return
@@ -59,7 +65,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
             raise
 
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove a file or directory for good."""
+        """Remove a file or directory."""
         self._client.delete(path, recursive=recursive)
 
     def rm_file(self, path: str) -> None:
@@ -67,7 +73,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         self.rm(path)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """The bytes of a file, or of a range of it."""
+        """Return the bytes of a file, or of a range of it."""
         begin = start or 0
         length = None if end is None else end - begin
         self.info(path)
@@ -75,7 +81,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
             return bytes(reader.read())
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
-        """Copy a file of this machine, piece by piece."""
+        """Copy a file of this machine, in chunks."""
         self._client.upload(rpath, lpath, overwrite=True)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> IO[bytes]:
@@ -85,7 +91,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
 
 
 class _Writer(io.BytesIO):
-    """Bytes that become a file when it is closed: WebHDFS takes a whole file at a time."""
+    """A buffer that is uploaded when it is closed: WebHDFS writes a whole file at a time."""
 
     def __init__(self, client: Client, path: str) -> None:
         super().__init__()
@@ -98,11 +104,14 @@ class _Writer(io.BytesIO):
 
 
 def connect(conn_id: str) -> WebHdfs:
-    """The file system that an Airflow connection names: host (or several, with commas), port, login, schema.
+    """Return the file system of an Airflow connection.
 
-    A host may bring its own port; the schema is http or https. With `security = kerberos` in Airflow's `[core]`, as for
-    Airflow's own WebHDFS hook, requests show the ticket. Raises TrainyardError when there is no such connection, or no
-    ticket.
+    The connection has a host (or several, separated by commas, each with an optional port), port, login, and http or
+    https as schema. With `security = kerberos` in Airflow's `[core]`, as for Airflow's WebHDFS hook, requests use the
+    Kerberos ticket.
+
+    Raises:
+        TrainyardError: There is no such connection, or no ticket.
     """
     try:
         connection = BaseHook.get_connection(conn_id)

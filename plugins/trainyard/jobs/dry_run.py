@@ -1,4 +1,4 @@
-"""The plans of a DAG's tasks, made without running anything."""
+"""Dry run: build the plans of a DAG's tasks without running anything."""
 
 from __future__ import annotations
 
@@ -27,9 +27,14 @@ _RUN = "RUN_ID"
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """One task: its plan, or why there is none; and where in storage it `writes`, templates among it.
+    """The plan of one task.
 
-    Of a mapped task it is not known how often it runs, and with what: a `note` says so.
+    Attributes:
+        task_id: The task.
+        plan: The plan, or None.
+        problem: Why there is no plan.
+        note: Why a mapped task has no plan.
+        writes: The URIs that the task writes to; they may be templates.
     """
 
     task_id: str
@@ -40,23 +45,23 @@ class TaskPlan:
 
 
 def plan_dag(dag: DAG, params: Mapping[str, Any] | None = None) -> list[TaskPlan]:
-    """Each Trainyard task of `dag`, upstream first, for a run with `params`: by default the DAG's own."""
+    """Plan each Trainyard task of a DAG, upstream first, for a run with `params` (default: the DAG's own)."""
     known = dag.params.dump() if params is None else params
     return [plan_task(task, known) for task in dag.topological_sort() if _is_ours(task)]
 
 
-def as_text(found: list[TaskPlan]) -> str:
-    """A table of the stages, then each stage's spec and Spark configuration."""
+def as_text(plans: list[TaskPlan]) -> str:
+    """Return a table of the stages, then each stage's spec and Spark configuration."""
     head = ["stage", "master", "queue", "label", "containers", "archive"]
-    rows = [_row(item.plan) for item in found if item.plan]
+    rows = [_row(item.plan) for item in plans if item.plan]
     parts = [table(head, rows)] if rows else []
-    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem or item.note}" for item in found]
+    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem or item.note}" for item in plans]
     return "\n\n".join(parts)
 
 
-def as_json(found: list[TaskPlan]) -> str:
-    """All of it, for programs."""
-    return json.dumps([asdict(item) for item in found], indent=1, default=lambda part: part.model_dump(mode="json"))
+def as_json(plans: list[TaskPlan]) -> str:
+    """Return all plans as JSON."""
+    return json.dumps([asdict(item) for item in plans], indent=1, default=lambda part: part.model_dump(mode="json"))
 
 
 def _is_ours(task: Any) -> bool:
@@ -65,9 +70,9 @@ def _is_ours(task: Any) -> bool:
 
 
 def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
-    """What `task` would submit in a run with `params`."""
+    """Plan what a task would submit in a run with `params`."""
     if not isinstance(task, JobOperator):
-        return TaskPlan(task.task_id, None, note="mapped: how many there are, and of what, is known when it runs.")
+        return TaskPlan(task.task_id, None, note="mapped: its plans are known when it runs.")
     try:
         root = TrainyardHook(task.conn_id).get_conn().storage
         task_key = TaskKey(
@@ -77,49 +82,49 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
             directory=run_directory(root, task.dag_id, _RUN),
         )
         plan = _plan(task, task_key, root, params)
-        products = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
-        return TaskPlan(task.task_id, plan, writes=(root, *products))
+        outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
+        return TaskPlan(task.task_id, plan, writes=(root, *outputs))
     except TrainyardError as error:
         return TaskPlan(task.task_id, None, str(error))
     except (OSError, RuntimeError) as error:
-        problem = f"{task.title}: what the storage of connection {task.conn_id!r} holds cannot be read: {error}"
+        problem = f"{task.title}: the storage of connection {task.conn_id!r} cannot be read: {error}"
         return TaskPlan(task.task_id, None, problem)
 
 
 def _plan(task: JobOperator, task_key: TaskKey, root: str, params: Mapping[str, Any]) -> Plan:
-    filled: JobOperator = task.prepare_for_execution()
+    rendered: JobOperator = task.prepare_for_execution()
     context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
     for name in task.template_fields:
-        setattr(filled, name, _filled(task, getattr(task, name), context))
-    fields = filled.resolve_fields(root)
+        setattr(rendered, name, _render(task, getattr(task, name), context))
+    fields = rendered.resolve_fields(root)
     spec, _ = validated(task.SPEC, {"task_key": task_key} | fields)
     known = (
         spec.model_dump(mode="json")
         if spec and not is_pending(fields)
         else {"task_key": task_key.model_dump()} | fields
     )
-    return plan_operator(filled, task_key, root, known)
+    return plan_operator(rendered, task_key, root, known)
 
 
 def _variables() -> dict[str, VariableAccessor]:
     return {"value": VariableAccessor(deserialize_json=False), "json": VariableAccessor(deserialize_json=True)}
 
 
-def _filled(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
-    """`value` with its templates rendered where what they ask for is known before a run."""
+def _render(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
+    """Render the templates in `value` whose variables are known before a run."""
     if isinstance(value, PlainXComArg):
         upstream = value.operator
         return {"uri": upstream.output_name} if isinstance(upstream, JobOperator) else str(value)
     if isinstance(value, Mapping):
-        return {key: _filled(task, item, context) for key, item in value.items()}
+        return {key: _render(task, item, context) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_filled(task, item, context) for item in value]
+        return [_render(task, item, context) for item in value]
     if not is_pending(value):
         return value
     environment = task.get_template_env(task.dag).overlay(undefined=jinja2.StrictUndefined)
     try:
         return task.render_template(value, context, environment)
-    except Exception:  # whatever a template may raise, it only means that its value is not known yet
+    except Exception:  # any error of a template means that its value is not known yet
         return value
 
 

@@ -14,7 +14,7 @@ from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
 from trainyard.backends.base import Backend, DeferredBackend
-from trainyard.backends.select import backend_for
+from trainyard.backends.select import select_backend
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation
@@ -227,7 +227,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def _select_backend(self, plan: Plan) -> Backend:
         try:
-            self._backend = backend_for(plan)
+            self._backend = select_backend(plan)
         except TrainyardError as error:
             raise AirflowFailException(str(error)) from None
         return self._backend

@@ -1,4 +1,4 @@
-"""How options are written down: defaults that live in the spec, values that may be templates."""
+"""Declare options: defaults come from the spec, values may be templates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Templated = Union[T, str]  # noqa: UP007
 
 
 def default(model: type[BaseModel], field: str) -> Any:
-    """The default that `model` gives `field`."""
+    """Return the default of a field of `model`."""
     return model.model_fields[field].get_default(call_default_factory=True)
 
 
 def source_fields(source: Any, format: str, options: Mapping[str, str] | None) -> Any:
-    """A spec's `source`: as given when it is a dict already, else a path of `format`."""
+    """Return a spec's `source`: a dict unchanged, or a path with its format and options."""
     if isinstance(source, Mapping) and "uri" not in source:
         return source
     path = source["uri"] if isinstance(source, Mapping) else source

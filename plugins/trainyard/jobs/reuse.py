@@ -1,4 +1,4 @@
-"""Reuse: an export whose source files, code and options are those of the dataset that is there need not run."""
+"""Skip exports whose source files, code and options have not changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard import __version__, storage
 from trainyard.errors import TrainyardError
-from trainyard.planning.imports import reached
+from trainyard.planning.imports import imported_files
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.manifest import DatasetManifest
@@ -20,11 +20,14 @@ _PLACES = ("task_key", "dataset", "fingerprint", "source")
 
 
 def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
-    """What the product of an export spec depends on, hashed: `source=... code=... options=...`, and `model=...`.
+    """Hash what the output of an export depends on.
 
-    Of source files names, sizes and times of change count; of code the module of `prepare`, those of its package that
-    it imports, and the package's other files. Empty when files cannot be listed: a source without a path,
-    storage out of reach, or code that is not shipped.
+    Source files count by name, size and modification time. Code is the module of `prepare`, the modules of its package
+    that it imports, and the package's files that are not Python.
+
+    Returns:
+        `source=HASH code=HASH options=HASH`, and `model=HASH` for features. Empty if the files cannot be listed: a
+        source without a path, storage that cannot be reached, or code that is not shipped.
     """
     source = spec["source"]
     if source["path"] is None:
@@ -32,8 +35,8 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
     try:
         files = storage.list_files(source["path"])
         model = model_artifact.read_current(spec["model"]) if "model" in spec else None
-        modules = reached(spec["prepare"], dag_file)
-        modules |= reached(model.recipe, dag_file) if model else {}
+        modules = imported_files(spec["prepare"], dag_file)
+        modules |= imported_files(model.recipe, dag_file) if model else {}
     except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, TrainyardError):
         return ""
     if not files or not modules:
@@ -48,29 +51,29 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
     return " ".join(f"{part}={value}" for part, value in hashes.items())
 
 
-def unchanged(spec: Mapping[str, Any]) -> tuple[DatasetManifest | None, str]:
-    """The dataset, if an export of `spec` would write it again; and why, or why not, in words."""
+def find_unchanged(spec: Mapping[str, Any]) -> tuple[DatasetManifest | None, str]:
+    """Return the dataset if an export of `spec` would write the same one, and the reason why, or why not."""
     if not spec["fingerprint"]:
-        return None, "the source's files or prepare's code cannot be listed from here"
+        return None, "the source files or the code of prepare cannot be listed"
     try:
-        found = manifests.read_current(spec["dataset"])
+        manifest = manifests.read_current(spec["dataset"])
     except TrainyardError:
         return None, "there is no dataset yet"
     name = spec["partition"] or ""
-    partition = found.partitions.get(name)
-    if partition is None or (spec["partition"] is None and len(found.partitions) > 1):
-        others = ", ".join(other or "an unnamed one" for other in found.partitions)
+    partition = manifest.partitions.get(name)
+    if partition is None or (spec["partition"] is None and len(manifest.partitions) > 1):
+        others = ", ".join(other or "an unnamed one" for other in manifest.partitions)
         return None, f"the dataset has other partitions: {others}"
     if not partition.provenance.fingerprint:
-        return None, f"version {partition.version} does not say what it was written from"
+        return None, f"version {partition.version} has no fingerprint"
     now, then = map(_hashes, (spec["fingerprint"], partition.provenance.fingerprint))
-    changed = [told for part, told in PARTS.items() if now.get(part) != then.get(part)]
+    changed = [description for part, description in PARTS.items() if now.get(part) != then.get(part)]
     if changed:
         return None, f"{' and '.join(changed)} changed since version {partition.version}"
-    wrote = partition.provenance
-    return found, (
+    provenance = partition.provenance
+    return manifest, (
         f"source files, code and options are those of version {partition.version}, which application "
-        f"{wrote.application} wrote at {wrote.written_at}"
+        f"{provenance.application} wrote at {provenance.written_at}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Refusing bad input: while the DAG is parsed as far as it is known, and again before submitting."""
+"""Validate options: while the DAG is parsed as far as they are known, and again before submission."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 Spec = TypeVar("Spec", bound=JobSpec)
 GROUPS = frozenset({"options"})
-"""Parts of a spec whose fields are options of the operator itself."""
+"""Fields of a spec whose own fields are options of the operator."""
 
-_NOWHERE = TaskKey(dag_id="-", run_id="-", task_id="-", directory="-")
-_LATER = "{{ known when the task runs }}"
+_ANY_TASK = TaskKey(dag_id="-", run_id="-", task_id="-", directory="-")
+_UNRENDERED = "{{ rendered when the task runs }}"
 
 
 def options_of(operator: type) -> set[str]:
@@ -37,11 +37,11 @@ def message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
     return f"{operator} {task_id!r}: {'; '.join(clauses)}."
 
 
-def unknown_options(given: Iterable[str], known: Iterable[str]) -> list[str]:
-    """A clause for each option in `given` that is not `known`, with the nearest known one."""
+def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return a clause for each option in `names` that is not `known`, with the nearest known one."""
     known = sorted(known)
     clauses = []
-    for name in sorted(set(given).difference(known)):
+    for name in sorted(set(names).difference(known)):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"
         clauses.append(f"{name!r} is not a known option; {hint}")
@@ -49,25 +49,25 @@ def unknown_options(given: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def early_complaints(spec: type[JobSpec], fields: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `fields` whatever their templates will turn out to be; empty when all is well."""
-    known = {"task_key": _NOWHERE} | {name: _without_xcom(value) for name, value in fields.items()}
-    left_out: set[tuple[str, ...]] = set()
+    """Return what is wrong with `fields` whatever their templates render to; empty if nothing is."""
+    known = {"task_key": _ANY_TASK} | {name: _without_xcom(value) for name, value in fields.items()}
+    ignored: set[tuple[str, ...]] = set()
     while True:
         try:
             spec.model_validate(known)
         except ValidationError as error:
-            errors = [item for item in error.errors() if _path(item) not in left_out]
+            errors = [item for item in error.errors() if _path(item) not in ignored]
         else:
             return []
         pending = {_path(item) for item in errors if item["loc"] and is_pending(item["input"])}
         if not pending:
             return _clauses(errors)
-        left_out |= pending
+        ignored |= pending
         known = _without(known, pending)
 
 
 def validated(spec: type[Spec], fields: Mapping[str, Any]) -> tuple[Spec | None, list[str]]:
-    """The spec, or what is wrong with `fields`, all of whose values are known by now."""
+    """Return the spec, or None and what is wrong with `fields`, which have no templates."""
     try:
         return spec.model_validate(fields), []
     except ValidationError as error:
@@ -75,7 +75,7 @@ def validated(spec: type[Spec], fields: Mapping[str, Any]) -> tuple[Spec | None,
 
 
 def is_pending(value: Any) -> bool:
-    """Whether `value` is, or holds, a template."""
+    """Return whether `value` is a template, or has one inside."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
@@ -85,14 +85,14 @@ def is_pending(value: Any) -> bool:
 
 def _without_xcom(value: Any) -> Any:
     if isinstance(value, XComArg):
-        return _LATER
+        return _UNRENDERED
     if isinstance(value, Mapping):
         return {key: _without_xcom(item) for key, item in value.items()}
     return [_without_xcom(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _path(item: ErrorDetails) -> tuple[str, ...]:
-    """The option that an error is about: the spec's field, or the field of a group."""
+    """Return the option that an error is about: a field of the spec, or of a group."""
     depth = 2 if item["loc"][:1] and item["loc"][0] in GROUPS else 1
     return tuple(str(step) for step in item["loc"][:depth])
 
@@ -105,9 +105,9 @@ def _without(fields: dict[str, Any], paths: set[tuple[str, ...]]) -> dict[str, A
 
 
 def _clauses(errors: list[ErrorDetails]) -> list[str]:
-    """A clause for each error, except those about a whole whose parts have errors of their own."""
-    wholes = {item["loc"][:depth] for item in errors for depth in range(1, len(item["loc"]))}
-    return [_clause(item) for item in errors if item["loc"] not in wholes]
+    """Return a clause for each error, except those of a container whose parts have errors of their own."""
+    containers = {item["loc"][:depth] for item in errors for depth in range(1, len(item["loc"]))}
+    return [_clause(item) for item in errors if item["loc"] not in containers]
 
 
 def _clause(item: ErrorDetails) -> str:

@@ -1,4 +1,4 @@
-"""What operators that write datasets have in common: options, and exports that have nothing to do."""
+"""The base class of operators that write datasets."""
 
 from __future__ import annotations
 
@@ -22,32 +22,30 @@ if TYPE_CHECKING:
 
 
 class DatasetOperator(JobOperator):
-    """Writes a dataset, unless it is there already. A subclass has a spec that is an ExportSpec.
+    """Write a dataset, unless the same one exists. A subclass sets a spec that derives from ExportSpec.
 
-    Nothing runs when the dataset is there already, written from the same source files by the same code and options; the
-    log says so. What `prepare` reads beside its source is not seen: name it in `prepare_params`, or write `force=True`.
-
-    :param prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`
-    :param source: path (a name below the storage root, or an absolute URI), or the whole source as
-        a dict with `format`, `path` and `options`
-    :param format: of a `source` that is a path: any that `spark.read` knows
-    :param options: of `spark.read`, for a `source` that is a path
-    :param dataset: where the dataset goes: a name below the storage root, or an absolute URI
-    :param partition: which part of the dataset this export writes, such as "{{ ds }}"; the others stay. None writes
-        the whole dataset
-    :param force: whether to export although nothing has changed
-    :param expect: column -> what is expected of it in each split: `min`, `max`, `nulls` (largest fraction), `values`
-        (the only ones), `rows_per_value` (least). What is not so fails the task, and is not kept
-    :param drift: `{"warn": 0.1, "fail": 0.25}`: how far columns may drift from the version before, as a population
-        stability index; None does not look
-    :param splits: name -> fraction; they sum to 1
-    :param split_by: column whose value decides the split, so that one key never crosses splits
-    :param stratify: column within each value of which the splits are even
-    :param shapes: column -> shape, for flat array columns that hold tensors
-    :param variable_length: array columns whose length differs from row to row
-    :param seed: of the shuffle
-    :param rows_per_batch: rows in one record batch
-    :param shards: number of files; None leaves it to the job
+    Args:
+        prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`.
+        prepare_params: Keyword arguments of `prepare`.
+        source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
+        format: The format of a `source` that is a path: any that `spark.read` knows.
+        options: The options of `spark.read`, for a `source` that is a path.
+        dataset: Where the dataset is written: a name below the storage root, or a URI.
+        partition: The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay.
+            None writes the whole dataset.
+        force: Whether to export although nothing has changed.
+        expect: Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only
+            values) and `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept.
+        drift: How far columns may drift from the previous version, as a population stability index, for example
+            `{"warn": 0.1, "fail": 0.25}`. None does not compare.
+        splits: Split name -> fraction. The fractions sum to 1.
+        split_by: The column whose value decides the split, so that no key is in two splits.
+        stratify: The column within each value of which the fractions hold.
+        shapes: Column -> tensor shape, for flat array columns.
+        variable_length: Array columns whose length differs from row to row.
+        seed: The seed of the splits and of the shuffle.
+        rows_per_batch: Rows of one record batch.
+        shards: The number of files. None lets the job choose.
     """
 
     SPEC: ClassVar[type[ExportSpec]] = ExportSpec
@@ -56,7 +54,8 @@ class DatasetOperator(JobOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
-        "splits", "split_by", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards", *COMMON_FIELDS,
+        "splits", "split_by", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
+        *COMMON_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("prepare_params", "source", "options", "expect", "drift", "splits", "shapes", "conf"), "json"
@@ -106,33 +105,33 @@ class DatasetOperator(JobOperator):
         self.shards = shards
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """As of every job, unless the dataset is there already and this run has not begun to write it."""
-        planned = self._plan_or_fail(context)
-        planned = replace(planned, spec={**planned.spec, "fingerprint": reuse.fingerprint(planned.spec, self.dag_file)})
-        last = run_record.read_latest(planned.task_key)
-        begun = last is not None and run_record.used_application(planned.task_key) != last.application
-        if not begun and str(self.force).lower() != "true":
-            found, why = reuse.unchanged(planned.spec)
-            self.log.info(
-                "%s %s: %s", "Nothing to export to" if found else "Exporting to", planned.spec["dataset"], why
-            )
-            if found:
-                return self._reused(context, planned, found)
-        return self._submit(context, planned)
+        """Export, unless the dataset is unchanged and this run has not started to write it."""
+        plan = self._plan_or_fail(context)
+        plan = replace(plan, spec={**plan.spec, "fingerprint": reuse.fingerprint(plan.spec, self.dag_file)})
+        previous = run_record.read_latest(plan.task_key)
+        started = previous is not None and run_record.used_application(plan.task_key) != previous.application
+        if not started and str(self.force).lower() != "true":
+            manifest, reason = reuse.find_unchanged(plan.spec)
+            dataset = plan.spec["dataset"]
+            self.log.info("%s %s: %s", "Skipping the export to" if manifest else "Exporting to", dataset, reason)
+            if manifest:
+                return self._skip(context, plan, manifest)
+        return self._submit(context, plan)
 
-    def _reused(self, context: Context, planned: Plan, found: DatasetManifest) -> dict[str, Any]:
-        uri = planned.spec["dataset"]
-        told = RunRecord(
-            task_key=planned.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
-            application=f"reused {planned.task_key.try_number}", status="succeeded",
-            output=found.summary(uri) | {"reused": True},
+    def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
+        """Publish the dataset that exists as the result of this task."""
+        record = RunRecord(
+            task_key=plan.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
+            application=f"reused {plan.task_key.try_number}", status="succeeded",
+            output=manifest.summary(plan.spec["dataset"]) | {"reused": True},
         )  # fmt: skip
-        told.save()
-        links.push_report_link(context["ti"], self.conn_id, planned.task_key.dag_id, planned.task_key.run_id)
-        self._render_report(planned.task_key.directory)
-        return self._publish_result(context, planned.task_key, told)
+        record.save()
+        links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
+        self._render_report(plan.task_key.directory)
+        return self._publish_result(context, plan.task_key, record)
 
     def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
         return {
             "prepare": self.prepare,
             "prepare_params": self.prepare_params or {},

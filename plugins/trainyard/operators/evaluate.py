@@ -1,4 +1,4 @@
-"""Evaluate: Spark scores a model on one split of a dataset."""
+"""Evaluate: score models on one split of a dataset with Spark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
 class EvaluateOperator(JobOperator):
-    """Computes metrics in one pass, with intervals, and returns them; all of it is written beside the bundle.
+    """Compute the metrics of a model, with confidence intervals, in one pass over a split.
 
-    :param model: a name below the storage root, an absolute URI, or `train.output`
-    :param baselines: other models that are scored on the same rows; what is not there yet is left out
-    :param dataset: a name below the storage root, an absolute URI, or `export.output`, which also says which version
-    :param dataset_version: the version to score on; by default the newest
-    :param split: which one to score
-    :param metrics: names of metrics, and `module:function` that makes one of torchmetrics
-    :param slices: columns for whose values the metrics are told apart
-    :param query: column whose rows with one value are ranked together, for metrics of ranking
-    :param confidence: of the intervals
-    :param examples: how many of the rows on which the model does worst are kept
-    :param rows_per_batch: rows scored at once; by default found by trying
+    Returns (XCom): `metrics`, `intervals`, `baselines`, and `evaluation`, the URI of the whole evaluation, which is
+    written beside the model's weights.
+
+    Args:
+        model: The model: a name below the storage root, a URI, or `train.output`.
+        baselines: Other models that are scored on the same rows. One that does not exist is left out.
+        dataset: The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version.
+        dataset_version: The version to score on. By default the newest.
+        split: The split to score.
+        metrics: Names of metrics, or `module:function` for a function that returns a torchmetrics metric.
+        slices: Columns for whose values the metrics are also computed apart.
+        query: The column whose rows with one value are ranked together, for ranking metrics.
+        confidence: The confidence of the intervals, between 0 and 1.
+        examples: How many of the rows with the largest loss are kept.
+        rows_per_batch: Rows that are scored at once. By default the fastest number is found by trying.
     """
 
     SPEC = EvaluateSpec
@@ -69,12 +73,14 @@ class EvaluateOperator(JobOperator):
         self.validate_options()
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
+        """Return the spec's fields, without the baselines that do not exist."""
         fields = super().resolve_fields(root)
         return fields | {
             "baselines": [uri for uri in fields["baselines"] if is_pending(uri) or model_artifact.exists(uri)]
         }
 
     def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
         return {
             "model": self.model,
             "baselines": self.baselines if isinstance(self.baselines, list | tuple) else [self.baselines],

@@ -1,4 +1,4 @@
-"""Export: Spark reads a source, the user's `prepare` shapes it, the result is a dataset."""
+"""Export: write a dataset with Spark."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from trainyard.operators.dataset_writer import DatasetOperator
 
 
 class ExportOperator(DatasetOperator):
-    """Writes a dataset. Returns its `uri`, `content_hash`, rows and the like.
+    """Read a source with Spark, shape it with the user's `prepare`, and write a dataset.
 
-    Nothing runs when the dataset is there already, written from the same source files by the same code and options; the
-    log says so. What `prepare` reads beside its source is not seen: name it in `prepare_params`, or write `force=True`.
-    Options are those of DatasetOperator.
+    Returns (XCom): `uri`, `content_hash`, `version`, `rows`, `splits` and further counts of the dataset.
+
+    An export whose source files, code and options are unchanged is skipped; the log says so. Files that `prepare` reads
+    beside its source are not checked: name them in `prepare_params`, or set `force=True`. The options are those of
+    `DatasetOperator`.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Featurize: Spark runs a network up to a layer over rows, the result is a dataset of features."""
+"""Featurize: write a dataset of the activations of a network's layer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from trainyard.schemas.specs.export import FeaturizeSpec
 
 
 class FeaturizeOperator(DatasetOperator):
-    """Writes a dataset of features, which is trained on as any other. Returns its `uri`, `content_hash`, rows.
+    """Run a trained network up to a layer with Spark, and write its outputs as a dataset of features.
 
-    What `prepare` returns has the columns that the model takes; in their place the dataset has the features, beside the
-    other columns. All options of ExportOperator are options of this one, and it runs only when something has changed,
-    the model among it.
+    Returns (XCom): as ExportOperator. `prepare` returns the columns that the model takes; the dataset has the features
+    in their place, beside all other columns. All options of `DatasetOperator` apply. A run whose source, code, options
+    and model are unchanged is skipped.
 
-    :param model: whose network is run: a name below the storage root, an absolute URI, or `train.output`
-    :param layer: up to which submodule, by its name in the model, such as "5" or "encoder.pool"
-    :param features: the column of the features: the layer's output, flattened
+    Args:
+        model: The model: a name below the storage root, a URI, or `train.output`.
+        layer: The submodule whose output becomes the features, by its name in the model, for example "encoder.pool".
+        features: The name of the feature column. It holds the layer's output, flattened, as float32.
     """
 
     SPEC = FeaturizeSpec
@@ -39,4 +40,5 @@ class FeaturizeOperator(DatasetOperator):
         self.validate_options()
 
     def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
         return super().spec_fields() | {"model": self.model, "layer": self.layer, "features": self.features}

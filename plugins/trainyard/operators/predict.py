@@ -1,4 +1,4 @@
-"""Predict: Spark applies a model to a source and writes keys and outputs."""
+"""Predict: apply a model to a source with Spark."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from trainyard.schemas.specs.predict import PredictSpec
 
 
 class PredictOperator(JobOperator):
-    """Writes predictions. Returns their `uri` and number of rows.
+    """Apply a model to the rows of a source, and write keys and outputs; all of them or none.
 
-    :param model: a name below the storage root, an absolute URI, or `train.output`
-    :param source: path (a name below the storage root, or an absolute URI), or the whole source as
-        a dict with `format`, `path` and `options`
-    :param format: of a `source` that is a path: any that `spark.read` knows
-    :param options: of `spark.read`, for a `source` that is a path
-    :param prepare: `module:function` that shapes the source as it did for the export; None takes it as it is
-    :param prepare_params: its keyword arguments
-    :param keys: columns that are written beside the outputs, to join them back
-    :param postprocess: `module:function` `(spark, predictions, **params)` that makes of them what is written
-    :param postprocess_params: its keyword arguments
-    :param output: where predictions go: a name below the storage root, or an absolute URI; or the name of a table
-    :param output_format: `parquet`, `dataset` (a dataset), or `table` (of Spark's catalog)
-    :param partition_by: a column that the source is partitioned by: only partitions that are new, that changed, or that
-        other weights predicted for are predicted for, each replaced whole
-    :param rows_per_batch: rows scored at once; by default found by trying
+    Returns (XCom): `uri`, `rows`, `columns` and the model's `weights_sha256`.
+
+    Args:
+        model: The model: a name below the storage root, a URI, or `train.output`.
+        source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
+        format: The format of a `source` that is a path: any that `spark.read` knows.
+        options: The options of `spark.read`, for a `source` that is a path.
+        prepare: `module:function` that shapes the source as it did for the export. None uses the source as it is.
+        prepare_params: Keyword arguments of `prepare`.
+        keys: Columns that are written beside the outputs.
+        postprocess: `module:function`, called as `postprocess(spark, predictions, **postprocess_params)`, that returns
+            what is written.
+        postprocess_params: Keyword arguments of `postprocess`.
+        output: Where predictions are written: a name below the storage root, a URI, or the name of a table.
+        output_format: `parquet`, `trainyard` (a dataset), or `table` (of Spark's catalog).
+        partition_by: A column that the source is partitioned by. Only partitions are predicted that are new, that
+            changed, or that other weights predicted; each is replaced as a whole.
+        rows_per_batch: Rows that are scored at once. By default the fastest number is found by trying.
     """
 
     SPEC = PredictSpec
@@ -74,15 +77,17 @@ class PredictOperator(JobOperator):
         self.postprocess_params = postprocess_params
         self.output_format = output_format
         self.partition_by = partition_by
-        self.predictions = output  # `output` is what Airflow calls a task's own result
+        self.predictions = output  # Airflow's operators have an `output` of their own
         self.rows_per_batch = rows_per_batch
         self.validate_options()
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
-        named = self.spec_fields()["output"]
-        return super().resolve_fields(root) | ({"output": named} if self.output_format == "table" else {})
+        """Return the spec's fields; the name of a table is not a path."""
+        table = {"output": self.predictions} if self.output_format == "table" else {}
+        return super().resolve_fields(root) | table
 
     def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
         return {
             "model": self.model,
             "source": source_fields(self.source, self.format, self.options),

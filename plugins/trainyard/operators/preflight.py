@@ -1,4 +1,4 @@
-"""The task that holds the whole DAG against the cluster before the first stage runs."""
+"""Preflight: check a whole DAG against the cluster before its first stage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
+from trainyard.checks.preflight import check_dag
 from trainyard.errors import TrainyardError
+from trainyard.jobs.dry_run import plan_dag
 from trainyard.yarn import fit
 
 if TYPE_CHECKING:
@@ -15,24 +17,21 @@ if TYPE_CHECKING:
 
 
 class PreflightOperator(BaseOperator):  # type: ignore[misc]
-    """Fails with every problem that a stage of this DAG would meet, each with its remedy.
+    """Fail with every problem that a stage of this DAG would meet, each with its fix.
 
-    Put it upstream of the first stage. It holds queues, labels, memory, GPUs and limits against the
-    cluster, writes to the storage and removes it, and imports the job's modules on the nodes.
+    Put it upstream of the first stage. It checks queues, node labels, memory, GPUs and limits against the cluster,
+    writes a file to the storage and removes it, and imports the jobs' Python modules on the nodes.
     """
 
     ui_color = "#e8ead8"
 
     def execute(self, context: Context) -> None:
-        """Print the table; raises AirflowException with the problems."""
-        from trainyard.checks.preflight import check_dag
-        from trainyard.jobs.dry_run import plan_dag
-
+        """Log the table of findings. Raises AirflowException with all problems."""
         try:
-            found = check_dag(plan_dag(self.dag, dict(context["params"])))
+            findings = check_dag(plan_dag(self.dag, dict(context["params"])))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        for line in fit.as_text(found).splitlines():
+        for line in fit.as_text(findings).splitlines():
             self.log.info(line)
-        if problems := [finding.problem for finding in found if finding.problem]:
+        if problems := [finding.problem for finding in findings if finding.problem]:
             raise AirflowException("\n".join(problems))

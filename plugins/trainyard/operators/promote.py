@@ -1,4 +1,4 @@
-"""Promote: the better of two models becomes the champion, or the DAG stops here."""
+"""Promote: replace the champion by a better model, or stop the DAG here."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ OnReject = Literal["skip", "fail"]
 
 
 class PromoteOperator(BaseOperator):  # type: ignore[misc]
-    """Makes a model the champion when its evaluation says that it is better; returns the champion's `uri`.
+    """Make a model the champion if its evaluation shows that it is better.
 
-    :param evaluation: `evaluate.output`, of an EvaluateOperator that scored the champion too (`baselines=`)
-    :param champion: where the champion's bundle lies: a name below the storage root, or an absolute URI
-    :param metric: the one that decides
-    :param margin: by how much it must be better; negative where a little worse will do
-    :param confident: whether the whole interval of the difference must be beyond the margin
-    :param required: what metrics must be at least (errors: at most), whatever the champion's are
-    :param on_reject: what becomes of what comes after when the champion stays: `skip`, or `fail`
-    :param conn_id: connection of type `trainyard`, which says where things are stored
+    Returns (XCom): the champion's `uri`, its `weights_sha256` and `metrics`, and `why` it was promoted.
+
+    Args:
+        evaluation: `evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`).
+        champion: Where the champion is stored: a name below the storage root, or a URI.
+        metric: The metric that decides.
+        margin: By how much it must be better. A negative margin accepts a slightly worse model.
+        confident: Whether the whole confidence interval of the difference must exceed the margin.
+        required: Metric -> the value it must reach (for errors: not exceed), whatever the champion's is.
+        on_reject: What happens when the champion stays: `skip` the tasks downstream, or `fail`.
+        conn_id: The connection of type `trainyard`, with the storage.
     """
 
     template_fields: ClassVar[Sequence[str]] = ("evaluation", "champion", "metric", "margin", "required", "conn_id")
@@ -65,50 +68,51 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         self.on_reject = on_reject
         self.conn_id = conn_id
         if on_reject not in get_args(OnReject):
-            raise TrainyardError(f"{self._title}: on_reject={on_reject!r} is neither 'skip' nor 'fail'.")
+            raise TrainyardError(f"{self._title}: on_reject={on_reject!r} is not valid; write 'skip' or 'fail'.")
         if not is_pending([metric, margin, required or {}]):
             self._rule()
         if not is_pending(champion):
             self.outlets.append(Asset(champion))
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Promote, or skip or fail with the reason."""
+        """Promote the model, or skip or fail with the reason."""
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
             champion, rule = storage.resolve(root, self.champion), self._rule()
-            given = self.evaluation["evaluation"] if isinstance(self.evaluation, Mapping) else self.evaluation
-            found = Evaluation.load(storage.resolve(root, given))
-            verdict = promotion.judge(found, champion, promotion.reigning(champion), rule)
+            uri = self.evaluation["evaluation"] if isinstance(self.evaluation, Mapping) else self.evaluation
+            evaluation = Evaluation.load(storage.resolve(root, uri))
+            verdict = promotion.decide(evaluation, champion, promotion.champion_weights(champion), rule)
             if verdict.promoted:
-                promotion.publish(found, champion, rule, verdict.why)
+                promotion.publish(evaluation, champion, rule, verdict.why)
         except (TrainyardError, FileNotFoundError) as error:
             raise AirflowException(f"{self._title}: {error}") from None
+        model = evaluation.model
         if not verdict.promoted:
-            why = f"{found.model.uri} is not promoted to {champion}: {verdict.why}."
-            raise AirflowSkipException(why) if self.on_reject == "skip" else AirflowException(why)
-        self.log.info("%s is promoted to %s: %s.", found.model.uri, champion, verdict.why)
-        told = {"weights_sha256": found.model.weights_sha256, "metrics": found.model.metrics, "why": verdict.why}
+            message = f"{model.uri} is not promoted to {champion}: {verdict.why}."
+            raise AirflowSkipException(message) if self.on_reject == "skip" else AirflowException(message)
+        self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)
+        result = {"weights_sha256": model.weights_sha256, "metrics": model.metrics, "why": verdict.why}
         for asset in self.outlets:
             if isinstance(asset, Asset) and asset.name == self.champion:
-                context["outlet_events"][asset].extra = told
-        return {"uri": champion, **told}
+                context["outlet_events"][asset].extra = result
+        return {"uri": champion, **result}
 
     @property
     def _title(self) -> str:
         return f"{type(self).__name__} {self.task_id!r}"
 
     def _rule(self) -> Rule:
-        """Raises TrainyardError for a rule that can decide nothing."""
-        given = {name: getattr(self, name) for name in ("metric", "margin", "confident")}
+        """Return the rule. Raises TrainyardError for one that cannot decide."""
+        fields = {name: getattr(self, name) for name in ("metric", "margin", "confident")}
         try:
-            rule = Rule.model_validate(given | {"required": self.required or {}})
+            rule = Rule.model_validate(fields | {"required": self.required or {}})
         except ValidationError as error:
             raise TrainyardError(f"{self._title}: {complaints(error)}.") from error
         for name in (rule.metric, *rule.required):
-            if not metrics.known(name) or not metrics.sign(name):
+            if not metrics.is_known(name) or not metrics.sign(name):
+                ordered = [n for n in (*metrics.CLASSIFICATION, *metrics.REGRESSION) if metrics.sign(n)]
                 raise TrainyardError(
-                    f"{self._title}: of metric {name!r} it is not known which way is better; choose among "
-                    f"{', '.join(n for n in (*metrics.CLASSIFICATION, *metrics.REGRESSION) if metrics.sign(n))}, and "
-                    f"{', '.join(metrics.RANKING)}."
+                    f"{self._title}: metric {name!r} has no known direction, so it cannot decide; write one of "
+                    f"{', '.join(ordered)}, {', '.join(metrics.RANKING)}."
                 )
         return rule

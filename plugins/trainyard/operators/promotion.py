@@ -1,8 +1,8 @@
-"""Promotion: whether a model becomes the champion, and its bundle at the champion's place.
+"""Decide whether a model becomes the champion, and copy its artifact to the champion's location.
 
-CHAMPION/model.json                       the champion, as of any model; replaced atomically
-CHAMPION/CONTENT_HASH/weights.safetensors  a copy, which later training does not touch
-CHAMPION/CONTENT_HASH/promotion.json       the evaluation that decided, and how
+CHAMPION/model.json                        the champion's model artifact; replaced atomically
+CHAMPION/CONTENT_HASH/weights.safetensors  a copy, which later trainings do not change
+CHAMPION/CONTENT_HASH/promotion.json       the evaluation that decided, and the rule
 """
 
 from __future__ import annotations
@@ -20,72 +20,81 @@ from trainyard.schemas.specs import metrics
 
 @dataclass(frozen=True)
 class Verdict:
+    """Whether a model is promoted, and the reason."""
+
     promoted: bool
     why: str
 
 
-def judge(found: Evaluation, champion: str, reigning: str | None, rule: Rule) -> Verdict:
-    """Whether the evaluated model takes the place at `champion` from the weights `reigning`, None when there are none.
+def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, rule: Rule) -> Verdict:
+    """Decide whether the evaluated model replaces the champion. A pure function.
 
-    Raises TrainyardError when the evaluation does not say: it lacks a metric, or had another champion beside it.
+    Args:
+        evaluation: The evaluation of the model, with the champion among its baselines.
+        champion: The URI of the champion.
+        champion_weights: The sha256 of the champion's weights, None if there is no champion yet.
+        rule: What the model must reach.
+
+    Raises:
+        TrainyardError: The evaluation lacks a metric, or compares with another champion.
     """
-    candidate = found.model
+    candidate = evaluation.model
     for name, bound in rule.required.items():
         value = _value(candidate, name)
         if (value - bound) * metrics.sign(name) < 0:
             return Verdict(False, f"{name} is {value:.4g}, and {bound:.4g} is required")
     _value(candidate, rule.metric)
-    if reigning is None:
+    if champion_weights is None:
         return Verdict(True, f"there is no champion at {champion} yet")
-    if reigning == candidate.weights_sha256:
+    if champion_weights == candidate.weights_sha256:
         return Verdict(True, "it is the champion already")
-    low, told = _gain(_beside(found, champion, reigning), rule)
-    return Verdict(low > rule.margin, f"{rule.metric} is {told}; more than {rule.margin:g} is asked for")
+    gain, described = _gain(_baseline(evaluation, champion, champion_weights), rule)
+    return Verdict(gain > rule.margin, f"{rule.metric} is {described}; it must be better by more than {rule.margin:g}")
 
 
-def publish(found: Evaluation, champion: str, rule: Rule, why: str) -> None:
-    """Make the evaluated model the champion, in one step."""
-    version = found.model.weights_sha256[:16]
-    origin, place = (storage.join(uri, version) for uri in (found.model.uri, champion))
+def publish(evaluation: Evaluation, champion: str, rule: Rule, why: str) -> None:
+    """Make the evaluated model the champion: copy its files, then replace CHAMPION/model.json in one step."""
+    version = evaluation.model.weights_sha256[:16]
+    origin, target = (storage.join(uri, version) for uri in (evaluation.model.uri, champion))
     for name in storage.list_names(origin):
         if name != "evaluations" and not name.startswith("."):
-            storage.copy(storage.join(origin, name), storage.join(place, name))
-    told = Promotion(
-        model=found.model.uri, evaluation=found.uri, rule=rule, why=why,
+            storage.copy(storage.join(origin, name), storage.join(target, name))
+    promotion = Promotion(
+        model=evaluation.model.uri, evaluation=evaluation.uri, rule=rule, why=why,
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    storage.replace(storage.join(place, "promotion.json"), told.to_json().encode())
+    storage.replace(storage.join(target, "promotion.json"), promotion.to_json().encode())
     storage.copy(storage.join(origin, "model.json"), storage.join(champion, "model.json"))
 
 
-def reigning(champion: str) -> str | None:
-    """The weights of the champion, None when there is none."""
+def champion_weights(champion: str) -> str | None:
+    """Return the sha256 of the champion's weights, None if there is no champion."""
     return model_artifact.read_current(champion).weights_sha256 if model_artifact.exists(champion) else None
 
 
-def _beside(found: Evaluation, champion: str, reigning: str) -> Baseline:
-    for other in found.baselines:
-        if other.uri.rstrip("/") == champion.rstrip("/"):
-            if other.weights_sha256 == reigning:
-                return other
+def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> Baseline:
+    for baseline in evaluation.baselines:
+        if baseline.uri.rstrip("/") == champion.rstrip("/"):
+            if baseline.weights_sha256 == champion_weights:
+                return baseline
             raise TrainyardError(
-                f"the champion at {champion} is not the one that {found.uri} compares with: another was promoted "
-                "meanwhile. Evaluate again."
+                f"{evaluation.uri} compares with a champion that another promotion has replaced meanwhile. Evaluate "
+                "again."
             )
     raise TrainyardError(
-        f"{found.uri} does not compare with the champion at {champion}. Write baselines= of EvaluateOperator, "
-        "with the champion's name."
+        f"{evaluation.uri} does not compare with the champion at {champion}. Add the champion's name to baselines= of "
+        "EvaluateOperator."
     )
 
 
-def _gain(other: Baseline, rule: Rule) -> tuple[float, str]:
-    """How much better the model is, at least, and that in words."""
-    difference, sign = other.differences[rule.metric], metrics.sign(rule.metric)
+def _gain(baseline: Baseline, rule: Rule) -> tuple[float, str]:
+    """Return how much better the model is, at least, and a description."""
+    difference, sign = baseline.differences[rule.metric], metrics.sign(rule.metric)
     if difference.value is None or difference.interval is None:
         raise TrainyardError(f"the evaluation has no value of metric {rule.metric!r} for both models.")
     low, high = sorted(sign * end for end in difference.interval)
-    told = f"better by {sign * difference.value:.4g} ({low:.4g} to {high:.4g})"
-    return (low if rule.confident else sign * difference.value), told
+    described = f"better by {sign * difference.value:.4g} ({low:.4g} to {high:.4g})"
+    return (low if rule.confident else sign * difference.value), described
 
 
 def _value(scores: Scores, name: str) -> float:

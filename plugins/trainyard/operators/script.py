@@ -1,4 +1,4 @@
-"""Script: a gang of ranks in one Spark barrier stage runs a program of the user's own."""
+"""Script: run a user's training script on a group of workers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from trainyard.schemas.specs.script import ScriptSpec
 
 
 class ScriptOperator(JobOperator):
-    """Runs a script for Horovod or torchrun on each rank, unchanged. Returns `workers` and `restarts`.
+    """Run a script for Horovod or torchrun, unchanged, on each worker of a Spark barrier stage.
 
-    :param script: its module: `digits.horovod_script` is digits/horovod_script.py, looked for as recipes are
-    :param arguments: its command line, a list of strings; of what another task returned it gets the `uri`
-    :param workers: ranks; each needs a slot (a core, or a GPU), all at once
-    :param max_restarts: times that the gang starts again after it lost a rank. None by default: the script begins at
-        its first line, and only its author knows whether it goes on from what it kept
+    Returns (XCom): `workers` and `restarts`.
+
+    Args:
+        script: The script's module: `digits.horovod_script` is digits/horovod_script.py, searched for beside the DAG.
+        arguments: Its command line, a list of strings. The result of another task becomes its `uri`.
+        workers: The number of workers. Each needs a slot (a core, or a GPU), all at once.
+        max_restarts: How often the group restarts after it lost a worker. 0 by default, because the script starts at
+            its first line and may not resume.
     """
 
     SPEC = ScriptSpec
@@ -45,14 +48,15 @@ class ScriptOperator(JobOperator):
         self.validate_options()
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
-        """The spec's fields; what other tasks returned is told to the script as its URI."""
+        """Return the spec's fields, with the URIs of other tasks' results among the arguments."""
         fields = super().resolve_fields(root)
-        given = fields["arguments"]
-        if isinstance(given, list | tuple):
-            fields["arguments"] = [uri_of(root, a) if isinstance(a, Mapping) and "uri" in a else a for a in given]
+        arguments = fields["arguments"]
+        if isinstance(arguments, list | tuple):
+            fields["arguments"] = [uri_of(root, a) if isinstance(a, Mapping) and "uri" in a else a for a in arguments]
         return fields
 
     def spec_fields(self) -> dict[str, Any]:
+        """Return the options as fields of the spec."""
         return {
             "script": self.script,
             "arguments": self.arguments,

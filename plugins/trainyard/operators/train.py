@@ -1,4 +1,4 @@
-"""Train: a gang of ranks in one Spark barrier stage fits a recipe to a dataset."""
+"""Train: fit a recipe to a dataset on a group of workers."""
 
 from __future__ import annotations
 
@@ -16,53 +16,54 @@ from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-FORMATS_NEED = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
+MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
 
 
 class TrainOperator(JobOperator):
-    """Writes a model artifact. Returns its `uri`, metrics and the like.
+    """Train a recipe on a group of workers in one Spark barrier stage, and write a model.
 
-    :param recipe: `module:name` of what is trained
-    :param recipe_params: its keyword arguments
-    :param dataset: the dataset: a name below the storage root, an absolute URI, or `export.output`, which also says
-        which version of it
-    :param dataset_version: the version to train on; by default the newest
-    :param dataset_since: train only on what came after this version
-    :param mix: other datasets whose rows are mixed into those of `dataset`, as dicts of `dataset`, `share` (of the
-        rows of an epoch) and, if it is not the newest, `version`; validation is on `dataset` alone
-    :param model: where the bundle goes: a name below the storage root, or an absolute URI
-    :param workers: ranks; each needs a slot (a core, or a GPU), all at once. A pair (least, most) lets the gang
-        have as many as there is room for: the global batch, the order of rows and so the result stay the same
-    :param strategy: how ranks agree on one model: allreduce, averaging, threshold, horovod, diloco or fsdp; a dict
-        with this as its `name` also gives options (`trainyard.contract.strategies`)
-    :param max_restarts: times that the gang starts again from its last checkpoint after it lost a rank, without
-        progress in between, before the task fails
-    :param hang_minutes: a gang in which nothing went on for so long is ended, and starts again
-    :param tensorboard: whether the run's directory gets event files, at `tensorboard/TASK`
-    :param mlflow: tracking server to log to, such as `http://mlflow:5000`: a run in the experiment of the DAG's name
-    :param formats: what the model is written as too, beside its weights: `onnx`, `pt2` (torch.export) or `mlflow`;
-        their URIs are in what the task returns
-    :param epoch_models: whether the model of each epoch is kept, a bundle of its own; their URIs are
-        `train.output["epoch_models"]`, for an EvaluateOperator to compare
-    :param epochs: passes over the split `train`
-    :param batch_size: rows over all ranks before one update
-    :param micro_batches: steps whose gradients are added up before one update
-    :param seed: of the order of rows, and of the model's first weights
-    :param bucket_by: a list column; batches then hold rows of about one length, so that less of them is padding
-    :param balance: an epoch draws as many rows as there are, and each value of the recipe's label equally often
-    :param weight_by: the same, each row in proportion to this column
-    :param precision: of the forward and the backward pass
-    :param clip_norm: largest norm of the gradient
-    :param early_stopping: epochs without improvement of `monitor` after which training ends
-    :param monitor: a validation metric, or `loss`
-    :param monitor_mode: which way `monitor` is better: `min` or `max`
-    :param compile: whether the model goes through torch.compile
-    :param cache_gb: what shards of remote storage may take on a node's disk, in GiB; a split that is larger is
-        read by ranges, anew in each epoch
-    :param checkpoint_minutes: a checkpoint is saved this often, and after epochs
-    :param checkpoint_steps: a checkpoint is saved after as many updates, if given
-    :param keep_checkpoints: how many checkpoints stay, beside the one of the best epoch
+    Returns (XCom): `uri`, `weights_sha256`, `metrics` of the best epoch, `epochs`, `best_epoch` and the like.
+
+    Args:
+        recipe: `module:name` of the function that returns the `Recipe`.
+        recipe_params: Its keyword arguments. The result of another task becomes its `uri`.
+        dataset: The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version.
+        dataset_version: The version to train on. By default the newest.
+        dataset_since: Train only on what was added after this version.
+        mix: Other datasets whose rows are mixed in, as dicts of `dataset`, `share` (the fraction of an epoch's rows)
+            and `version` (default: the newest). Validation uses `dataset` alone.
+        model: Where the model is written: a name below the storage root, or a URI.
+        workers: The number of workers. Each needs a slot (a core, or a GPU), all at once. A pair (min, max) uses as
+            many as there is room for; the global batches, and so the result, stay the same.
+        strategy: The distributed strategy: allreduce, averaging, threshold, horovod, diloco or fsdp; or a dict with
+            this as `name` and the strategy's options (`trainyard.schemas.specs.strategies`).
+        max_restarts: How often the group restarts from its last checkpoint without progress in between, as torchrun's
+            option of this name.
+        hang_minutes: A group without progress for this long is ended and restarted.
+        tensorboard: Whether to write TensorBoard event files to `tensorboard/TASK` in the run's directory.
+        mlflow: The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name.
+        formats: Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`.
+        epoch_models: Whether the model of each epoch is kept. `train.output["epoch_models"]` has their URIs.
+        epochs: Passes over the split `train`.
+        batch_size: The global batch: rows over all workers before one update.
+        micro_batches: In how many parts each worker processes its rows of a batch, to save memory. It splits the
+            global batch; Horovod's and Lightning's gradient accumulation multiply it.
+        seed: The seed of the order of rows and of the initial weights.
+        bucket_by: A variable-length column; batches then have rows of similar length, with less padding.
+        balance: Whether an epoch draws each value of the recipe's label equally often.
+        weight_by: The column of weights in proportion to which rows are drawn.
+        precision: `float32`, `bfloat16` or `float16`, for the forward and backward pass.
+        clip_norm: The largest norm of the gradient.
+        early_stopping: Epochs without improvement of `monitor` after which training ends.
+        monitor: A validation metric, or `loss`.
+        monitor_mode: Whether a smaller (`min`) or larger (`max`) `monitor` is better.
+        compile: Whether to apply torch.compile to the model.
+        cache_gb: Disk space on each node for shards of remote storage, in GiB. A larger split is read by ranges in
+            each epoch.
+        checkpoint_minutes: A checkpoint is saved this often, and after each epoch.
+        checkpoint_steps: A checkpoint is also saved after so many updates, if given.
+        keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
     """
 
     SPEC = TrainSpec
@@ -150,31 +151,28 @@ class TrainOperator(JobOperator):
         self.validate_options()
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
-        """The spec's fields; what other tasks returned is told to the recipe as its URI."""
+        """Return the spec's fields, with the URIs of other tasks' results in `recipe_params` and `mix`."""
         fields = super().resolve_fields(root)
-        fields["mix"] = [_mixed(root, each) for each in fields["mix"]]
-        given = fields["recipe_params"]
-        if isinstance(given, Mapping):
-            told = {name: uri_of(root, v) if isinstance(v, Mapping) and "uri" in v else v for name, v in given.items()}
-            fields["recipe_params"] = told
+        fields["mix"] = [_resolve_mixed(root, mixed) for mixed in fields["mix"]]
+        params = fields["recipe_params"]
+        if isinstance(params, Mapping):
+            fields["recipe_params"] = {
+                name: uri_of(root, value) if isinstance(value, Mapping) and "uri" in value else value
+                for name, value in params.items()
+            }
         return fields
 
-    def _publish_result(self, context: Context, task_key: TaskKey, found: RunRecord) -> dict[str, Any]:
-        """As of every job; the models of epochs under a key of their own too, for `train.output["epoch_models"]`."""
-        result = super()._publish_result(context, task_key, found)
-        if models := result.get("epoch_models"):
-            context["ti"].xcom_push(key="epoch_models", value=models)
-        return result
-
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
-        wanted = [name for format in spec["formats"] for name in FORMATS_NEED.get(format, ())]
-        return (*super().modules(spec), *dict.fromkeys(wanted))
+        """Return what the job's Python imports on the nodes, with what the formats of the model need."""
+        extra = [name for format in spec["formats"] for name in MODULES_OF_FORMATS.get(format, ())]
+        return (*super().modules(spec), *dict.fromkeys(extra))
 
     def spec_fields(self) -> dict[str, Any]:
-        least: Any = None
-        most: Any = self.workers
-        if isinstance(most, list | tuple) and len(most) == 2:
-            least, most = most
+        """Return the options as fields of the spec."""
+        minimum: Any = None
+        maximum: Any = self.workers
+        if isinstance(maximum, list | tuple) and len(maximum) == 2:
+            minimum, maximum = maximum
         return {
             "recipe": self.recipe,
             "recipe_params": self.recipe_params or {},
@@ -183,8 +181,8 @@ class TrainOperator(JobOperator):
             "dataset_since": self.dataset_since,
             "mix": self.mix,
             "model": self.model,
-            "workers": most,
-            "min_workers": least,
+            "workers": maximum,
+            "min_workers": minimum,
             "strategy": self.strategy,
             "max_restarts": self.max_restarts,
             "hang_minutes": self.hang_minutes,
@@ -195,11 +193,18 @@ class TrainOperator(JobOperator):
             "options": {name: getattr(self, name) for name in TrainOptions.model_fields},
         }
 
+    def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
+        """Publish the result, and the models of the epochs under a key of their own."""
+        result = super()._publish_result(context, task_key, record)
+        if models := result.get("epoch_models"):
+            context["ti"].xcom_push(key="epoch_models", value=models)
+        return result
 
-def _mixed(root: str, given: Any) -> Any:
-    """A dataset to mix in, with its URI, and its version where an export's result says it."""
-    if not isinstance(given, Mapping) or "dataset" not in given:
-        return given
-    exported = given["dataset"]
-    version = {"version": exported.get("version")} if isinstance(exported, Mapping) else {}
-    return {**version, **given, "dataset": uri_of(root, exported)}
+
+def _resolve_mixed(root: str, mixed: Any) -> Any:
+    """Return a dataset to mix in with its URI, and with its version where the result of an export has one."""
+    if not isinstance(mixed, Mapping) or "dataset" not in mixed:
+        return mixed
+    dataset = mixed["dataset"]
+    version = {"version": dataset.get("version")} if isinstance(dataset, Mapping) else {}
+    return {**version, **mixed, "dataset": uri_of(root, dataset)}

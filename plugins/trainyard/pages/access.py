@@ -1,4 +1,4 @@
-"""What a user gets to see: the DAGs that may be read, and the connections that say where their runs lie."""
+"""Access control of the pages: the DAGs that a user may read, and the connections that name their storage."""
 
 from __future__ import annotations
 
@@ -6,43 +6,51 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.configuration import conf
-from airflow.models import Connection, DagModel
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from fastapi import HTTPException
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.pages.airflow_api import (
+    CONN_ENV_PREFIX,
+    BaseUser,
+    Connection,
+    DagAccessEntity,
+    DagDetails,
+    DagModel,
+    GetUserDep,
+    conf,
+    get_auth_manager,
+)
 
 DEFAULT = TrainyardHook.default_conn_name
 
 
-def readable_dags(user: GetUserDep) -> set[str]:
-    """The DAGs that Airflow's own pages would list for the user."""
+def get_readable_dags(user: GetUserDep) -> set[str]:
+    """Return the DAGs that Airflow's own pages would list for the user."""
     return set(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))
 
 
-def with_readable_runs(session: Session, user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
-    """Those of the DAGs whose runs the user may read."""
+def filter_readable_runs(session: Session, user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
+    """Return the DAGs whose runs the user may read."""
     teams, manager = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session), get_auth_manager()
 
-    def may(dag_id: str) -> bool:
+    def may_read(dag_id: str) -> bool:
         dag = DagDetails(id=dag_id, team_name=teams.get(dag_id))
         return bool(manager.is_authorized_dag(method="GET", access_entity=DagAccessEntity.RUN, details=dag, user=user))
 
-    return [dag_id for dag_id in dag_ids if may(dag_id)]
+    return [dag_id for dag_id in dag_ids if may_read(dag_id)]
 
 
-def storage_root(conn_id: str) -> str:
-    """Where the connection says that things are stored. Raises HTTP 404 for one that is none of Trainyard's."""
+def get_storage(conn_id: str) -> str:
+    """Return the storage of a Trainyard connection.
+
+    Raises:
+        HTTPException: 404, the connection does not exist or is of another type.
+    """
     try:
         if _is_ours(conn_id) or conn_id == DEFAULT:
             return TrainyardHook(conn_id).get_conn().storage
@@ -51,18 +59,18 @@ def storage_root(conn_id: str) -> str:
     raise HTTPException(404, f"There is no connection {conn_id!r} of type {TrainyardHook.conn_type}.")
 
 
-def roots(session: Session) -> dict[str, str]:
-    """Connection -> where it says that things are stored; of several that say the same, the first.
+def list_storages(session: Session) -> dict[str, str]:
+    """Return connection id -> storage; of several connections with the same storage, the first.
 
-    The default comes first, then those of the environment and of Airflow's database; what another backend of
-    secrets holds cannot be listed, and is named by Airflow's setting `connections` of section `trainyard`.
+    The default connection comes first, then those of the environment and of Airflow's database. Connections of another
+    secrets backend cannot be listed; Airflow's setting `connections` of section `trainyard` names them.
     """
-    found: dict[str, str] = {}
+    storages: dict[str, str] = {}
     for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(session), *_in_configuration()]):
-        root = storage_root(conn_id)
-        if root not in found.values():
-            found[conn_id] = root
-    return found
+        storage = get_storage(conn_id)
+        if storage not in storages.values():
+            storages[conn_id] = storage
+    return storages
 
 
 def _is_ours(conn_id: str) -> bool:
@@ -72,8 +80,8 @@ def _is_ours(conn_id: str) -> bool:
 
 
 def _in_environment() -> Iterator[str]:
-    named = sorted(name.removeprefix(CONN_ENV_PREFIX) for name in os.environ if name.startswith(CONN_ENV_PREFIX))
-    return filter(_is_ours, map(str.lower, named))
+    conn_ids = sorted(name.removeprefix(CONN_ENV_PREFIX) for name in os.environ if name.startswith(CONN_ENV_PREFIX))
+    return filter(_is_ours, map(str.lower, conn_ids))
 
 
 def _in_configuration() -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Trainyard's pages in Airflow: pipelines and their runs, for those who may read their DAGs.
+"""Trainyard's pages in Airflow: pipelines, their runs, and their resource usage, for users who may read the DAGs.
 
-A page is named by its path and a query: `run?conn_id=trainyard_default&dag_id=digits&run_id=...`.
+A page is addressed by its path and a query: `run?conn_id=trainyard_default&dag_id=digits&run_id=...`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,6 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlencode
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.datastructures import URL
@@ -20,120 +16,135 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, html, live, products, runs
+from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, SessionDep, requires_access_dag
 from trainyard.pages.runs import Run
 from trainyard.usage import usage_report
 
 app = FastAPI(title="Trainyard", openapi_url=None)
 
-Readable = Annotated[set[str], Depends(access.readable_dags)]
+Readable = Annotated[set[str], Depends(access.get_readable_dags)]
 Name = Annotated[str, Query(min_length=1)]
 Number = Annotated[int, Query(alias="page")]
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""A report fetches nothing and runs nothing, whatever stands in the file."""
+"""The content security policy of a report: it fetches nothing and runs no script, whatever the file contains."""
 MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 
 
 @app.get("/")
-def overview(session: SessionDep, user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
-    """The pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
-    pipelines = _pipelines(session, user, readable)
-    found = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in pipelines.items() for dag_id in dag_ids]
-    shown = runs.page(found, number)
+def show_overview(session: SessionDep, user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
+    """Show the pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
+    pipelines = _list_pipelines(session, user, readable)
+    entries = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in pipelines.items() for dag_id in dag_ids]
+    page = runs.paginate(entries, number)
     rows = []
-    for conn_id, root, dag_id in shown.items:
-        of_it = runs.of_pipeline(session, root, dag_id)
-        rows += [(conn_id, dag_id, len(of_it), of_it[0], *runs.readable_stages(of_it[0]))] if of_it else []
-    return html.render("overview", rows=rows, shown=shown)
+    for conn_id, root, dag_id in page.items:
+        if its_runs := runs.list_runs(session, root, dag_id):
+            newest = its_runs[0]
+            rows.append((conn_id, dag_id, len(its_runs), newest, *runs.try_read_stages(newest)))
+    return html.render("overview", rows=rows, page=page)
 
 
 @app.get("/pipeline", dependencies=MAY_READ_RUNS)
-def pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
-    """The runs of one pipeline, newest first."""
-    root = access.storage_root(conn_id)
-    shown = runs.page(runs.of_pipeline(session, root, dag_id), number)
-    rows = [runs.row(run) for run in shown.items]
-    made = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
+def show_pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
+    """Show the runs of one pipeline, newest first."""
+    root = access.get_storage(conn_id)
+    page = runs.paginate(runs.list_runs(session, root, dag_id), number)
+    rows = [runs.build_row(run) for run in page.items]
+    records = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
     return html.render(
-        "pipeline", conn_id=conn_id, dag_id=dag_id, shown=shown, rows=rows, figures=products.figures(made),
-        datasets=products.datasets(root, made), champions=products.champions(root, [r for _, of in made for r in of]),
-    )  # fmt: skip
+        "pipeline",
+        conn_id=conn_id,
+        dag_id=dag_id,
+        page=page,
+        rows=rows,
+        figures=products.collect_figures(records),
+        datasets=products.collect_datasets(root, records),
+        champions=products.collect_champions(root, [record for _, of_run in records for record in of_run]),
+    )
 
 
 @app.get("/run", dependencies=MAY_READ_RUNS)
-def run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
-    """What became of one run."""
-    found = _run(session, conn_id, dag_id, run_id)
-    stages, trouble = runs.readable_stages(found)
-    usages = runs.usages(found)
+def show_run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+    """Show the stages of one run, its running tasks, and its resource usage."""
+    run = _find_run(session, conn_id, dag_id, run_id)
+    stages, error = runs.try_read_stages(run)
+    usages = runs.read_usages(run)
     return html.render(
-        "run", conn_id=conn_id, run=found, stages=stages, trouble=trouble, usages=usages, line=runs.line(found, usages),
-        live=live.under_way(found), over=found.state in live.OVER,
-        reported=storage.exists(report_uri(found.directory)),
-    )  # fmt: skip
+        "run",
+        conn_id=conn_id,
+        run=run,
+        stages=stages,
+        error=error,
+        usages=usages,
+        usage=runs.build_usage_line(run, usages),
+        running_tasks=live.list_running_tasks(run),
+        is_over=run.state in live.FINAL_STATES,
+        has_report=storage.exists(report_uri(run.directory)),
+    )
 
 
 @app.get("/usage")
-def usage(session: SessionDep, user: GetUserDep, readable: Readable) -> HTMLResponse:
-    """What the newest runs of all pipelines that the user may read held, and how much of it was busy."""
-    found = {
-        (conn_id, run.dag_id, run.run_id): account
-        for (conn_id, root), dag_ids in _pipelines(session, user, readable).items()
-        for run in runs.newest(session, root, dag_ids, runs.IN_USAGE_REPORT)
-        if (account := runs.account(run, runs.usages(run)))
+def show_usage(session: SessionDep, user: GetUserDep, readable: Readable) -> HTMLResponse:
+    """Show what the newest runs of all readable pipelines allocated, and how much of it was busy."""
+    by_run = {
+        (conn_id, run.dag_id, run.run_id): usage
+        for (conn_id, root), dag_ids in _list_pipelines(session, user, readable).items()
+        for run in runs.list_newest_runs(session, root, dag_ids, runs.MAX_REPORTED_RUNS)
+        if (usage := runs.build_run_usage(run, runs.read_usages(run)))
     }
-    accounts = list(found.values())
+    usages = list(by_run.values())
     sums = [
-        ("In all", [usage_report.sum_runs("Sum", accounts)]),
-        ("By DAG", usage_report.group_runs(lambda account: account.dag_id, accounts)),
-        ("By queue", usage_report.group_queues(accounts)),
-        ("By week", usage_report.group_runs(usage_report.week, accounts)),
+        ("Total", [usage_report.sum_runs("Total", usages)]),
+        ("By DAG", usage_report.group_runs(lambda usage: usage.dag_id, usages)),
+        ("By queue", usage_report.group_queues(usages)),
+        ("By week", usage_report.group_runs(usage_report.week_of, usages)),
     ]
-    lines = [(names, usage_report.sum_runs("", [account])) for names, account in found.items()]
-    worst = sorted(lines, key=lambda named: usage_report.idle_key(named[1]), reverse=True)[: runs.ROWS]
-    return html.render("usage", sums=sums, worst=worst, count=len(accounts))
+    lines = [(names, usage_report.sum_runs("", [usage])) for names, usage in by_run.items()]
+    most_idle = sorted(lines, key=lambda named: usage_report.idle_key(named[1]), reverse=True)[: runs.ROWS]
+    return html.render("usage", sums=sums, most_idle=most_idle, count=len(usages))
 
 
 @app.get("/report", dependencies=MAY_READ_RUNS)
-def report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
-    """The report as it stands after the stages that have ended."""
-    uri = report_uri(_run(session, conn_id, dag_id, run_id).directory)
+def show_report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+    """Show the report of a run, as of its last stage that has ended."""
+    uri = report_uri(_find_run(session, conn_id, dag_id, run_id).directory)
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
     return HTMLResponse(storage.read(uri).decode(), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.exception_handler(TrainyardError)
-def unreadable(_: object, error: TrainyardError) -> HTMLResponse:
-    """What in storage cannot be read."""
+def handle_unreadable(_: object, error: TrainyardError) -> HTMLResponse:
+    """Show what in storage cannot be read."""
     return html.render("refused", 500, why=error)
 
 
 @app.exception_handler(HTTPException)
-def refused(request: Request, error: HTTPException) -> Response:
-    """Why there is no page; whom Airflow does not know, and who wants a page and no answer to a script, may log in."""
-    unknown = error.status_code == 401 or error.detail == "Invalid JWT token"
-    if unknown and "text/html" in request.headers.get("Accept", ""):
+def handle_refused(request: Request, error: HTTPException) -> Response:
+    """Show why a page is not available, or send a browser without a valid login to Airflow's login page."""
+    logged_out = error.status_code == 401 or error.detail == "Invalid JWT token"
+    if logged_out and "text/html" in request.headers.get("Accept", ""):
         return RedirectResponse(_login(request.url))
     return html.render("refused", error.status_code, why=error.detail)
 
 
 def _login(page: URL) -> str:
-    """Airflow's login, that leads to the page when it is done, as Airflow's own pages have it."""
+    """Return the address of Airflow's login page, which leads back to the page afterwards."""
     name = page.path.rpartition("/")[2]
     query = f"?{page.query}" if page.query else ""
     return in_airflow(f"/api/v2/auth/login?{urlencode({'next': in_airflow(f'{PAGES}/{name}{query}')})}")
 
 
-def _pipelines(session: SessionDep, user: BaseUser, readable: set[str]) -> dict[tuple[str, str], list[str]]:
-    """For each connection and the root that it names, the pipelines there whose runs the user may read."""
+def _list_pipelines(session: SessionDep, user: BaseUser, readable: set[str]) -> dict[tuple[str, str], list[str]]:
+    """Return (connection, storage) -> the pipelines there whose runs the user may read."""
     return {
-        (conn_id, root): access.with_readable_runs(session, user, runs.pipelines(root, readable))
-        for conn_id, root in access.roots(session).items()
+        (conn_id, root): access.filter_readable_runs(session, user, runs.list_pipelines(root, readable))
+        for conn_id, root in access.list_storages(session).items()
     }
 
 
-def _run(session: SessionDep, conn_id: str, dag_id: str, run_id: str) -> Run:
-    found = runs.one(session, access.storage_root(conn_id), dag_id, run_id)
-    if found is None:
-        raise HTTPException(404, f"Run {run_id} of {dag_id} has left nothing in the storage of {conn_id}.")
-    return found
+def _find_run(session: SessionDep, conn_id: str, dag_id: str, run_id: str) -> Run:
+    run = runs.find_run(session, access.get_storage(conn_id), dag_id, run_id)
+    if run is None:
+        raise HTTPException(404, f"Run {run_id} of {dag_id} has no directory in the storage of {conn_id}.")
+    return run

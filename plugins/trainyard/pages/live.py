@@ -1,4 +1,4 @@
-"""What of a run is under way: tasks that have begun and neither ended nor failed, and how far their gangs are."""
+"""Read the running tasks of a run, and the progress of their worker groups."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
 
-OVER = ("success", "failed")
-"""States of Airflow's in which nothing of a run is under way."""
+FINAL_STATES = ("success", "failed")
+"""States of a run in Airflow in which none of its tasks runs."""
 
 
 @dataclass(frozen=True)
-class UnderWay:
-    """A task that runs. `epochs` are those asked for, None of what has none; `charts` are of those that are over."""
+class RunningTask:
+    """A task that runs. `epochs` is their total number, None where a job has none; `charts` cover those that ended."""
 
     task: str
     job: str
@@ -31,32 +31,29 @@ class UnderWay:
     charts: Sequence[Chart]
 
 
-def under_way(run: Run) -> list[UnderWay]:
-    """The tasks of a run that have begun and not ended, by name."""
-    if run.state in OVER:
+def list_running_tasks(run: Run) -> list[RunningTask]:
+    """Return the tasks of a run that have started and not ended, by name."""
+    if run.state in FINAL_STATES:
         return []
-    specs = [_spec(storage.join(run.directory, "specs", name)) for name in _specs(run.directory)]
-    return [_under_way(spec) for spec in specs if not _ended(spec)]
+    names = storage.list_names(storage.join(run.directory, "specs"))
+    specs = [_read_spec(storage.join(run.directory, "specs", name)) for name in names if not name.startswith(".")]
+    return [_read_task(spec) for spec in specs if not _has_ended(spec)]
 
 
-def _specs(directory: str) -> list[str]:
-    return [name for name in storage.list_names(storage.join(directory, "specs")) if not name.startswith(".")]
-
-
-def _spec(uri: str) -> JobSpec:
+def _read_spec(uri: str) -> JobSpec:
     text = storage.read(uri)
     return SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
 
 
-def _ended(spec: JobSpec) -> bool:
+def _has_ended(spec: JobSpec) -> bool:
     ends = (run_record.read_latest(spec.task_key), failure.read_latest(spec.task_key))
     return any(end is not None and end.task_key.try_number >= spec.task_key.try_number for end in ends)
 
 
-def _under_way(spec: JobSpec) -> UnderWay:
-    told = events.counted(spec.task_key.directory, spec.task_key.task, "rank 0", "epoch")
-    return UnderWay(
+def _read_task(spec: JobSpec) -> RunningTask:
+    epochs = events.read_counter(spec.task_key.directory, spec.task_key.task, "rank 0", "epoch")
+    return RunningTask(
         task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
-        progress=worker_progress.read_latest(spec.task_key), charts=curves.of_epochs(told),
+        progress=worker_progress.read_latest(spec.task_key), charts=curves.draw_epochs(epochs),
     )  # fmt: skip

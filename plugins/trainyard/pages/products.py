@@ -1,4 +1,4 @@
-"""What the runs of a pipeline made: figures from run to run, versions of datasets, and the champion."""
+"""Collect what the runs of a pipeline produced: metrics from run to run, versions of datasets, and the champion."""
 
 from __future__ import annotations
 
@@ -31,68 +31,70 @@ class Figure:
     @property
     def chart(self) -> Chart:
         """The values as a line."""
-        return curves.chart(f"{self.task}: {self.name}", [self.name], [{self.name: v} for v in self.values.values()])
+        return curves.draw_chart(
+            f"{self.task}: {self.name}", [self.name], [{self.name: v} for v in self.values.values()]
+        )
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset that runs wrote: the versions that are kept, and the version and rows of each run, by its id."""
+    """A dataset that runs wrote: its existing versions, and run id -> (version, rows)."""
 
     uri: str
-    kept: Sequence[int]
-    of_runs: dict[str, tuple[int, int]]
+    versions: Sequence[int]
+    by_run: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Champion:
-    """The model in force at `uri`, and why."""
+    """The promoted model at `uri`, and why it was promoted."""
 
     uri: str
     weights: str
     promotion: Promotion
 
 
-def figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Figure]:
-    """Every metric that is a number, of runs (id, records) that are given oldest first; of evaluations first."""
-    found: dict[tuple[int, str, str], dict[str, float]] = {}
+def collect_figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Figure]:
+    """Return every numeric metric of runs (id, records), oldest first; those of evaluations come first."""
+    values: dict[tuple[int, str, str], dict[str, float]] = {}
     for run_id, records in runs:
-        for one in records:
-            if one.job not in SCORING:
+        for record in records:
+            if record.job not in SCORING:
                 continue
-            for name, value in one.output.get("metrics", {}).items():
+            for name, value in record.output.get("metrics", {}).items():
                 if isinstance(value, int | float) and math.isfinite(value):
-                    found.setdefault((SCORING.index(one.job), one.task_key.task, name), {})[run_id] = value
-    ordered = sorted(found.items(), key=lambda item: item[0][:2])
-    return [Figure(task, name, values) for (_, task, name), values in ordered]
+                    values.setdefault((SCORING.index(record.job), record.task_key.task, name), {})[run_id] = value
+    ordered = sorted(values.items(), key=lambda item: item[0][:2])
+    return [Figure(task, name, by_run) for (_, task, name), by_run in ordered]
 
 
-def datasets(root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Dataset]:
-    """The datasets below `root` that these runs (id, records) wrote."""
-    found: dict[str, dict[str, tuple[int, int]]] = {}
+def collect_datasets(root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Dataset]:
+    """Return the datasets below `root` that these runs (id, records) wrote."""
+    by_dataset: dict[str, dict[str, tuple[int, int]]] = {}
     for run_id, records in runs:
         for output in _outputs(records, EXPORTS):
-            if below(root, output["uri"]):
-                found.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
-    return [Dataset(uri, manifest.list_versions(uri), of_runs) for uri, of_runs in found.items()]
+            if is_below(root, output["uri"]):
+                by_dataset.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
+    return [Dataset(uri, manifest.list_versions(uri), by_run) for uri, by_run in by_dataset.items()]
 
 
-def champions(root: str, records: Sequence[RunRecord]) -> list[Champion]:
-    """Those below `root` that these runs evaluated against, or predicted with."""
-    against = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
+def collect_champions(root: str, records: Sequence[RunRecord]) -> list[Champion]:
+    """Return the champions below `root` that these runs used as a baseline, or predicted with."""
+    baselines = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
     used = [output["model"] for output in _outputs(records, ("predict",))]
-    found = []
-    for uri in dict.fromkeys([*used, *against]):
+    champions = []
+    for uri in dict.fromkeys([*used, *baselines]):
         with suppress(TrainyardError, OSError):
-            if below(root, uri) and model_artifact.exists(uri):
+            if is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
-                found.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
-    return found
+                champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
+    return champions
 
 
-def below(root: str, uri: str) -> bool:
-    """Whether something lies below a storage root: pages read nothing else."""
+def is_below(root: str, uri: str) -> bool:
+    """Return whether a URI is below a storage root; the pages read nothing else."""
     return uri.startswith(f"{root.rstrip('/')}/") and ".." not in uri.split("/")
 
 
 def _outputs(records: Iterable[RunRecord], jobs: Sequence[str]) -> list[dict[str, Any]]:
-    return [one.output for one in records if one.job in jobs and one.status == "succeeded"]
+    return [record.output for record in records if record.job in jobs and record.status == "succeeded"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SparkConnection:
-    """What a `spark` connection says about where applications run."""
+    """The content of an Airflow connection of type `spark`: master, and on YARN queue and deploy mode."""
 
     conn_id: str
     master: str

@@ -1,4 +1,4 @@
-"""Spark's jars and the user's archives on the cluster's storage: once for each content, not with each submission."""
+"""Upload Spark's jars and the user's archives to storage, once for each content instead of with each submission."""
 
 from __future__ import annotations
 
@@ -16,37 +16,42 @@ ARCHIVES = "spark.archives"
 
 
 def settings(root: str, known: Mapping[str, str], spark_home: Path) -> dict[str, str]:
-    """What tells YARN where Spark's jars are, below `root`, unless `known` settings do; and the archives they name."""
-    found = {}
-    if not any(name in known for name in PROVIDED):
-        found["spark.yarn.archive"] = spark_archive(root, spark_home)
-    if ARCHIVES in known:
-        found[ARCHIVES] = ",".join(_shipped(root, entry.strip()) for entry in known[ARCHIVES].split(","))
-    return found
+    """Return the settings that name Spark's jars and the user's archives in storage.
 
-
-def _shipped(root: str, entry: str) -> str:
-    """An entry of `spark.archives`, "file#name on the nodes"; a local file is put below `root` by its sha256.
-
-    Raises TrainyardError when there is no such file.
+    Args:
+        root: The storage root, a URI.
+        known: The settings so far. Jars that they name are not uploaded.
+        spark_home: The Spark installation with the jars.
     """
+    changes = {}
+    if not any(name in known for name in PROVIDED):
+        changes["spark.yarn.archive"] = spark_archive(root, spark_home)
+    if ARCHIVES in known:
+        changes[ARCHIVES] = ",".join(_upload_archive(root, entry.strip()) for entry in known[ARCHIVES].split(","))
+    return changes
+
+
+def _upload_archive(root: str, entry: str) -> str:
+    """Upload a local file of `spark.archives` ("file#name"), named by its sha256, and return the entry for it."""
     uri, mark, name = entry.partition("#")
     if "://" in uri.removeprefix("file://"):
         return entry
     file = Path(uri.removeprefix("file://"))
     if not file.is_file():
-        raise TrainyardError(f"{ARCHIVES} names {uri}, which is no file of this machine. Write where the archive lies.")
+        raise TrainyardError(
+            f"{ARCHIVES} names {uri}, which is not a file of this machine. Write the path or URI of the archive."
+        )
     _, digest = storage.checksum(str(file))
-    there = storage.join(root, "environments", f"{digest[:16]}-{file.name}")
-    if not storage.exists(there):
-        storage.upload(there, file)
-    return f"{there}{mark or '#'}{name or file.name}"
+    target = storage.join(root, "environments", f"{digest[:16]}-{file.name}")
+    if not storage.exists(target):
+        storage.upload(target, file)
+    return f"{target}{mark or '#'}{name or file.name}"
 
 
 def spark_archive(root: str, spark_home: Path) -> str:
-    """The URI of an archive of the jars in `spark_home`, which is put below `root` if it is not there.
+    """Return the URI of an archive of the jars in `spark_home`, and upload it if it does not exist.
 
-    It is named by the jars' names and sizes. Of several who put it there one wins; the others find it.
+    The names and sizes of the jars decide its name. Of several concurrent uploads one succeeds.
     """
     jars = sorted(Path(spark_home, "jars").glob("*.jar"))
     content = "\n".join(f"{jar.name} {jar.stat().st_size}" for jar in jars)

@@ -8,11 +8,14 @@ from pathlib import Path
 from trainyard.planning.packages import user_package
 
 
-def reached(import_path: str, dag_file: Path) -> dict[str, Path]:
-    """Of the files that `user_package` ships, those that the module of `import_path` depends on.
+def imported_files(import_path: str, dag_file: Path) -> dict[str, Path]:
+    """Return the files of `user_package` that the module of an import path depends on.
 
-    These are the module, what it imports of the package, however far, and all files that are no Python. Nothing is
-    executed: imports are found in the compiled text, so those made by name at run time are not. Raises SyntaxError.
+    These are the module, the modules of the package that it imports directly or indirectly, and all files that are not
+    Python. Imports are found in the byte code; imports by a computed name are not found.
+
+    Raises:
+        SyntaxError: A module is not valid Python.
     """
     files = user_package(import_path, dag_file)
     if not files:

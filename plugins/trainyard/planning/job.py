@@ -13,10 +13,21 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 @dataclass(frozen=True)
 class Job:
-    """What an operator asks for. `workers` ranks run at once, `min_workers` must; None when it is no gang.
+    """What an operator requests.
 
-    `storage` is the URI below which things are stored; `modules` is what the job's Python imports on the
-    nodes, beside Spark's and the user's own.
+    Attributes:
+        operator: The operator's class and task id, for error messages.
+        task_key: The task.
+        storage: The storage root, a URI.
+        spec: The fields of the job spec, as JSON.
+        modules: What the job's Python imports on the nodes, beside Spark and the user's code.
+        workers: How many workers run at once; None for a job without a worker group.
+        min_workers: How many must run at once.
+        conf: The user's Spark configuration.
+        memory: The memory of an executor.
+        driver_memory: The memory of the driver.
+        grow_memory_to: The largest container that a retry may ask for after a memory kill.
+        placement: Queue, node labels and GPUs.
     """
 
     operator: str
@@ -35,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What this installation brings: the driver program, the code archive, the environment."""
+    """What this installation provides: the driver program, the code archive, environment variables."""
 
     program: str
     py_files: tuple[str, ...]

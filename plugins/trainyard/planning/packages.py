@@ -14,17 +14,24 @@ RESERVED = "trainyard"
 
 
 def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
-    """The top-level package (or module) of `import_path`, looked for upwards from the DAG's file.
+    """Return the files of the top-level package or module that an import path names.
 
-    One that is installed in the environment instead is relied on, not shipped: then there are no
-    files. Raises TrainyardError when there is none anywhere, or it is too large to ship.
+    Args:
+        import_path: `module:name`, or `module`.
+        dag_file: The DAG's file. The package is searched for in its folder and in the folders above.
+
+    Returns:
+        Name in the archive -> file. Empty for a package that is installed in the environment: it is not shipped.
+
+    Raises:
+        TrainyardError: There is no such package, it is too large, or its name is `trainyard`.
     """
     module = import_path.partition(":")[0]
     top = module.partition(".")[0]
-    if top == RESERVED and (found := _own_package(dag_file, top)):
+    if top == RESERVED and (package := _own_package(dag_file, top)):
         raise TrainyardError(
-            f"{import_path!r}: {found} has the name of the installed package {RESERVED!r}, and would replace it on the "
-            "cluster; give your package another name"
+            f"{import_path!r}: {package} has the name of the installed package {RESERVED!r}, and would replace it on "
+            "the cluster; give your package another name"
         )
     for folder in dag_file.parents:
         if _has_module(folder, module):
@@ -47,7 +54,7 @@ def _has_module(folder: Path, module: str) -> bool:
 
 
 def _own_package(dag_file: Path, top: str) -> Path | None:
-    """The user's package of this name. It can be imported like an installed one: Airflow's path has the DAGs folder."""
+    """Return the user's package of this name, which Airflow can import too because the DAGs folder is on its path."""
     return next((folder / top for folder in dag_file.parents if any((folder / top).glob("*.py"))), None)
 
 
@@ -59,17 +66,18 @@ def _refuse_large(files: dict[str, Path], package: Path) -> dict[str, Path]:
     size = sum(path.stat().st_size for path in files.values())
     if size > MAX_BYTES:
         raise TrainyardError(
-            f"{package} holds {size / 2**20:.0f} MiB and is shipped with every job; the limit is "
+            f"{package} has {size / 2**20:.0f} MiB and is shipped with every job; the limit is "
             f"{MAX_BYTES // 2**20} MiB. Keep data in storage, not in the package."
         )
     return files
 
 
 def package_files(root: Path, name: str) -> dict[str, Path]:
-    found = {}
+    """Return the files below `root` as NAME/PATH -> file, without hidden and compiled ones."""
+    files = {}
     for path in root.rglob("*"):
         inside = path.relative_to(root)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
         if path.is_file() and not hidden and path.suffix != ".pyc":
-            found[f"{name}/{inside.as_posix()}"] = path
-    return found
+            files[f"{name}/{inside.as_posix()}"] = path
+    return files

@@ -1,4 +1,4 @@
-"""Where the files of a run lie in storage, and the tag of its applications. Pure functions."""
+"""The paths of a run in storage, and the tag of its applications. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 def application_tag(task_key: TaskKey) -> str:
-    """Names the application of a task: the same for each try of it, another for any other task."""
+    """Return the YARN tag of a task's applications: the same for all attempts of a task, unique to the task."""
     identity = "\0".join([task_key.directory, task_key.dag_id, task_key.run_id, task_key.task])
     return f"trainyard-{task_key.task[:40]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def run_directory(root: str, dag_id: str, run_id: str) -> str:
-    """Where everything about one DAG run is kept. Distinct run ids give distinct directories."""
+    """Return the directory of a DAG run below the storage root. Distinct run ids have distinct directories."""
     return storage.join(root, "runs", path_safe(dag_id), path_safe(run_id))
 
 
 def path_safe(name: str) -> str:
-    """`name` as one step of a path; distinct names stay distinct."""
+    """Return `name` as one component of a path. Distinct names stay distinct."""
     safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

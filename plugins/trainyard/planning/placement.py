@@ -1,4 +1,4 @@
-"""On which nodes an application's containers run, and how a rank comes by its GPU. Pure functions."""
+"""Decide on which nodes containers run, and how a worker gets its GPUs. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ DISCOVERY = Path(__file__).parent / "gpus.sh"
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where one application's containers run on YARN. On a local master it does not apply.
+    """Where the containers of an application run on YARN. It does not apply on a local master.
 
-    :param queue: the queue it is submitted to; by default that of the Spark connection
-    :param node_label: partition of the executors: of the ranks, when it is a gang
-    :param driver_label: partition of the application master, which holds no GPU
-    :param gpus_per_worker: GPUs of each rank
-    :param workers_per_container: ranks that share one container, its memory and its GPUs
-    :param isolation: what keeps a rank to its own GPUs: `yarn` (YARN counts and hands out yarn.io/gpu),
-        `labels` (nodes of the partition have as many cores as GPUs; nothing is asked for but the label),
-        `whole_node` (a container takes all memory of its node, and its ranks share the GPUs there),
-        `docker` (a container of `image` with the GPUs that YARN hands out)
-    :param image: what containers run in, with isolation `docker`
+    Args:
+        queue: The queue. By default that of the Spark connection.
+        node_label: The partition of the executors, which the workers run in.
+        driver_label: The partition of the application master, which has no GPU.
+        gpus_per_worker: The GPUs of each worker.
+        workers_per_container: How many workers share a container, its memory and its GPUs.
+        isolation: How workers are limited to their own GPUs. `yarn`: YARN counts and assigns yarn.io/gpu. `labels`: the
+            nodes of the partition have as many cores as GPUs; only the label is requested. `whole_node`: a container
+            has all memory of its node, and its workers share the GPUs there. `docker`: a container of `image` with the
+            GPUs that YARN assigns.
+        image: The image of the containers, with isolation `docker`.
     """
 
     queue: str | None = None
@@ -38,35 +39,34 @@ class Placement:
 
     @property
     def gpus_per_container(self) -> int:
-        """GPUs that YARN is asked for, for each container; none where it does not count them."""
+        """The GPUs that each container requests from YARN; 0 where YARN does not count them."""
         counted = self.isolation in ("yarn", "docker")
         return self.gpus_per_worker * self.workers_per_container if counted else 0
 
 
 def check(placement: Placement, operator: str) -> None:
-    """Raises TrainyardError for a placement that can be none."""
+    """Check a placement. Raises TrainyardError if it is not valid."""
     if placement.isolation not in get_args(Isolation):
         raise TrainyardError(
-            f"{operator}: isolation={placement.isolation!r} is none of {', '.join(get_args(Isolation))}."
+            f"{operator}: isolation={placement.isolation!r} is not valid; "
+            f"write one of {', '.join(get_args(Isolation))}."
         )
     if placement.gpus_per_worker < 0:
         raise TrainyardError(
-            f"{operator}: gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for ranks without a GPU."
+            f"{operator}: gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for workers without a GPU."
         )
     if placement.workers_per_container < 1:
         raise TrainyardError(
-            f"{operator}: workers_per_container={placement.workers_per_container}; write 1, or how many share a container."
+            f"{operator}: workers_per_container={placement.workers_per_container} is not valid; write 1 or more."
         )
     if placement.isolation == "docker" and not placement.image:
-        raise TrainyardError(f"{operator}: isolation='docker' needs image=, what the ranks run in.")
+        raise TrainyardError(f"{operator}: isolation='docker' needs image=, the image that the workers run in.")
     if placement.isolation == "labels" and not placement.node_label:
-        raise TrainyardError(
-            f"{operator}: isolation='labels' rests on the nodes of a partition; name it with node_label=."
-        )
+        raise TrainyardError(f"{operator}: isolation='labels' needs node_label=, the partition with the GPUs.")
 
 
 def settings(placement: Placement) -> dict[str, str]:
-    """Spark's settings for a placement on YARN, but for the queue: spark-submit has an option for that, which wins."""
+    """Return Spark's settings for a placement on YARN, without the queue, which spark-submit has an option for."""
     conf: dict[str, str] = {}
     if placement.driver_label:
         conf["spark.yarn.am.nodeLabelExpression"] = placement.driver_label
@@ -86,5 +86,5 @@ def settings(placement: Placement) -> dict[str, str]:
 
 
 def files(placement: Placement) -> tuple[str, ...]:
-    """What each container needs in its working directory."""
+    """Return the files that each container needs in its working directory."""
     return (str(DISCOVERY),) if placement.gpus_per_container else ()

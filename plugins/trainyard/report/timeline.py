@@ -1,4 +1,4 @@
-"""Timelines: a row for each process, a bar for each span. Pure functions of a run's events."""
+"""Draw timelines: a row for each process, a bar for each span. Pure functions of a run's events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STEP_PHASES = ("data wait", "copy", "forward", "backward", "wait for communicat
 
 @dataclass(frozen=True)
 class Bar:
-    """One span: pixels from the left, and of width; `lane` 1 is drawn as the lower half of the row."""
+    """One span: `x` and `width` in pixels; `lane` 1 is drawn as the lower half of the row."""
 
     name: str
     x: float
@@ -52,6 +52,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
+    """The spans of one process of a task."""
+
     task: str
     process: str
     bars: tuple[Bar, ...]
@@ -59,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`rows` over `seconds` of time; `ticks` are (pixel, label)."""
+    """Rows over `seconds` of time; `ticks` are (pixel, label)."""
 
     rows: tuple[Row, ...]
     seconds: float
@@ -67,35 +69,36 @@ class Timeline:
 
     @property
     def names(self) -> list[str]:
-        """The spans that occur, in the order of the palette."""
-        found = {bar.name for row in self.rows for bar in row.bars}
-        return sorted(found, key=lambda name: list(PALETTE).index(name) if name in PALETTE else len(PALETTE))
+        """The names of the spans, in the order of the palette."""
+        names = {bar.name for row in self.rows for bar in row.bars}
+        return sorted(names, key=lambda name: list(PALETTE).index(name) if name in PALETTE else len(PALETTE))
 
 
-def color(name: str) -> str:
+def color_of(name: str) -> str:
+    """Return the color of a span."""
     return PALETTE.get(name, "#90a4ae")
 
 
-def whole(events: list[dict[str, Any]]) -> Timeline | None:
-    """The run from its first event to its last."""
-    return _drawn(events, _spans(events))
+def draw_run(events: list[dict[str, Any]]) -> Timeline | None:
+    """Return the timeline of a run from its first span to its last; None without spans."""
+    return _draw(events, _spans(events))
 
 
-def steps(events: list[dict[str, Any]]) -> Timeline | None:
-    """The first steps of the gang's last epoch: what a rank does in each."""
+def draw_steps(events: list[dict[str, Any]]) -> Timeline | None:
+    """Return the timeline of the first 24 steps of the last epoch; None without steps."""
     phases = [e for e in _spans(events) if e["name"] in _STEP_PHASES]
     validations = [e["ts"] + e["dur"] for e in _spans(events) if e["name"] in ("validate", "rendezvous", "checkpoint")]
     if not phases:
         return None
     last = phases[-1]["ts"]
     begin = max((end for end in validations if end < last), default=phases[0]["ts"])
-    shown = [e for e in phases if e["ts"] >= begin]
-    span = min(24 * _median_step(shown), shown[-1]["ts"] + shown[-1]["dur"] - shown[0]["ts"])
-    return _drawn(events, [e for e in shown if e["ts"] < shown[0]["ts"] + span])
+    epoch = [e for e in phases if e["ts"] >= begin]
+    span = min(24 * _median_step(epoch), epoch[-1]["ts"] + epoch[-1]["dur"] - epoch[0]["ts"])
+    return _draw(events, [e for e in epoch if e["ts"] < epoch[0]["ts"] + span])
 
 
-def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[str, float, float]]]]:
-    """For each rank its name, its seconds in all, and (phase, seconds, share of the slowest rank's sum)."""
+def sum_phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[str, float, float]]]]:
+    """Return each worker's name, its seconds in total, and (phase, seconds, share of the slowest worker's total)."""
     totals: dict[tuple[int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
         if event["ph"] == "C" and event["name"] == "seconds":
@@ -113,15 +116,18 @@ def phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[st
     ]
 
 
-def clocks(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
-    """The processes whose host's clock was notably off: name, milliseconds it was behind, and how far that is off.
+def find_clock_offsets(events: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """Return the processes whose host's clock was off by more than its uncertainty, and by more than 1 ms.
 
-    Their events have been put right.
+    The times of their events are corrected already.
+
+    Returns:
+        For each process its name, the milliseconds that its clock was behind, and the uncertainty in milliseconds.
     """
     labels = _labels(events)
-    told = [(labels[e["pid"], e["tid"]][1], e["args"]) for e in events if e["ph"] == "i" and e["name"] == "clock"]
-    found = [(name, args["behind_ms"], args["error_ms"]) for name, args in told]
-    return [(name, behind, error) for name, behind, error in found if abs(behind) > max(1.0, 2 * error)]
+    clocks = [(labels[e["pid"], e["tid"]][1], e["args"]) for e in events if e["ph"] == "i" and e["name"] == "clock"]
+    offsets = [(name, args["behind_ms"], args["error_ms"]) for name, args in clocks]
+    return [(name, behind, error) for name, behind, error in offsets if abs(behind) > max(1.0, 2 * error)]
 
 
 def _spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,10 +139,10 @@ def _labels(events: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[str, st
     for event in events:
         if event["ph"] == "M":
             names[event["pid"], event["tid"]][event["name"]] = event["args"]["name"]
-    return {key: (found["process_name"], found["thread_name"]) for key, found in names.items()}
+    return {key: (label["process_name"], label["thread_name"]) for key, label in names.items()}
 
 
-def _drawn(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> Timeline | None:
+def _draw(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> Timeline | None:
     if not spans:
         return None
     begin = min(e["ts"] for e in spans)
@@ -148,20 +154,20 @@ def _drawn(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> Timelin
     order = sorted(by_row, key=lambda key: (min(e["ts"] for e in spans if e["pid"] == key[0]), key))
     rows = tuple(Row(*labels[key], _bars(by_row[key], begin, length)) for key in order)
     seconds = length / 1e6
-    ticks = tuple((WIDTH * i / 8, duration(seconds * i / 8)) for i in range(9))
+    ticks = tuple((WIDTH * i / 8, format_duration(seconds * i / 8)) for i in range(9))
     return Timeline(rows, seconds, ticks)
 
 
 def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ...]:
     bars: list[Bar] = []
-    taken: set[tuple[str, int]] = set()
+    drawn: set[tuple[str, int]] = set()
     for event in spans:
         x, width = WIDTH * (event["ts"] - begin) / length, WIDTH * event["dur"] / length
-        if width < 1 and (event["name"], int(x)) in taken:
+        if width < 1 and (event["name"], int(x)) in drawn:
             continue
-        taken.add((event["name"], int(x)))
+        drawn.add((event["name"], int(x)))
         lane = 1 if event["name"] == "communication" else 0
-        title = f"{event['name']}: {duration(event['dur'] / 1e6)}"
+        title = f"{event['name']}: {format_duration(event['dur'] / 1e6)}"
         bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
     return tuple(bars)
 
@@ -172,7 +178,8 @@ def _median_step(spans: list[dict[str, Any]]) -> float:
     return float(gaps[len(gaps) // 2]) if gaps else float(spans[-1]["dur"] + 1)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Format a duration in minutes, seconds or milliseconds."""
     if seconds >= 100:
         return f"{seconds / 60:.1f} min"
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

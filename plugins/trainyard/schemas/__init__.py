@@ -1,1 +1,1 @@
-"""Schemas: the documents that stages write and read."""
+"""Schemas: the documents that stages write and read, and the state of datasets in storage."""

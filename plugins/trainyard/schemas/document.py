@@ -14,37 +14,52 @@ from trainyard.schemas.secrets import REDACTED
 
 
 class Part(BaseModel):
-    """A frozen value inside a document; unknown fields are refused."""
+    """A frozen value inside a document. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Document(Part):
-    """A value that is stored with its kind and version, so that a reader can tell what it holds."""
+    """A value that is stored with its kind and version.
+
+    Attributes:
+        KIND: The kind of document, stored as `document`.
+        VERSION: The version of the schema, stored as `version`. A document of any other version is refused.
+        INDENT: The indentation of the JSON.
+    """
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 2
     INDENT: ClassVar[int | None] = 1
 
     def to_json(self) -> str:
+        """Return the document as JSON."""
         head = {"document": self.KIND, "version": self.VERSION}
         return json.dumps(head | self.model_dump(mode="json"), indent=self.INDENT)
 
     @classmethod
-    def from_json(cls, text: str | bytes, origin: str = "the given text") -> Self:
-        """Parse and validate. `origin` names the place in the error."""
+    def from_json(cls, text: str | bytes, origin: str = "the text") -> Self:
+        """Parse and validate a document.
+
+        Args:
+            text: The JSON.
+            origin: Where the text comes from, for error messages.
+
+        Raises:
+            TrainyardError: The text is not JSON, or a document of another kind or version, or not valid.
+        """
         try:
             fields = json.loads(text)
         except ValueError as error:
             raise TrainyardError(f"{origin} is not JSON ({error}); a {cls.KIND} was expected there.") from error
-        kind, version = cls._head(fields, origin)
+        kind, version = cls._pop_head(fields, origin)
         if kind != cls.KIND:
             raise TrainyardError(f"{origin} holds a {kind}; a {cls.KIND} was expected there.")
         if version != cls.VERSION:
             remedy = "Upgrade airflow-trainyard" if version > cls.VERSION else "Write it again with this release"
             raise TrainyardError(
-                f"{origin} is a {cls.KIND} of version {version}; this release of Trainyard reads version {cls.VERSION}. "
-                f"{remedy}."
+                f"{origin} is a {cls.KIND} of version {version}; this release of Trainyard reads version "
+                f"{cls.VERSION}. {remedy}."
             )
         try:
             return cls.model_validate(fields)
@@ -53,23 +68,23 @@ class Document(Part):
 
     @classmethod
     def load(cls, uri: str) -> Self:
-        """Read from storage. Raises FileNotFoundError when there is none."""
+        """Read the document at `uri`. Raises FileNotFoundError, and TrainyardError as `from_json`."""
         return cls.from_json(storage.read(uri), origin=uri)
 
     @staticmethod
-    def _head(fields: Any, origin: str) -> tuple[str, int]:
+    def _pop_head(fields: Any, origin: str) -> tuple[str, int]:
         if not isinstance(fields, dict) or not isinstance(fields.get("version"), int):
             raise TrainyardError(f"{origin} is not a Trainyard document: it has no 'document' and 'version'.")
         return str(fields.pop("document", "?")), fields.pop("version")
 
 
 def complaints(error: ValidationError) -> str:
-    """What was refused: for each field its name, the value, and what is accepted."""
+    """Return what a validation refused: for each field its name, its value and what is valid."""
     return "; ".join(complaint(item) for item in error.errors())
 
 
 def complaint(item: ErrorDetails) -> str:
-    """One of the errors in a ValidationError, as a clause of a sentence."""
+    """Return one error of a ValidationError as a clause of a sentence."""
     field = ".".join(str(step) for step in item["loc"])
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":

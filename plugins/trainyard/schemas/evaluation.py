@@ -1,6 +1,6 @@
-"""The evaluation: what a model, and others beside it, made of the same rows.
+"""The evaluation of a model, and of baselines on the same rows.
 
-MODEL/CONTENT_HASH/evaluations/SPLIT-DATASET_HASH.json   beside the weights it is about
+MODEL/CONTENT_HASH/evaluations/SPLIT-DATASET_HASH.json   beside the evaluated weights
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from trainyard.schemas.document import Document, Part
 
 Interval = tuple[float, float]
 Metrics = dict[str, Any]
-"""A number a metric, None where it has no value. The confusion matrix is a list of rows: entry [i][j] counts the rows
-of class i that were taken for class j; of several labels it is a list of such matrices."""
+"""Metric -> value, None where it has none. The confusion matrix is a list of rows: entry [i][j] counts the rows of
+class i that were predicted as class j; with several labels it is a list of such matrices."""
 
 
 class Slice(Part):
@@ -27,14 +27,14 @@ class Slice(Part):
 
 
 class Difference(Part):
-    """By how much the model's metric is above the other's, with its interval over the same draws of rows."""
+    """By how much the model's metric exceeds the baseline's, with its interval over the same resamples of rows."""
 
     value: float | None
     interval: Interval | None
 
 
 class Scores(Part):
-    """What one model made of the rows."""
+    """The metrics of one model."""
 
     uri: str
     weights_sha256: str
@@ -44,13 +44,13 @@ class Scores(Part):
 
 
 class Baseline(Scores):
-    """A model beside, and how far the model is above it."""
+    """The metrics of a baseline, and by how much the model exceeds them."""
 
     differences: dict[str, Difference]
 
 
 class Example(Part):
-    """A row that the model did badly on: its label, what was predicted, and its columns that are single values."""
+    """A row with a large loss: its label, the prediction, and its scalar columns."""
 
     loss: float
     label: Any
@@ -77,16 +77,17 @@ class Evaluation(Document):
 
     @property
     def uri(self) -> str:
-        """Where it lies."""
+        """The URI of this document."""
         name = f"{self.split}-{self.dataset_hash[:16]}.json"
         return storage.join(self.model.uri, self.model.weights_sha256[:16], "evaluations", name)
 
     def save(self) -> None:
+        """Store the evaluation beside the weights."""
         storage.replace(self.uri, self.to_json().encode())
 
     def summary(self) -> dict[str, Any]:
-        """What an XCom carries of it, with the model's own `uri` and the document's as `evaluation`."""
+        """Return the part for an XCom, with the model's `uri`, and this document's URI as `evaluation`."""
         dumped = self.model_dump(mode="json", exclude={"model", "baselines", "curves", "examples"})
-        of_model = self.model.model_dump(mode="json", exclude={"slices"})
-        others = [other.model_dump(mode="json", exclude={"slices"}) for other in self.baselines]
-        return {**of_model, **dumped, "baselines": others, "evaluation": self.uri}
+        model = self.model.model_dump(mode="json", exclude={"slices"})
+        baselines = [other.model_dump(mode="json", exclude={"slices"}) for other in self.baselines]
+        return {**model, **dumped, "baselines": baselines, "evaluation": self.uri}

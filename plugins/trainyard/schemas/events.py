@@ -1,8 +1,8 @@
-"""Events: what every process of every stage did when, as Chrome trace events, one JSON a line.
+"""Events: what each process did when, as Chrome trace events, one JSON object a line.
 
-A process appends to a file of its own, `DIRECTORY/events/TASK/PROCESS.jsonl`. Times are
-microseconds of the wall clock; durations are measured on the monotonic clock.
-Format: the "Trace Event Format" of the Chromium project (phases X, C, i and M).
+Each process writes a file of its own, `DIRECTORY/events/TASK/PROCESS.jsonl`. Times are microseconds of the wall clock;
+durations are measured on the monotonic clock. Format: the "Trace Event Format" of the Chromium project, phases X, C, i
+and M.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from trainyard import storage
 
 
 class EventLog:
-    """Collects the events of one process; `flush` puts them into words, and into the file.
+    """Collect the events of one process in memory, and write them to its file by `flush`.
 
-    `behind_ns` is how far the clock of this host is behind the one that the run goes by.
+    Args:
+        directory: The run's directory, a URI.
+        task: The task's name.
+        process: The name of the process, and of its file.
+        thread: The number of the process within the task.
+        behind_ns: How far the clock of this host is behind the driver's, in nanoseconds; it is added to all times.
     """
 
     def __init__(self, directory: str, task: str, process: str, thread: int = 0, behind_ns: int = 0) -> None:
@@ -30,13 +35,13 @@ class EventLog:
         self._new: list[tuple[str, str, int, dict[str, Any]]] = []
         self._lines: list[str] = []
         self._lock = threading.Lock()
-        self._catching_up = threading.Thread()
+        self._flushing = threading.Thread()
         self._emit("M", "process_name", 0, args={"name": task})
         self._emit("M", "thread_name", 0, args={"name": process})
 
     @contextmanager
     def span(self, name: str, **args: Any) -> Iterator[None]:
-        """The time that the body of the `with` takes."""
+        """Record a span for the time that the body of the `with` takes."""
         wall, start = time.time_ns(), time.perf_counter_ns()
         try:
             yield
@@ -44,29 +49,30 @@ class EventLog:
             self.add(name, wall, time.perf_counter_ns() - start, **args)
 
     def add(self, name: str, wall_ns: int, duration_ns: int, **args: Any) -> None:
-        """A span that was measured elsewhere: wall clock of its start, and its length."""
+        """Record a span that was measured elsewhere: the wall clock of its start, and its length."""
         self._emit("X", name, wall_ns, dur=duration_ns // 1000, args=args)
 
     def counter(self, name: str, **values: float) -> None:
-        """Values at this moment: a point of a curve for each keyword."""
+        """Record values at this moment: a point of a curve for each keyword."""
         self._emit("C", name, time.time_ns(), args=values)
 
     def instant(self, name: str, **args: Any) -> None:
+        """Record a moment."""
         self._emit("i", name, time.time_ns(), s="p", args=args)
 
     def flush(self) -> None:
-        """Bring the file up to date with what was collected so far."""
+        """Write the events that were recorded so far to the file."""
         with self._lock:
-            new = self._new[:]  # meanwhile other threads may add to it
+            new = self._new[:]  # other threads may append meanwhile
             del self._new[: len(new)]
             self._lines += [self._line(*event) for event in new]
             storage.replace(self._uri, "".join(self._lines).encode())
 
-    def catch_up(self) -> None:
-        """Begin a `flush`, and do not wait for it; what it cannot write, or is new meanwhile, stays for the next."""
-        if not self._catching_up.is_alive():
-            self._catching_up = threading.Thread(target=self.flush, name="events", daemon=True)
-            self._catching_up.start()
+    def flush_in_background(self) -> None:
+        """Start a `flush` without waiting for it; events that it does not write stay for the next one."""
+        if not self._flushing.is_alive():
+            self._flushing = threading.Thread(target=self.flush, name="events", daemon=True)
+            self._flushing.start()
 
     def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
         self._new.append((phase, name, wall_ns, fields))
@@ -77,17 +83,17 @@ class EventLog:
         return json.dumps(event | fields, separators=(",", ":")) + "\n"
 
 
-def counted(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
-    """The points of counter `name` that a process of a task has told by now, by time; of all its starts."""
+def read_counter(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
+    """Return the values of a counter that a process of a task has recorded, by time, over all its starts."""
     root = storage.join(directory, "events", task)
     files = [file for file in storage.list_names(root) if file.startswith((f"{process}.", f"{process}, "))]
     events = [json.loads(line) for file in files for line in storage.read(storage.join(root, file)).splitlines()]
-    found = [event for event in events if event["ph"] == "C" and event["name"] == name]
-    return sorted(found, key=lambda event: event["ts"])
+    values = [event for event in events if event["ph"] == "C" and event["name"] == name]
+    return sorted(values, key=lambda event: event["ts"])
 
 
 def read(directory: str) -> list[dict[str, Any]]:
-    """All events of a run, by time. Processes are renumbered: `pid` is the task, `tid` the process in it."""
+    """Return all events of a run, by time. `pid` numbers the task, `tid` the process within it."""
     events: list[dict[str, Any]] = []
     root = storage.join(directory, "events")
     for pid, task in enumerate(storage.list_names(root), start=1):

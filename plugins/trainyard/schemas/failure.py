@@ -1,6 +1,7 @@
-"""Why the newest try of a task failed, whether an application did or what comes before one.
+"""The failure record: why the newest attempt of a task failed.
 
-`DIRECTORY/failures/TASK.json`, written by Airflow's side: a driver that is killed, or never starts, leaves no record.
+`DIRECTORY/failures/TASK.json` is written by Airflow's side, because a driver that is killed or never starts leaves no
+run record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class Failure(Document):
-    """At `at` seconds since the epoch the try at `place` had failed; `error` is what its log says."""
+    """A failed attempt of a task.
+
+    Attributes:
+        task_key: The attempt.
+        at: When it failed, in seconds since the epoch.
+        error: The error in the task log.
+    """
 
     KIND: ClassVar[str] = "failure"
 
@@ -22,17 +29,18 @@ class Failure(Document):
     error: str
 
     def save(self) -> None:
+        """Store the record, replacing the one of an earlier attempt."""
         storage.replace(_uri(self.task_key.directory, self.task_key.task), self.to_json().encode())
 
 
 def read_latest(task_key: TaskKey) -> Failure | None:
-    """The newest failure of a task, of whichever try."""
+    """Return the newest failure of a task, of any attempt."""
     uri = _uri(task_key.directory, task_key.task)
     return Failure.load(uri) if storage.exists(uri) else None
 
 
 def read_run(directory: str) -> list[Failure]:
-    """Those of a run's tasks."""
+    """Return the failures of all tasks of a run."""
     root = storage.join(directory, "failures")
     return [Failure.load(storage.join(root, name)) for name in storage.list_names(root) if not name.startswith(".")]
 

@@ -1,15 +1,15 @@
-"""The dataset: immutable Arrow shards, and the manifest that makes them a dataset.
+"""The manifest of a dataset, and the commit protocol of its versions.
 
     DATASET/manifest.json          the current version, replaced atomically
     DATASET/versions/00000001.json every version that was committed, created exactly once
-    DATASET/shards/WRITE/*.arrow   Arrow IPC files, named by no one but a manifest
-    DATASET/statistics/WRITE.json  what one write alone adds to the statistics
+    DATASET/shards/WRITE/*.arrow   Arrow IPC files; only manifests refer to them
+    DATASET/statistics/WRITE.json  the statistics of one write
 
-A version is committed by creating its file under `versions/`: of two writers one succeeds. The
-manifest is then rolled forward to the newest version, by the winner or by whoever comes next.
+A version is committed by creating its file under `versions/`: of two concurrent writers one succeeds. manifest.json is
+then rolled forward to the newest version, by the winner or, after a crash, by the next reader or writer.
 
-A dataset has partitions: a write adds one, or replaces the one of its name, and leaves the others as they lie. What is
-written without a name is the dataset's only partition, "".
+A dataset has partitions: a write adds one, or replaces the one of its name, and leaves the others unchanged. A write
+without a name replaces the dataset by a single partition, "".
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ from trainyard.schemas.document import Document, Part
 
 
 class Column(Part):
-    """One column. `type` is the Arrow name of its elements; `shape` that of one row's tensor.
+    """One column.
 
-    A scalar has shape (); a list column (variable length) has kind "list", and the shape of one element.
+    Attributes:
+        name: The column's name.
+        kind: "scalar"; "tensor", of one shape in all rows; or "list", of variable length.
+        type: The Arrow type of an element.
+        shape: The shape of one row's tensor, or of one element of a list; () for a scalar.
     """
 
     name: str
@@ -40,12 +44,12 @@ class Column(Part):
 
 
 class Statistics(Part):
-    """Figures of one column over one split.
+    """The statistics of one column over one split.
 
-    `mean`, `std` (population), `min` and `max` have one entry for a scalar; for a tensor (or one element of a list
-    column) one an element, row-major, or one for each index of the first axis when
-    the tensor has more than 4096 elements. `values` counts each distinct value of a scalar that
-    has at most 1000 of them.
+    `mean`, `std` (population), `min` and `max` have one entry for a scalar. For a tensor, or an element of a
+    variable-length column, they have one entry for each of its elements in row-major order, or one for each index of
+    the first axis if it has more than 4096 elements. `values` counts each distinct value of a scalar that has at most
+    1000 of them.
     """
 
     count: int
@@ -58,7 +62,7 @@ class Statistics(Part):
 
 
 class RecordBatch(NamedTuple):
-    """Where one record batch lies in its shard: byte offset, length in bytes, number of rows."""
+    """The location of a record batch in its shard: byte offset, length in bytes, number of rows."""
 
     offset: int
     length: int
@@ -68,8 +72,8 @@ class RecordBatch(NamedTuple):
 class Shard(NamedTuple):
     """One Arrow IPC file; `path` is relative to the dataset.
 
-    Its record batches lie end to end from byte `begin` on, and are `lengths` bytes long; each has `batch_rows` rows,
-    the last what is left.
+    Its record batches are contiguous from byte `begin` on, and `lengths` bytes long; each has `batch_rows` rows, the
+    last one the rest.
     """
 
     path: str
@@ -82,14 +86,15 @@ class Shard(NamedTuple):
 
     @property
     def batches(self) -> list[RecordBatch]:
+        """The record batches, in order."""
         offsets = accumulate(self.lengths, initial=self.begin)
-        left = range(self.rows, 0, -self.batch_rows)
-        found = zip(offsets, self.lengths, left, strict=False)
-        return [RecordBatch(offset, length, min(rows, self.batch_rows)) for offset, length, rows in found]
+        remaining = range(self.rows, 0, -self.batch_rows)
+        locations = zip(offsets, self.lengths, remaining, strict=False)
+        return [RecordBatch(offset, length, min(rows, self.batch_rows)) for offset, length, rows in locations]
 
 
 class _Columns(Part):
-    """Shards as a document has them: a list for each field, which is a tenth of the time and a quarter of the size."""
+    """Shards as they are stored, a list for each field: a tenth of the time and a quarter of the size of objects."""
 
     path: list[str]
     rows: list[int]
@@ -112,15 +117,17 @@ def _to_columns(shards: tuple[Shard, ...]) -> dict[str, Any]:
 
 
 class Split(Part):
+    """The shards, rows and statistics of one split."""
+
     rows: int
     shards: Annotated[tuple[Shard, ...], PlainValidator(_from_columns), PlainSerializer(_to_columns)]
     statistics: dict[str, Statistics]
 
 
 class Provenance(Part):
-    """Who wrote a dataset, from what: free text and figures that a dataset card shows.
+    """What wrote a dataset, and from what.
 
-    `fingerprint` names source files, code and options: where it is the same, so is what is written. `warnings` tell of
+    `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `warnings` name
     columns that have drifted.
     """
 
@@ -135,7 +142,7 @@ class Provenance(Part):
 
 
 class Partition(Part):
-    """What one write made: the shards below `directory`, in the dataset since its version `version`."""
+    """The result of one write: the shards below `directory`, in the dataset since version `version`."""
 
     directory: str
     version: int
@@ -144,12 +151,12 @@ class Partition(Part):
 
     @property
     def statistics(self) -> str:
-        """Where the PartitionStatistics lie, relative to the dataset."""
+        """The path of the PartitionStatistics, relative to the dataset."""
         return f"statistics/{self.directory.rsplit('/', 1)[-1]}.json"
 
 
 class PartitionStatistics(Document):
-    """The statistics of one partition: of each split that it has rows of, column by column."""
+    """The statistics of one partition: split -> column -> statistics."""
 
     KIND: ClassVar[str] = "partition statistics"
 
@@ -157,9 +164,16 @@ class PartitionStatistics(Document):
 
 
 class DatasetManifest(Document):
-    """What a dataset holds. `content_hash` names its content: schema, splits and every row.
+    """The content of one version of a dataset.
 
-    `provenance` is of the newest write. Shards lie in the order of their partitions' names.
+    Attributes:
+        number: The version.
+        columns: The columns.
+        splits: The splits by name. Shards are in the order of their partitions' names.
+        partitions: The partitions by name.
+        spark_schema: The schema of the DataFrame that was written, as Spark's JSON.
+        provenance: The provenance of the newest write.
+        content_hash: The sha256 of schema, splits and rows.
     """
 
     KIND: ClassVar[str] = "dataset manifest"
@@ -174,28 +188,32 @@ class DatasetManifest(Document):
     content_hash: str
 
     def column(self, name: str) -> Column:
+        """Return a column. Raises TrainyardError if there is none of this name."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise TrainyardError(f"the dataset has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
 
     def split(self, name: str) -> Split:
+        """Return a split. Raises TrainyardError if there is none of this name."""
         if name not in self.splits:
             raise TrainyardError(f"the dataset has no split {name!r}; it has {', '.join(self.splits)}.")
         return self.splits[name]
 
     @property
     def rows(self) -> int:
+        """The number of rows in all splits."""
         return sum(split.rows for split in self.splits.values())
 
     def since(self, number: int) -> DatasetManifest:
-        """The part of the dataset that came after version `number`. Statistics stay those of the whole.
+        """Return the part that was added after version `number`, with the statistics of the whole dataset.
 
-        Raises TrainyardError when there is none.
+        Raises:
+            TrainyardError: Nothing was added after that version.
         """
         newer = {name: partition for name, partition in self.partitions.items() if partition.version > number}
         if not newer:
-            raise TrainyardError(f"version {self.number} of the dataset has nothing that came after version {number}.")
+            raise TrainyardError(f"version {self.number} of the dataset adds nothing to version {number}.")
         directories = {partition.directory for partition in newer.values()}
         splits = {}
         for name, split in self.splits.items():
@@ -207,7 +225,7 @@ class DatasetManifest(Document):
         return self.model_copy(update={"splits": splits, "partitions": newer, "content_hash": hashed})
 
     def summary(self, uri: str) -> dict[str, Any]:
-        """The dataset at `uri` in figures, as an XCom carries them."""
+        """Return counts of the dataset at `uri`, for an XCom."""
         shards = [shard for split in self.splits.values() for shard in split.shards]
         return {
             "uri": uri,
@@ -224,7 +242,7 @@ class DatasetManifest(Document):
 
 
 def content_hash(columns: tuple[Column, ...], splits: dict[str, Split]) -> str:
-    """The sha256 that names a dataset: of its columns and, for each split, its shards in order."""
+    """Return the sha256 of columns and, for each split, of its shards in order."""
     text = json.dumps(
         [
             [column.model_dump(mode="json") for column in columns],
@@ -235,7 +253,7 @@ def content_hash(columns: tuple[Column, ...], splits: dict[str, Split]) -> str:
 
 
 def read_current(dataset: str) -> DatasetManifest:
-    """The manifest in force. A reader calls this once, and is not disturbed by later versions."""
+    """Read the current manifest. Later versions do not change what a reader of this one sees."""
     try:
         return DatasetManifest.load(storage.join(dataset, "manifest.json"))
     except FileNotFoundError:
@@ -246,48 +264,55 @@ def read_current(dataset: str) -> DatasetManifest:
 
 
 def read_version(dataset: str, version: int | None = None, since: int | None = None) -> DatasetManifest:
-    """The manifest of a version, by default of the one in force; with `since` of what came after that version.
+    """Read the manifest of a version.
 
-    Raises TrainyardError that names the versions there are.
+    Args:
+        dataset: The URI of the dataset.
+        version: The version, by default the current one.
+        since: Return only what was added after this version.
+
+    Raises:
+        TrainyardError: There is no such version.
     """
     if version is None:
-        found = read_current(dataset)
+        manifest = read_current(dataset)
     else:
         try:
-            found = DatasetManifest.load(_version(dataset, version))
+            manifest = DatasetManifest.load(_version(dataset, version))
         except FileNotFoundError:
-            there = list_versions(dataset)
-            kept = f"versions {there[0]} to {there[-1]}" if there else "none"
-            raise TrainyardError(f"{dataset} has no version {version}; kept are {kept}.") from None
-    return found if since is None else found.since(since)
+            existing = list_versions(dataset)
+            versions = f"{existing[0]} to {existing[-1]}" if existing else "none"
+            raise TrainyardError(f"{dataset} has no version {version}; it has versions {versions}.") from None
+    return manifest if since is None else manifest.since(since)
 
 
 def list_versions(dataset: str) -> list[int]:
-    """The versions that are kept, oldest first."""
-    found = storage.list_names(storage.join(dataset, "versions"))
-    return sorted(int(name.removesuffix(".json")) for name in found if not name.startswith("."))
+    """Return the numbers of the versions, oldest first."""
+    names = storage.list_names(storage.join(dataset, "versions"))
+    return sorted(int(name.removesuffix(".json")) for name in names if not name.startswith("."))
 
 
 def read_latest(dataset: str) -> DatasetManifest | None:
-    """The newest committed version, None when there is none; finishes a cut-off commit."""
+    """Read the newest committed version, None if there is none. Completes a commit that was interrupted."""
     _roll_forward(dataset)
-    found = list_versions(dataset)
-    return DatasetManifest.load(_version(dataset, found[-1])) if found else None
+    versions = list_versions(dataset)
+    return DatasetManifest.load(_version(dataset, versions[-1])) if versions else None
 
 
 def commit(dataset: str, manifest: DatasetManifest) -> None:
-    """Make `manifest` the dataset's current version.
+    """Commit `manifest` as the dataset's current version.
 
-    Raises FileExistsError when another writer was first: `manifest.number` was committed already.
+    Raises:
+        FileExistsError: Another writer has committed version `manifest.number`.
     """
-    if list_versions(dataset)[-1:] >= [manifest.number]:  # perhaps expired since
+    if list_versions(dataset)[-1:] >= [manifest.number]:  # it may have expired since
         raise FileExistsError(_version(dataset, manifest.number))
     storage.create(_version(dataset, manifest.number), manifest.to_json().encode())
     _roll_forward(dataset)
 
 
 def remove_version(dataset: str, number: int) -> None:
-    """Remove a version from the list; its shards stay."""
+    """Remove a version. Its shards stay."""
     storage.remove(_version(dataset, number))
 
 
@@ -296,10 +321,10 @@ def _version(dataset: str, number: int) -> str:
 
 
 def _roll_forward(dataset: str) -> None:
-    """Bring manifest.json to the newest version, also when a slower writer set it back meanwhile."""
+    """Set manifest.json to the newest version, also after a slower writer has set it back."""
     uri = storage.join(dataset, "manifest.json")
-    while found := list_versions(dataset):
-        shown: Any = DatasetManifest.load(uri).number if storage.exists(uri) else 0
-        if shown == found[-1]:
+    while versions := list_versions(dataset):
+        current = DatasetManifest.load(uri).number if storage.exists(uri) else 0
+        if current == versions[-1]:
             return
-        storage.replace(uri, storage.read(_version(dataset, found[-1])))
+        storage.replace(uri, storage.read(_version(dataset, versions[-1])))

@@ -1,10 +1,10 @@
-"""The model artifact: a directory that holds all it takes to use a trained model.
+"""The model artifact: a directory with everything that it takes to use a trained model.
 
 MODEL/CONTENT_HASH/weights.safetensors   the tensors
-MODEL/CONTENT_HASH/model.json           everything else, in this document
-MODEL/CONTENT_HASH/card.md               the same for people
-MODEL/model.json                        the current one, replaced atomically
-MODEL/epochs/003                         what it was after epoch 3, a model of its own, if that was asked for
+MODEL/CONTENT_HASH/model.json            everything else, in this document
+MODEL/CONTENT_HASH/card.md               the model card, for people
+MODEL/model.json                         the current artifact, replaced atomically
+MODEL/epochs/003                         the model after epoch 3, a model of its own, if epoch models are kept
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainyard.schemas.specs.fields import ImportPath
 
 
 class Normalization(Part):
-    """(x - mean) / std; one entry an element of the column's tensor, or one for all."""
+    """The scaling (x - mean) / std of a column: one value for each element, for each channel, or one for all."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -27,7 +27,7 @@ class Normalization(Part):
 
 
 class MixedIn(Part):
-    """A dataset of which `share` of the rows of each epoch were."""
+    """A dataset whose rows were the fraction `share` of each epoch."""
 
     dataset: str
     dataset_hash: str
@@ -36,9 +36,24 @@ class MixedIn(Part):
 
 
 class ModelArtifact(Document):
-    """What a model is made of and what it was trained on. `weights` is relative to the model.
+    """What a model consists of, and what it was trained on.
 
-    `ranks` trained it for `seconds` on `device`, "cpu" or "cuda".
+    Attributes:
+        recipe: The import path of the recipe, `module:name`.
+        recipe_params: The recipe's keyword arguments.
+        inputs: The input columns, in the order in which the model takes them.
+        label: The label column, None for a recipe without one.
+        normalization: The scaling of each normalized input, by column.
+        weights: The path of the weights, relative to the model.
+        weights_sha256: The sha256 of the weights file.
+        dataset: The URI of the dataset; `dataset_hash` and `dataset_version` name its content.
+        mix: The datasets that were mixed in.
+        metrics: The metrics of the best epoch.
+        epochs: How many epochs were trained.
+        workers: How many workers trained, for `seconds` on `device` ("cpu" or "cuda").
+        application: The Spark application, "" outside of one.
+        written_at: When the artifact was written, ISO 8601.
+        versions: Versions of libraries, by name.
     """
 
     KIND: ClassVar[str] = "model artifact"
@@ -56,7 +71,7 @@ class ModelArtifact(Document):
     mix: tuple[MixedIn, ...] = ()
     metrics: dict[str, float]
     epochs: int
-    ranks: int
+    workers: int
     seconds: float
     device: str
     application: str
@@ -65,20 +80,20 @@ class ModelArtifact(Document):
 
 
 def exists(model: str) -> bool:
-    """Whether there is a bundle at `model`."""
+    """Return whether there is a model at the URI `model`."""
     return storage.exists(storage.join(model, "model.json"))
 
 
 def epoch_model_uri(model: str, number: int) -> str:
-    """The model after an epoch, counted from 1."""
+    """Return the URI of the model after an epoch, counted from 1."""
     return storage.join(model, "epochs", f"{number:03d}")
 
 
 def read_current(model: str) -> ModelArtifact:
-    """The bundle in force at `model`."""
+    """Read the current artifact of a model. Raises TrainyardError if there is none."""
     try:
         return ModelArtifact.load(storage.join(model, "model.json"))
     except FileNotFoundError:
         raise TrainyardError(
-            f"{model} is not a model artifact: it has no model.json. Write it with TrainOperator, or with trainyard.trainer.fit."
+            f"{model} is not a model: it has no model.json. Write it with TrainOperator, or with trainyard.trainer.fit."
         ) from None

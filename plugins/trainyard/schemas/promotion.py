@@ -8,10 +8,10 @@ from trainyard.schemas.document import Document, Part
 
 
 class Rule(Part):
-    """A model is promoted when its `metric` is better than the champion's by more than `margin`.
+    """Promote a model if its `metric` is better than the champion's by more than `margin`.
 
-    With `confident` the whole interval of the difference must be, else the difference itself. Metrics in `required`
-    must be as good as said there, also when there is no champion yet.
+    With `confident` the whole interval of the difference must exceed the margin, else the difference itself. Metrics in
+    `required` must reach their value, also when there is no champion yet.
     """
 
     metric: str
@@ -21,7 +21,7 @@ class Rule(Part):
 
 
 class Promotion(Document):
-    """Why a model is the champion."""
+    """Why, when and by which rule a model became the champion."""
 
     KIND: ClassVar[str] = "promotion"
 

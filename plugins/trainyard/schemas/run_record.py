@@ -1,7 +1,7 @@
-"""The run record: what became of each application of a run, written as its driver's last act.
+"""The run record: the outcome of an application, written by its driver as its last act.
 
-`DIRECTORY/records/TASK.json` holds the newest try of a task. It, not the exit status of a client,
-says whether a job succeeded.
+`DIRECTORY/records/TASK.json` holds the newest attempt of a task. This record, not the exit status of a client, decides
+whether a job succeeded. `DIRECTORY/results/TASK` names the application whose record was last used as the task's result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class RunRecord(Document):
-    """One try of one task. `output` is what the job returned; `error` is addressed to the user."""
+    """The outcome of one attempt of a task.
+
+    Attributes:
+        task_key: The attempt.
+        job: The kind of job, for example "train".
+        application: The id of the application.
+        started_at: When the driver started, in seconds since the epoch.
+        seconds: How long it ran.
+        status: Whether the job succeeded.
+        output: What the job returned.
+        error: The error, addressed to the user; None after success.
+        traceback: The traceback of the error.
+    """
 
     KIND: ClassVar[str] = "run record"
 
@@ -29,52 +41,56 @@ class RunRecord(Document):
     traceback: str | None = None
 
     def save(self) -> None:
+        """Store the record, replacing the one of an earlier attempt."""
         storage.replace(_uri(self.task_key.directory, self.task_key.task), self.to_json().encode())
 
 
 def find_record(task_key: TaskKey) -> RunRecord | None:
-    """The record of exactly this try, or None when its driver did not get to write one."""
+    """Return the record of exactly this attempt, or None if its driver has not written one."""
     record = read_latest(task_key)
     return record if record and record.task_key.try_number == task_key.try_number else None
 
 
 def read_latest(task_key: TaskKey) -> RunRecord | None:
-    """The newest record of a task, of whichever try; None when no driver has written one yet."""
+    """Return the newest record of a task, of any attempt, or None if no driver has written one."""
     uri = _uri(task_key.directory, task_key.task)
     return RunRecord.load(uri) if storage.exists(uri) else None
 
 
+def read_run(directory: str) -> list[RunRecord]:
+    """Return the records of a run, in the order in which the applications started."""
+    root = storage.join(directory, "records")
+    records = [RunRecord.load(storage.join(root, n)) for n in storage.list_names(root) if not n.startswith(".")]
+    return sorted(records, key=lambda record: record.started_at)
+
+
 def mark_used(task_key: TaskKey, record: RunRecord) -> None:
-    """Note that the try at `place` has `record` as its result."""
+    """Note that this attempt uses `record` as the task's result."""
     storage.replace(_used_uri(task_key), f"{record.application}\n{task_key.try_number}".encode())
 
 
 def used_application(task_key: TaskKey) -> str | None:
-    """The application whose record was last a result of the task's."""
+    """Return the application whose record was last used as the task's result."""
     application, _ = _last_used(task_key)
     return application
 
 
 def superseded_application(task_key: TaskKey) -> str | None:
-    """As `taken`, unless the task was not cleared since: then that try died before Airflow knew of its result."""
-    application, by = _last_used(task_key)
-    return None if task_key.first_try <= by < task_key.try_number else application
+    """Return the application whose result was used before the task was cleared, so that it must not be used again.
 
-
-def read_run(directory: str) -> list[RunRecord]:
-    """The records of a run, in the order in which the applications started."""
-    root = storage.join(directory, "records")
-    found = [RunRecord.load(storage.join(root, n)) for n in storage.list_names(root) if not n.startswith(".")]
-    return sorted(found, key=lambda record: record.started_at)
+    None if the task was not cleared since: then the attempt ended before Airflow stored its result.
+    """
+    application, attempt = _last_used(task_key)
+    return None if task_key.first_try <= attempt < task_key.try_number else application
 
 
 def _last_used(task_key: TaskKey) -> tuple[str | None, int]:
-    """The application, and the try that took it."""
+    """Return the application, and the attempt that used its record."""
     uri = _used_uri(task_key)
     if not storage.exists(uri):
         return None, 0
-    application, by = storage.read(uri).decode().split("\n")
-    return application, int(by)
+    application, attempt = storage.read(uri).decode().split("\n")
+    return application, int(attempt)
 
 
 def _used_uri(task_key: TaskKey) -> str:

@@ -1,6 +1,6 @@
-"""The versions of a dataset: listed, compared, pinned while they are read, and expired.
+"""The versions of a dataset: list, compare, lease while reading, and expire them.
 
-DATASET/leases/00000007-BEGUN-READER    version 7 is being read, or was by a reader that died
+DATASET/leases/00000007-STARTED-READER    version 7 is being read, or was by a reader that ended without releasing it
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Column, DatasetManifest
 
 DAY = 86400.0
-LONGEST_READ = 30 * DAY
-"""A pin that is older was left behind by a reader that died."""
+MAX_LEASE_SECONDS = 30 * DAY
+"""An older lease was left behind by a reader that ended without releasing it."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What became of `old` on the way to `new`: names of partitions, rows of each split in both, and columns."""
+    """How version `new` differs from `old`: names of partitions, (old, new) rows of each split, and columns."""
 
     added: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -34,18 +34,18 @@ class Difference:
 
 
 def list_all(dataset: str) -> list[DatasetManifest]:
-    """Every version that is kept, oldest first."""
+    """Read the manifests of all versions, oldest first."""
     return [manifests.read_version(dataset, number) for number in manifests.list_versions(dataset)]
 
 
 def difference(old: DatasetManifest, new: DatasetManifest) -> Difference:
-    """What sets `new` apart from `old`."""
+    """Compare two versions."""
     before, after = old.partitions, new.partitions
-    shared = [name for name in after if name in before]
+    common = [name for name in after if name in before]
     splits = list(dict.fromkeys([*old.splits, *new.splits]))
     return Difference(
         added=tuple(name for name in after if name not in before),
-        replaced=tuple(name for name in shared if before[name].directory != after[name].directory),
+        replaced=tuple(name for name in common if before[name].directory != after[name].directory),
         removed=tuple(name for name in before if name not in after),
         rows={name: (_rows(old, name), _rows(new, name)) for name in splits},
         old_columns=tuple(column for column in old.columns if column not in new.columns),
@@ -54,16 +54,19 @@ def difference(old: DatasetManifest, new: DatasetManifest) -> Difference:
 
 
 @contextmanager
-def leased(dataset: str, number: int, reader: str) -> Iterator[None]:
-    """While the body runs, version `number` does not expire. `reader` tells this reader from others.
+def lease(dataset: str, number: int, reader: str) -> Iterator[None]:
+    """Keep version `number` from expiring while the body runs.
 
-    A dataset that this user may not write to is read without a pin.
+    Args:
+        dataset: The URI of the dataset. One that this user may not write to is read without a lease.
+        number: The version.
+        reader: A name that is unique to this reader.
     """
     uri = storage.join(dataset, "leases", f"{number:08d}-{int(time.time())}-{reader}")
     try:
         storage.replace(uri, b"")
     except (OSError, RuntimeError) as error:
-        print(f"version {number} of {dataset} is read without a pin, so it may expire meanwhile: {error}", flush=True)
+        print(f"version {number} of {dataset} is read without a lease, so it may expire meanwhile: {error}", flush=True)
     try:
         yield
     finally:
@@ -72,40 +75,48 @@ def leased(dataset: str, number: int, reader: str) -> Iterator[None]:
 
 
 def expire(dataset: str, keep: int, days: float, now: float | None = None) -> list[int]:
-    """Remove old versions, with what no other names; the numbers of those removed.
+    """Remove old versions, and the shards that only they refer to.
 
-    The newest `keep` stay, those that were replaced less than `days` ago, and those that are pinned. A version goes
-    before its shards do, so that whoever finds a version finds all of it.
+    A version is removed before its shards, so that a reader that finds a version finds all of it.
+
+    Args:
+        dataset: The URI of the dataset.
+        keep: How many of the newest versions stay.
+        days: Versions that were replaced less than so many days ago stay, as do leased ones.
+        now: The current time, in seconds since the epoch.
+
+    Returns:
+        The numbers of the removed versions.
     """
     now = time.time() if now is None else now
-    found = list_all(dataset)
-    held = _leased(dataset, now)
-    gone: list[DatasetManifest] = []
-    kept = found[-max(keep, 1) :]
-    for version, successor in itertools.pairwise(found[: -max(keep, 1) + 1 or None]):
-        old = now - _written(successor) >= days * DAY
-        (gone if old and version.number not in held else kept).append(version)
-    for version in gone:
+    manifests_by_age = list_all(dataset)
+    leased = _leased_versions(dataset, now)
+    removed: list[DatasetManifest] = []
+    kept = manifests_by_age[-max(keep, 1) :]
+    for version, successor in itertools.pairwise(manifests_by_age[: -max(keep, 1) + 1 or None]):
+        is_old = now - _written_at(successor) >= days * DAY
+        (removed if is_old and version.number not in leased else kept).append(version)
+    for version in removed:
         manifests.remove_version(dataset, version.number)
-    for path in sorted(referenced_paths(gone) - referenced_paths(kept)):
+    for path in sorted(referenced_paths(removed) - referenced_paths(kept)):
         storage.remove(storage.join(dataset, path))
-    return [version.number for version in gone]
+    return [version.number for version in removed]
 
 
 def unreferenced(dataset: str) -> list[str]:
-    """Directories, shards and statistics that no version names: of writers that died, or are at work."""
-    kept_versions = list_all(dataset)
-    kept = {s.path for version in kept_versions for split in version.splits.values() for s in split.shards}
-    figures = [f"statistics/{name}" for name in storage.list_names(storage.join(dataset, "statistics"))]
-    found = [path for path in figures if path not in referenced_paths(kept_versions)]
+    """Return directories, shards and statistics that no version refers to: of failed writers, or of active ones."""
+    versions = list_all(dataset)
+    shards = {s.path for version in versions for split in version.splits.values() for s in split.shards}
+    statistics = [f"statistics/{name}" for name in storage.list_names(storage.join(dataset, "statistics"))]
+    paths = [path for path in statistics if path not in referenced_paths(versions)]
     for write in storage.list_names(storage.join(dataset, "shards")):
-        paths = [f"shards/{write}/{name}" for name in storage.list_names(storage.join(dataset, "shards", write))]
-        found += [f"shards/{write}"] if not kept.intersection(paths) else [p for p in paths if p not in kept]
-    return found
+        written = [f"shards/{write}/{name}" for name in storage.list_names(storage.join(dataset, "shards", write))]
+        paths += [f"shards/{write}"] if not shards.intersection(written) else [p for p in written if p not in shards]
+    return paths
 
 
 def remove_unreferenced(dataset: str) -> list[str]:
-    """Remove what no version names, and return its paths. Not safe while a job writes to the dataset."""
+    """Remove what no version refers to, and return its paths. Not safe while a job writes to the dataset."""
     paths = unreferenced(dataset)
     for path in paths:
         storage.remove(storage.join(dataset, path))
@@ -113,7 +124,7 @@ def remove_unreferenced(dataset: str) -> list[str]:
 
 
 def referenced_paths(versions: Iterable[DatasetManifest]) -> set[str]:
-    """Directories of shards and files of statistics that versions name, relative to the dataset."""
+    """Return the directories of shards and the statistics files that versions refer to, relative to the dataset."""
     partitions = [partition for version in versions for partition in version.partitions.values()]
     return {path for partition in partitions for path in (partition.directory, partition.statistics)}
 
@@ -122,11 +133,11 @@ def _rows(version: DatasetManifest, split: str) -> int:
     return version.splits[split].rows if split in version.splits else 0
 
 
-def _leased(dataset: str, now: float) -> set[int]:
+def _leased_versions(dataset: str, now: float) -> set[int]:
     names = [name for name in storage.list_names(storage.join(dataset, "leases")) if not name.startswith(".")]
-    pins = [name.split("-", 2) for name in names]
-    return {int(number) for number, begun, _ in pins if now - int(begun) < LONGEST_READ}
+    leases = [name.split("-", 2) for name in names]
+    return {int(number) for number, started, _ in leases if now - int(started) < MAX_LEASE_SECONDS}
 
 
-def _written(version: DatasetManifest) -> float:
+def _written_at(version: DatasetManifest) -> float:
     return datetime.fromisoformat(version.provenance.written_at).timestamp()

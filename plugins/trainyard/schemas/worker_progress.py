@@ -1,6 +1,6 @@
-"""The standing of a gang: where each of its ranks is, as the driver heard last.
+"""The progress of a worker group: the phase, epoch and step of each worker.
 
-`DIRECTORY/standing/TASK.json` is replaced every few seconds while the gang runs.
+`DIRECTORY/progress/TASK.json` is replaced every few seconds while the group runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class WorkerProgress(Part):
-    """What a rank is doing: `step` global batches of `epoch` (counted from 1) are behind it."""
+    """The progress of one worker: it has finished `step` global batches of `epoch` (counted from 1)."""
 
     rank: NonNegativeInt
     host: str
@@ -25,7 +25,7 @@ class WorkerProgress(Part):
 
 
 class GroupProgress(Document):
-    """The ranks of the gang of a task, at `at` seconds since the epoch; those that have not been heard are left out."""
+    """The progress of the workers of a task that have sent a heartbeat, at `at` seconds since the epoch."""
 
     KIND: ClassVar[str] = "progress"
 
@@ -34,14 +34,15 @@ class GroupProgress(Document):
     workers: tuple[WorkerProgress, ...]
 
     def save(self) -> None:
+        """Store the progress, replacing the previous one."""
         storage.replace(_uri(self.task_key), self.to_json().encode())
 
 
 def read_latest(task_key: TaskKey) -> GroupProgress | None:
-    """The standing of this try of a task, None when its gang has told of none yet."""
+    """Return the progress of this attempt of a task, None if its group has not reported yet."""
     uri = _uri(task_key)
-    found = GroupProgress.load(uri) if storage.exists(uri) else None
-    return found if found and found.task_key.try_number == task_key.try_number else None
+    progress = GroupProgress.load(uri) if storage.exists(uri) else None
+    return progress if progress and progress.task_key.try_number == task_key.try_number else None
 
 
 def _uri(task_key: TaskKey) -> str:

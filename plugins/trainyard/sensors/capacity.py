@@ -1,4 +1,4 @@
-"""The task that waits until a stage has room: a gang never holds half of its nodes while it waits for the rest."""
+"""The sensor that waits until the cluster has room for every container of a stage."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 
 class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
-    """Succeeds when the containers of `stage` have room at once, its driver among them; deferred until then.
+    """Succeed when the cluster has room for all containers of `stage` at once, its driver included.
 
-    It looks at what others use: notebooks, other Airflows, plain spark-submit. Between two gangs of this
-    Airflow a pool decides (`python -m trainyard pools`), for both might see the same room. On a local
-    master there is nothing to wait for.
+    A worker group then never holds some of its nodes while it waits for the rest. The sensor defers until then. It
+    takes into account what other users of the cluster allocate: notebooks, other Airflows, plain spark-submit. Two
+    trainings of this Airflow could both see the same room, so put them into a pool (`trainyard pools`). On a local
+    master the sensor succeeds at once.
 
-    :param stage: the Trainyard task that needs the room, or its id
+    Args:
+        stage: The Trainyard task that needs the room, or its id.
+        kwargs: Arguments of `BaseSensorOperator`, such as `poke_interval` and `timeout`.
     """
 
     def __init__(self, *, stage: JobOperator | str, **kwargs: Any) -> None:
@@ -35,7 +38,11 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         self.stage = stage if isinstance(stage, str) else stage.task_id
 
     def execute(self, context: Context) -> None:
-        """Defer unless there is room already. Raises AirflowException for a stage that can never have it."""
+        """Defer unless there is room already.
+
+        Raises:
+            AirflowException: The stage does not fit the cluster even when it is idle.
+        """
         try:
             plan = self._plan(context)
             if plan.spark.master != "yarn":
@@ -44,16 +51,16 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             plan = fit.fit_to_cluster(plan, snapshot)
             queue = snapshot.queue(plan.queue)
             assert queue is not None
-            asked = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
+            request = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        if shortfall := capacity.shortfall(asked, snapshot, queue):
+        if shortfall := capacity.shortfall(request, snapshot, queue):
             self.log.info("%s: %s", self.stage, shortfall)
-            trigger = CapacityTrigger(plan.queue, asdict(asked), self.poke_interval)
+            trigger = CapacityTrigger(plan.queue, asdict(request), self.poke_interval)
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """There is room."""
+        """Log the event of the trigger, and succeed."""
         self.log.info("%s: %s", self.stage, event["room"])
 
     def _plan(self, context: Context) -> Plan:
@@ -61,10 +68,10 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
 
         task = self.dag.task_dict.get(self.stage)
         if task is None:
-            raise TrainyardError(f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is no task of this DAG.")
-        found = plan_task(task, dict(context["params"]))
-        if found.plan is None:
+            raise TrainyardError(f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is not a task of this DAG.")
+        stage = plan_task(task, dict(context["params"]))
+        if stage.plan is None:
             raise TrainyardError(
-                f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {found.problem or found.note}"
+                f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {stage.problem or stage.note}"
             )
-        return found.plan
+        return stage.plan

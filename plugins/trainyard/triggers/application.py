@@ -1,4 +1,4 @@
-"""Waiting for an application without a worker: the triggerer asks the ResourceManager now and then."""
+"""Wait for an application in the triggerer, by polling the ResourceManager."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _CHANGING = re.compile(r"^\[[^\]]*\]|\s+Details\s*:.*", re.DOTALL)
 
 
 class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
-    """Fires when an application has ended.
+    """Fire when an application has ended.
 
-    A ResourceManager that is absent, recovers, refuses (while a ticket is renewed), or does not know the
-    application (any more) is asked again for `patience` seconds. Others that run for the same task are
-    killed: a submission that was thought lost may still have come through. What an earlier try had submitted
-    may have ended already, and is asked for after three polls: the scheduler hears of a worker's end some
-    seconds late, and fails a task that runs again by then.
+    While the ResourceManager is down, recovers, refuses the user (until a Kerberos ticket is renewed), or has no such
+    application, the trigger polls on for `patience` seconds. It kills other live applications of the same task: a
+    submission that seemed lost may arrive late. An application of an earlier attempt may have ended already, so the
+    first poll for it waits three intervals: the scheduler learns a few seconds late that the worker has ended, and
+    fails a task that resumes before.
 
-    :param application: id of what is waited for
-    :param tag: what all applications of the task carry
-    :param reattached: whether an earlier try of the task submitted it; told in the event
-    :param poll: seconds between two questions
-    :param patience: seconds without an answer after which the trigger fires regardless
+    Args:
+        application: The id of the application.
+        tag: The YARN tag of every application of the task.
+        reattached: Whether an earlier attempt submitted the application. The event has it too.
+        poll: The seconds between two polls.
+        patience: The seconds without an answer after which the trigger fires with `trouble`.
     """
 
     def __init__(
@@ -48,43 +49,43 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         self.poll, self.patience = poll, patience
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes it anew from."""
+        """Return the class path and the arguments to recreate the trigger."""
         fields = {name: getattr(self, name) for name in ("application", "tag", "reattached", "poll", "patience")}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event: the `application` that ended, with `trouble` when nobody answered in time."""
+        """Yield one event: the `application` that ended, with `trouble` when there was no answer in time."""
         manager = await asyncio.to_thread(cluster.resource_manager)
         if self.reattached:
             await asyncio.sleep(3 * self.poll)
-        answered, trouble, told = time.monotonic(), "", ""
+        answered, trouble, logged = time.monotonic(), "", ""
         while time.monotonic() - answered < self.patience:
             try:
-                found = await asyncio.to_thread(manager.tagged, self.tag)
-                ours = [one for one in found if one.id == self.application]
-                for surplus in (one for one in found if one.live and one not in ours):
-                    self.log.warning("%s does the same as %s; it is killed.", surplus.id, self.application)
-                    await asyncio.to_thread(manager.kill, surplus.id)
+                tagged = await asyncio.to_thread(manager.tagged, self.tag)
+                ours = [application for application in tagged if application.id == self.application]
+                for duplicate in (other for other in tagged if other.live and other not in ours):
+                    self.log.warning("Killing %s, a duplicate of %s.", duplicate.id, self.application)
+                    await asyncio.to_thread(manager.kill, duplicate.id)
                 if ours and not ours[0].live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
                     return
                 if ours:
                     answered = time.monotonic()
-                    if (now := describe_state(ours[0])) != told:
-                        self.log.info("%s", now)
-                        told = now
-                trouble = "it does not know the application"
+                    if (state := describe_state(ours[0])) != logged:
+                        self.log.info("%s", state)
+                        logged = state
+                trouble = "it has no such application"
             except TrainyardError as error:
                 trouble = str(error)
             await asyncio.sleep(self.poll)
         yield TriggerEvent({"application": self.application, "trouble": trouble})
 
     async def on_kill(self) -> None:
-        """The task was marked or cleared while it waited: its applications end."""
+        """Kill the applications of a task that was cleared or marked while it was deferred."""
         await asyncio.to_thread(cluster.end, self.tag)
 
 
 def describe_state(application: Application) -> str:
-    """How an application stands, without the figures and times in it that change all the while."""
+    """Return the state of an application, without the figures and times in it that change at every poll."""
     why = _CHANGING.sub("", application.diagnostics).strip()
     return f"{application.id} is {application.state}{f': {why}' if why else ''}"

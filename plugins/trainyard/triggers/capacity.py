@@ -1,4 +1,4 @@
-"""Waiting for room on the cluster without a worker."""
+"""Wait for free capacity of the cluster in the triggerer."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from trainyard.yarn.snapshot import Resources
 
 
 class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
-    """Fires when all containers of an application have room at once. A silent ResourceManager is asked again.
+    """Fire when the cluster has room for all containers of an application at once.
 
-    :param queue: the queue that they would be granted in
-    :param asked: fields of a `ResourceRequest`
-    :param poll: seconds between two questions
+    While the ResourceManager does not answer, the trigger polls on.
+
+    Args:
+        queue: The queue of the application.
+        request: The fields of a `ResourceRequest`.
+        poll: The seconds between two polls.
     """
 
-    def __init__(self, queue: str, asked: Mapping[str, Any], poll: float) -> None:
+    def __init__(self, queue: str, request: Mapping[str, Any], poll: float) -> None:
         super().__init__()
-        self.queue, self.asked, self.poll = queue, dict(asked), poll
+        self.queue, self.request, self.poll = queue, dict(request), poll
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes it anew from."""
-        fields = {"queue": self.queue, "asked": self.asked, "poll": self.poll}
+        """Return the class path and the arguments to recreate the trigger."""
+        fields = {"queue": self.queue, "request": self.request, "poll": self.poll}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event, when there is room."""
-        sizes = {name: Resources(**self.asked[name]) for name in ("driver", "executor")}
-        asked = ResourceRequest(**(self.asked | sizes))
+        """Yield one event when there is room."""
+        sizes = {name: Resources(**self.request[name]) for name in ("driver", "executor")}
+        request = ResourceRequest(**(self.request | sizes))
         while True:
             try:
                 snapshot = await asyncio.to_thread(cluster.take_snapshot)
                 queue = snapshot.queue(self.queue)
-                lacking = shortfall(asked, snapshot, queue) if queue else f"there is no queue {self.queue!r}"
-                if not lacking:
-                    yield TriggerEvent({"room": f"{asked.count} containers have room"})
+                missing = shortfall(request, snapshot, queue) if queue else f"there is no queue {self.queue!r}"
+                if not missing:
+                    yield TriggerEvent({"room": f"there is room for {request.count} containers"})
                     return
             except UnreachableError as error:
-                lacking = str(error)
-            self.log.info("%s", lacking)
+                missing = str(error)
+            self.log.info("%s", missing)
             await asyncio.sleep(self.poll)

@@ -1,6 +1,6 @@
-"""What an application held, and for how long it worked: kept beside its record when it has ended.
+"""The resource usage of an application that has ended, stored in its run's directory.
 
-DIRECTORY/held/TASK.APPLICATION.json    one for each application, so that tries that failed count too
+DIRECTORY/usage/TASK.APPLICATION.json    one per application, so that failed attempts count too
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import Application
 
 STARTING = frozenset({"start Spark", "import", "import prepare", "wait for slots"})
-"""What a driver does before its job begins."""
+"""Spans of a driver before its job begins."""
 WAITING = frozenset({"data wait", "wait for communication", "wait for workers", "find checkpoint", "set up"})
-"""Phases of a rank in which it does not compute."""
-LEAST_SECONDS = 0.001
+"""Phases in which a worker does not compute."""
+MIN_SECONDS = 0.001
 
 
 class ResourceUsage(Document):
-    """What one application of the task at `place` held from `began` (seconds since the epoch) for `seconds`.
+    """What one application allocated from `started_at` (seconds since the epoch) for `seconds`.
 
-    `core_seconds` are vcores x seconds as YARN counts them, on a local master slots x seconds; `memory_mb_seconds` are
-    0 where nobody counts. The application worked for `working` of its seconds. `page` is the ResourceManager's.
+    `core_seconds` are vcores x seconds as YARN counts them, or slots x seconds on a local master. `memory_mb_seconds`
+    are 0 on a local master, which does not count them. The application computed for `busy_seconds`. `page` is its page
+    at the ResourceManager.
     """
 
     KIND: ClassVar[str] = "resource usage"
@@ -41,9 +42,9 @@ class ResourceUsage(Document):
     task_key: TaskKey
     application: str
     queue: str
-    began: float
+    started_at: float
     seconds: PositiveFloat
-    working: NonNegativeFloat
+    busy_seconds: NonNegativeFloat
     core_seconds: NonNegativeFloat
     memory_mb_seconds: NonNegativeFloat = 0.0
     gpu_seconds: NonNegativeFloat = 0.0
@@ -51,58 +52,59 @@ class ResourceUsage(Document):
 
     @property
     def uri(self) -> str:
-        """Where it lies."""
+        """The file that it is stored in."""
         return storage.join(self.task_key.directory, "usage", f"{self.task_key.task}.{self.application}.json")
 
 
-def of_local(plan: Plan, found: RunRecord | None, began: float) -> ResourceUsage:
-    """Of an application on a local master that has ended just now: all slots of the master."""
-    seconds = max(time.time() - began, LEAST_SECONDS)
+def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> ResourceUsage:
+    """Return the usage of an application on a local master that has just ended: all slots of the master."""
+    seconds = max(time.time() - started_at, MIN_SECONDS)
     return ResourceUsage(
-        task_key=plan.task_key, application=found.application if found else f"try-{plan.task_key.try_number}",
-        queue=plan.spark.master, began=began, seconds=seconds, working=min(_worked(plan.task_key, found), seconds),
+        task_key=plan.task_key, application=record.application if record else f"try-{plan.task_key.try_number}",
+        queue=plan.spark.master, started_at=started_at, seconds=seconds,
+        busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds),
         core_seconds=(local_slots(plan.spark.master) or 1) * seconds,
     )  # fmt: skip
 
 
-def of_yarn(plan: Plan, found: RunRecord | None, ended: Application, page: str) -> ResourceUsage:
-    """Of an application on YARN that has ended: what the ResourceManager counted."""
-    began = ended.launched or ended.started
-    seconds = max(ended.finished - began, LEAST_SECONDS)
-    counted = ended.resource_seconds
+def of_yarn(plan: Plan, record: RunRecord | None, ended: Application, page: str) -> ResourceUsage:
+    """Return the usage of an application on YARN that has ended, as the ResourceManager counted it."""
+    started_at = ended.launched or ended.started
+    seconds = max(ended.finished - started_at, MIN_SECONDS)
+    allocated = ended.resource_seconds
     return ResourceUsage(
-        task_key=plan.task_key, application=ended.id, queue=ended.queue, began=began, seconds=seconds,
-        working=min(_worked(plan.task_key, found), seconds), core_seconds=counted.get("vcores", 0.0),
-        memory_mb_seconds=counted.get("memory-mb", 0.0), gpu_seconds=counted.get("yarn.io/gpu", 0.0), page=page,
+        task_key=plan.task_key, application=ended.id, queue=ended.queue, started_at=started_at, seconds=seconds,
+        busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds), core_seconds=allocated.get("vcores", 0.0),
+        memory_mb_seconds=allocated.get("memory-mb", 0.0), gpu_seconds=allocated.get("yarn.io/gpu", 0.0), page=page,
     )  # fmt: skip
 
 
 def save(usage: ResourceUsage, log: Log) -> None:
-    """Write it; one that is kept already stays. That this cannot be done is told, and is no failure."""
+    """Write the usage unless it is stored already. Errors are logged, not raised."""
     try:
         if not storage.exists(usage.uri):
             storage.replace(usage.uri, usage.to_json().encode())
     except (OSError, RuntimeError) as error:
-        log(f"What {usage.application} held could not be kept: {error}")
+        log(f"The resource usage of {usage.application} could not be written: {error}")
 
 
 def read_run(directory: str) -> list[ResourceUsage]:
-    """Those of all applications of a run that have ended, by their beginning."""
+    """Return the usage of every application of a run that has ended, in the order of their start."""
     root = storage.join(directory, "usage")
-    found = [
+    usages = [
         ResourceUsage.load(storage.join(root, name)) for name in storage.list_names(root) if not name.startswith(".")
     ]
-    return sorted(found, key=lambda usage: usage.began)
+    return sorted(usages, key=lambda usage: usage.started_at)
 
 
-def working(found: RunRecord, events: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds in which an application did what it was for, by its record and the events of its driver.
+def busy_seconds(record: RunRecord, events: Iterable[Mapping[str, Any]]) -> float:
+    """Return the seconds in which an application computed, by its record and the events of its driver.
 
-    Of a training the mean over ranks of the phases in which they compute; of others the time in which a span of the
-    driver goes on that is not about starting.
+    For a training this is the mean over workers of the phases in which they compute; for other jobs, the time covered
+    by the driver's spans, less those that belong to the start.
     """
-    if isinstance(told := found.output.get("seconds"), Mapping):
-        return float(sum(seconds for name, seconds in told.items() if name not in WAITING))
+    if isinstance(phases := record.output.get("seconds"), Mapping):
+        return float(sum(seconds for name, seconds in phases.items() if name not in WAITING))
     spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["name"] not in STARTING)
     total, until = 0.0, 0.0
     for begin, end in spans:
@@ -111,10 +113,10 @@ def working(found: RunRecord, events: Iterable[Mapping[str, Any]]) -> float:
     return total / 1e6
 
 
-def _worked(task_key: TaskKey, found: RunRecord | None) -> float:
-    """Nothing, where there is no record, or no events that can be read."""
+def _read_busy_seconds(task_key: TaskKey, record: RunRecord | None) -> float:
+    """Return the busy seconds; 0 without a record, or without readable events."""
     uri = storage.join(task_key.directory, "events", task_key.task, "driver.jsonl")
     with suppress(OSError, RuntimeError, ValueError):
-        if found:
-            return working(found, [json.loads(line) for line in storage.read(uri).splitlines()])
+        if record:
+            return busy_seconds(record, [json.loads(line) for line in storage.read(uri).splitlines()])
     return 0.0

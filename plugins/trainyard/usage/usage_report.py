@@ -1,17 +1,17 @@
-"""The ledger: what runs held of a cluster, how much of it was busy, and what one application would have held instead.
+"""The usage report: what runs allocated, how much of it was busy, and the single-application baseline.
 
-Pure functions of usages. With, for each application, A the resource-hours that it held (cores, memory, GPUs), T the
-hours for which it held them and W those in which it worked:
+Pure functions. With, for each application, A its allocated resource-hours (cores, memory, GPUs), T the hours of its
+allocation, and W the hours in which it computed:
 
-    allocated = sum of A                  what YARN counted; on a local master slots x hours
-    busy      = sum of A * W / T          W is at most T, so busy is at most allocated
+    allocated = sum of A              as YARN counts; slots x hours on a local master
+    busy      = sum of A * W / T      W is at most T, so busy is at most allocated
     idle      = allocated - busy
-    single_application  = peak * span               of one run: peak is the largest sum of A / T over the applications that run at
-                                          one time, span the time from the first beginning to the last end
+    baseline  = peak * span           of one run: peak is the largest sum of A / T over the applications that run at one
+                                      time, span is the time from the first start to the last end
 
-The single_application is the same run as one Spark application, which asks for all that any of its stages needs when it begins,
-GPUs among it, and gives it back when it ends. It is never less than what the stages held: at no time do they hold more
-than their peak, and outside the span nothing.
+The single-application baseline is the same run as one Spark application, which allocates all that any of its stages
+needs, GPUs included, when it starts, and releases it when it ends. It is never less than `allocated`: the stages never
+allocate more than their peak, and nothing outside of the span.
 """
 
 from __future__ import annotations
@@ -41,108 +41,111 @@ class ResourceHours:
         return self + other.times(-1)
 
     def times(self, factor: float) -> ResourceHours:
+        """Return every resource multiplied by `factor`."""
         return ResourceHours(self.cores * factor, self.memory * factor, self.gpus * factor)
 
-    def largest(self, other: ResourceHours) -> ResourceHours:
-        """The larger of each."""
+    def maximum(self, other: ResourceHours) -> ResourceHours:
+        """Return the maximum of each resource."""
         return ResourceHours(max(self.cores, other.cores), max(self.memory, other.memory), max(self.gpus, other.gpus))
 
 
 @dataclass(frozen=True)
 class ApplicationUsage:
-    """One application of a run: hours since the epoch at its beginning and end, resource-hours allocated and busy."""
+    """One application of a run: `start` and `end` in hours since the epoch, resource-hours allocated and busy."""
 
     task: str
     queue: str
-    began: float
-    ended: float
+    start: float
+    end: float
     allocated: ResourceHours
     busy: ResourceHours
 
     @property
     def rate(self) -> ResourceHours:
-        """What it held at a time, on average."""
-        return self.allocated.times(1 / (self.ended - self.began))
+        """The resources that it had allocated at a time, on average."""
+        return self.allocated.times(1 / (self.end - self.start))
 
 
 @dataclass(frozen=True)
 class RunUsage:
-    """One run and its applications, of which there is at least one."""
+    """One run and its applications, at least one."""
 
     dag_id: str
     run_id: str
-    entries: tuple[ApplicationUsage, ...]
+    applications: tuple[ApplicationUsage, ...]
 
 
 @dataclass(frozen=True)
 class UsageLine:
-    """A sum of the ledger; `single_application` is None where there is none: of a part of a run."""
+    """A sum in the report. `baseline` is the single-application baseline; None where the sum is of parts of runs."""
 
     name: str
     allocated: ResourceHours
     busy: ResourceHours
-    single_application: ResourceHours | None
+    baseline: ResourceHours | None
 
     @property
     def idle(self) -> ResourceHours:
+        """What was allocated and not busy."""
         return self.allocated - self.busy
 
 
-def application_usage(usage: ResourceUsage) -> ApplicationUsage:
-    """A usage in hours and GiB."""
+def convert_usage(usage: ResourceUsage) -> ApplicationUsage:
+    """Convert a usage to hours and GiB."""
     allocated = ResourceHours(usage.core_seconds, usage.memory_mb_seconds / 1024, usage.gpu_seconds).times(1 / HOUR)
     return ApplicationUsage(
-        task=usage.task_key.task, queue=usage.queue, began=usage.began / HOUR,
-        ended=(usage.began + usage.seconds) / HOUR, allocated=allocated,
-        busy=allocated.times(min(usage.working / usage.seconds, 1.0)),
+        task=usage.task_key.task, queue=usage.queue, start=usage.started_at / HOUR,
+        end=(usage.started_at + usage.seconds) / HOUR, allocated=allocated,
+        busy=allocated.times(min(usage.busy_seconds / usage.seconds, 1.0)),
     )  # fmt: skip
 
 
-def single_application(entries: Sequence[ApplicationUsage]) -> ResourceHours:
-    """What the applications of one run would have held as one: their peak, from the first beginning to the last end."""
+def compute_baseline(applications: Sequence[ApplicationUsage]) -> ResourceHours:
+    """Return the single-application baseline of one run: its peak, from the first start to the last end."""
     peak = ResourceHours()
-    for one in entries:
-        beside = (other.rate for other in entries if other.began <= one.began < other.ended)
-        peak = peak.largest(_sum(beside))
-    return peak.times(max(one.ended for one in entries) - min(one.began for one in entries))
+    for application in applications:
+        concurrent = (other.rate for other in applications if other.start <= application.start < other.end)
+        peak = peak.maximum(_sum(concurrent))
+    return peak.times(max(a.end for a in applications) - min(a.start for a in applications))
 
 
-def week(account: RunUsage) -> str:
-    """The ISO week in which a run began, in UTC: `2026-W47`."""
-    year, number, _ = datetime.fromtimestamp(min(one.began for one in account.entries) * HOUR, UTC).isocalendar()
+def week_of(run: RunUsage) -> str:
+    """Return the ISO week in which a run started, in UTC: `2026-W47`."""
+    start = min(application.start for application in run.applications)
+    year, number, _ = datetime.fromtimestamp(start * HOUR, UTC).isocalendar()
     return f"{year}-W{number:02}"
 
 
-def group_runs(name: Callable[[RunUsage], str], accounts: Iterable[RunUsage]) -> list[UsageLine]:
-    """Sums of the runs that have the same name, the worst offender first."""
+def group_runs(name: Callable[[RunUsage], str], runs: Iterable[RunUsage]) -> list[UsageLine]:
+    """Return the sums of the runs with the same name, the most idle first."""
     groups: dict[str, list[RunUsage]] = defaultdict(list)
-    for account in accounts:
-        groups[name(account)].append(account)
-    return sorted((sum_runs(key, found) for key, found in groups.items()), key=idle_key, reverse=True)
+    for run in runs:
+        groups[name(run)].append(run)
+    return sorted((sum_runs(key, group) for key, group in groups.items()), key=idle_key, reverse=True)
 
 
-def group_queues(accounts: Iterable[RunUsage]) -> list[UsageLine]:
-    """Sums of the applications in each queue, the worst offender first."""
+def group_queues(runs: Iterable[RunUsage]) -> list[UsageLine]:
+    """Return the sums of the applications in each queue, the most idle first."""
     groups: dict[str, list[ApplicationUsage]] = defaultdict(list)
-    for account in accounts:
-        for one in account.entries:
-            groups[one.queue].append(one)
-    return sorted((_line(key, found, None) for key, found in groups.items()), key=idle_key, reverse=True)
+    for run in runs:
+        for application in run.applications:
+            groups[application.queue].append(application)
+    return sorted((_line(key, group, None) for key, group in groups.items()), key=idle_key, reverse=True)
 
 
-def sum_runs(name: str, accounts: Sequence[RunUsage]) -> UsageLine:
-    """The sum of some runs."""
-    entries = [one for account in accounts for one in account.entries]
-    return _line(name, entries, _sum(single_application(account.entries) for account in accounts))
+def sum_runs(name: str, runs: Sequence[RunUsage]) -> UsageLine:
+    """Return the sum of some runs."""
+    applications = [application for run in runs for application in run.applications]
+    return _line(name, applications, _sum(compute_baseline(run.applications) for run in runs))
 
 
 def idle_key(line: UsageLine) -> tuple[float, float]:
-    """What the worst offender has most of: GPU-hours that were idle, then core-hours."""
+    """Return the sort key of idle lines: idle GPU-hours, then idle core-hours."""
     return line.idle.gpus, line.idle.cores
 
 
-def _line(name: str, entries: Sequence[ApplicationUsage], whole: ResourceHours | None) -> UsageLine:
-    return UsageLine(name, _sum(one.allocated for one in entries), _sum(one.busy for one in entries), whole)
+def _line(name: str, applications: Sequence[ApplicationUsage], baseline: ResourceHours | None) -> UsageLine:
+    return UsageLine(name, _sum(a.allocated for a in applications), _sum(a.busy for a in applications), baseline)
 
 
 def _sum(amounts: Iterable[ResourceHours]) -> ResourceHours:

@@ -1,4 +1,4 @@
-"""How many of an application's containers a cluster has room for. Pure functions."""
+"""Count how many containers of an application a cluster has room for. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, Node, Qu
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What an application asks YARN for: a driver, and `count` executors that it cannot do without."""
+    """What an application requests from YARN: a driver, and `count` executors that must run at once."""
 
     driver: Resources
     executor: Resources
@@ -25,15 +25,16 @@ class ResourceRequest:
 
     @property
     def total(self) -> Resources:
-        """All of it that comes out of the executors' partition."""
+        """The sum of what is requested from the executors' partition."""
         executors = self.executor * self.count
         return executors + self.driver if self.driver_partition == self.partition else executors
 
 
 def containers(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> tuple[Size, Size]:
-    """Driver and executor of `plan` in `queue`, as the cluster rounds them.
+    """Return the sizes of driver and executor in a queue, as the cluster rounds them.
 
-    Raises TrainyardError for one that is never granted.
+    Raises:
+        TrainyardError: The cluster can never grant one of them.
     """
     limits = snapshot.limits(queue, queue.partition(plan.placement.node_label))
     driver_limits = snapshot.limits(queue, queue.partition(plan.placement.driver_label))
@@ -45,40 +46,47 @@ def containers(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> tuple[Siz
 
 
 def resource_request(plan: Plan, queue: Queue, driver: Size, executor: Size) -> ResourceRequest:
-    """What `plan` cannot do without in `queue`, in containers of these sizes."""
-    chosen = plan.placement
+    """Return the minimum that a plan requests in a queue, in containers of these sizes."""
+    placement = plan.placement
     return ResourceRequest(
         driver=Resources(driver.granted, cores=1),
-        executor=Resources(executor.granted, int(plan.conf.get("spark.executor.cores", 1)), chosen.gpus_per_container),
-        count=(plan.min_workers or 1) // chosen.workers_per_container,
-        driver_partition=queue.partition(chosen.driver_label),
-        partition=queue.partition(chosen.node_label),
+        executor=Resources(
+            executor.granted, int(plan.conf.get("spark.executor.cores", 1)), placement.gpus_per_container
+        ),
+        count=(plan.min_workers or 1) // placement.workers_per_container,
+        driver_partition=queue.partition(placement.driver_label),
+        partition=queue.partition(placement.node_label),
     )
 
 
-def executors(asked: ResourceRequest, nodes: Sequence[Node], free: bool = False) -> int:
-    """How many of the executors have room on `nodes` at once, beside the driver; with `free`, at present.
+def count_executors(request: ResourceRequest, nodes: Sequence[Node], free: bool = False) -> int:
+    """Return how many executors fit on the nodes at once, beside the driver.
 
-    An executor is as large as any other, so a node holds what its scarcest resource allows; the driver
-    goes where it costs least.
+    All executors have one size, so a node's scarcest resource decides how many it runs. The driver is placed where it
+    displaces the fewest executors.
+
+    Args:
+        request: The request.
+        nodes: The nodes of the cluster.
+        free: Whether to count what is free now, instead of the whole nodes.
     """
-    room = {node.id: node.free if free else node.total for node in nodes if node.partition == asked.partition}
-    places = {id: _fitting(asked.executor, resources) for id, resources in room.items()}
-    if asked.driver_partition != asked.partition:
-        return sum(places.values())
-    beside = [
-        _fitting(asked.executor, resources - asked.driver) - places[id]
+    room = {node.id: node.free if free else node.total for node in nodes if node.partition == request.partition}
+    counts = {id: _fitting(request.executor, resources) for id, resources in room.items()}
+    if request.driver_partition != request.partition:
+        return sum(counts.values())
+    displaced = [
+        _fitting(request.executor, resources - request.driver) - counts[id]
         for id, resources in room.items()
-        if asked.driver.within(resources)
+        if request.driver.within(resources)
     ]
-    return sum(places.values()) + max(beside) if beside else 0
+    return sum(counts.values()) + max(displaced) if displaced else 0
 
 
 def pools(snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
-    """An Airflow pool for each partition with GPUs, as many slots as GPUs, in the form of `airflow pools import`.
+    """Return an Airflow pool for each partition with GPUs, with a slot for each GPU, as `airflow pools import` reads.
 
-    A gang that takes a slot for each of its GPUs (`pool_slots`) starts when it has them all. Deferred
-    tasks keep their slots, for that is what a gang is while it runs.
+    A task whose `pool_slots` is the number of its GPUs starts when all of them are free. Deferred tasks keep their
+    slots, because their worker group runs.
     """
     gpus = {p: sum(node.total.gpus for node in snapshot.nodes_of(p)) for p in (DEFAULT_PARTITION, *snapshot.partitions)}
     return {
@@ -92,18 +100,18 @@ def pools(snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
     }
 
 
-def shortfall(asked: ResourceRequest, snapshot: ClusterSnapshot, queue: Queue) -> str:
-    """What `asked` lacks at present, empty when it has room; what others wait for already is not free."""
-    room = executors(asked, snapshot.nodes, free=True)
-    if room < asked.count:
-        return f"{room} of {asked.count} containers have room"
-    free = sum((node.free for node in snapshot.nodes_of(asked.partition)), Resources())
-    if not asked.total.within(free - snapshot.pending(asked.partition)):
-        return "what is free is waited for by others already"
-    most, used = queue.most.get(asked.partition, Resources()), queue.used.get(asked.partition, Resources())
-    if not asked.total.within(most - used):
-        return f"queue {queue.path} has used up its share"
-    if not any(asked.driver.within(node.free) for node in snapshot.nodes_of(asked.driver_partition)):
+def shortfall(request: ResourceRequest, snapshot: ClusterSnapshot, queue: Queue) -> str:
+    """Return what a request lacks now, "" if it has room. Resources that others wait for do not count as free."""
+    room = count_executors(request, snapshot.nodes, free=True)
+    if room < request.count:
+        return f"{room} of {request.count} containers have room"
+    free = sum((node.free for node in snapshot.nodes_of(request.partition)), Resources())
+    if not request.total.within(free - snapshot.pending(request.partition)):
+        return "other applications wait for the free resources"
+    limit, used = queue.max.get(request.partition, Resources()), queue.used.get(request.partition, Resources())
+    if not request.total.within(limit - used):
+        return f"queue {queue.path} has reached its capacity"
+    if not any(request.driver.within(node.free) for node in snapshot.nodes_of(request.driver_partition)):
         return "the driver has no room"
     return ""
 
@@ -116,13 +124,13 @@ def _fitting(container: Resources, room: Resources) -> int:
 
 
 def _node_memory(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, limits: Limits) -> int:
-    """The memory of each node, which must be one figure for a container to fill any of them."""
+    """Return the memory of each node. All nodes must have the same, so that a container fills any of them."""
     nodes = snapshot.nodes_of(queue.partition(plan.placement.node_label))
-    found = sorted({node.total.memory // limits.step * limits.step for node in nodes})
-    if len(found) > 1:
+    sizes = sorted({node.total.memory // limits.step * limits.step for node in nodes})
+    if len(sizes) > 1:
         raise TrainyardError(
-            f"{plan.operator}: isolation='whole_node' fills nodes of one size, and those of partition "
-            f"{plan.placement.node_label!r} offer {', '.join(f'{size} MB' for size in found)}. Give them one size, "
-            "or choose another isolation."
+            f"{plan.operator}: isolation='whole_node' needs nodes of one size, and those of partition "
+            f"{plan.placement.node_label!r} have {', '.join(f'{size} MB' for size in sizes)}. Give them one size, or "
+            "choose another isolation."
         )
-    return found[0] if found else limits.largest
+    return sizes[0] if sizes else limits.largest

@@ -1,4 +1,4 @@
-"""The cluster that spark-submit would submit to: its ResourceManager, and the end of a task's applications."""
+"""The cluster that spark-submit submits to: its ResourceManager, and how to end a task's applications."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from trainyard.yarn.snapshot import take_snapshot as snapshot_of
 
 
 def resource_manager() -> ResourceManager:
-    """The ResourceManager of the cluster that HADOOP_CONF_DIR describes, asked as the user who submits.
+    """Return the ResourceManager of the cluster in HADOOP_CONF_DIR, for requests as the submitting user.
 
-    Raises TrainyardError when it asks for Kerberos and there is no ticket.
+    Raises:
+        TrainyardError: There is no configuration, or the ResourceManager requires Kerberos and there is no ticket.
     """
     urls = site.resource_managers(site.properties(site.folder() / "yarn-site.xml"))
     if site.authentication(site.core()) == "kerberos":
@@ -23,13 +24,13 @@ def resource_manager() -> ResourceManager:
 
 
 def take_snapshot() -> ClusterSnapshot:
-    """What the cluster has at this moment, for the user who submits."""
+    """Return the nodes, partitions and queues of the cluster at this moment, for the submitting user."""
     manager = resource_manager()
     return snapshot_of(manager, manager.user)
 
 
 def end(tag: str) -> list[str]:
-    """Kill every live application that carries `tag`; their ids."""
+    """Kill every live application with a tag, and return their ids."""
     manager = resource_manager()
     live = [application.id for application in manager.tagged(tag) if application.live]
     for id in live:
@@ -37,12 +38,12 @@ def end(tag: str) -> list[str]:
     return live
 
 
-def admit(uri: str) -> None:
-    """Raises TrainyardError when `uri` lies on an HDFS that asks for Kerberos, and there is no ticket."""
-    if uri.startswith("hdfs://") and kerberos.asked_for(site.core()):
+def require_ticket(uri: str) -> None:
+    """Raise TrainyardError if `uri` is on an HDFS that requires Kerberos, and there is no ticket."""
+    if uri.startswith("hdfs://") and kerberos.is_required(site.core()):
         kerberos.ticket()
 
 
 def unusable_token(uri: str) -> str:
-    """Why containers of this cluster could not read or write `uri`, empty when they can."""
+    """Return why containers of this cluster could not access `uri` with their token, "" if they can."""
     return kerberos.unusable_token(site.core(), uri)

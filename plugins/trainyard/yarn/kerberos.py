@@ -1,7 +1,7 @@
-"""Kerberos, where a cluster asks for it: who the ticket says one is, and whether containers can use their tokens.
+"""Kerberos: the user of the ticket, and whether containers can use their delegation tokens.
 
-Airflow's side has a ticket, which `airflow kerberos` or `kinit` keeps. Containers have none: Spark and YARN hand them
-delegation tokens, by which hdfs-native reads and writes HDFS there.
+Airflow's processes have a ticket, which `airflow kerberos` or `kinit` renews. Containers have none: they get delegation
+tokens from Spark and YARN, with which hdfs-native accesses HDFS.
 """
 
 from __future__ import annotations
@@ -16,54 +16,60 @@ from trainyard.errors import TrainyardError
 
 
 def ticket() -> tuple[str, AuthBase]:
-    """The user that the ticket names, and how HTTP requests show it (SPNEGO).
+    """Return the user of the ticket, and the authentication of HTTP requests with it (SPNEGO).
 
-    Raises TrainyardError when there is no valid ticket, or no library to show it by.
+    Raises:
+        TrainyardError: There is no valid ticket, or `requests-gssapi` is not installed.
     """
     try:
         import gssapi
         from requests_gssapi import HTTPSPNEGOAuth
     except ImportError:
         raise TrainyardError(
-            "the cluster asks for Kerberos, says core-site.xml; install airflow-trainyard[kerberos] where Airflow runs."
+            "core-site.xml requires Kerberos; install airflow-trainyard[kerberos] where Airflow runs."
         ) from None
     try:
         principal = str(gssapi.Credentials(usage="initiate").inquire(lifetime=True).name)
     except gssapi.exceptions.GSSError as error:
         raise TrainyardError(
-            f"the cluster asks for Kerberos, and there is no valid ticket: {error.gen_message()}. Keep one where "
-            "Airflow runs, by `airflow kerberos` or `kinit`; KRB5CCNAME says where it lies."
+            f"the cluster requires Kerberos, and there is no valid ticket: {error.gen_message()}. Get one where "
+            "Airflow runs, with `airflow kerberos` or `kinit`; KRB5CCNAME is its location."
         ) from None
     return primary(principal), HTTPSPNEGOAuth()
 
 
-def asked_for(core: Mapping[str, str]) -> bool:
-    """Whether HDFS and YARN know who asks by Kerberos, by the client's core-site.xml."""
+def is_required(core: Mapping[str, str]) -> bool:
+    """Return whether HDFS and YARN authenticate by Kerberos, according to the client's core-site.xml."""
     return core.get("hadoop.security.authentication", "simple") == "kerberos"
 
 
 def primary(principal: str) -> str:
-    """The user that a cluster takes a principal for: `me` of `me@REALM` and of `me/host@REALM`."""
+    """Return the user of a principal: `me` of `me@REALM` and of `me/host@REALM`."""
     return principal.partition("@")[0].partition("/")[0]
 
 
 def unusable_token(core: Mapping[str, str], uri: str) -> str:
-    """Why a container could not use its token for the HDFS of `uri`, by the client's core-site.xml; empty if it can.
+    """Return why a container could not use its token for the HDFS of `uri`, "" if it can.
 
-    hdfs-native looks for the token under the NameNode's name as the URI has it, and Hadoop keeps it under its address
-    unless told otherwise. A pair with high availability goes by the name of both, and has not this trouble.
+    hdfs-native looks the token up by the NameNode's name in the URI, and Hadoop stores it by the NameNode's address
+    unless `hadoop.security.token.service.use_ip` is false. A high-availability pair is stored by its logical name, so
+    it is not affected.
+
+    Args:
+        core: The properties of the client's core-site.xml.
+        uri: The URI of the storage.
     """
-    place = urlsplit(uri)
-    if place.scheme != "hdfs" or place.port is None or _is_address(place.hostname or ""):
+    location = urlsplit(uri)
+    if location.scheme != "hdfs" or location.port is None or _is_address(location.hostname or ""):
         return ""
-    if not asked_for(core):
+    if not is_required(core):
         return ""
     if core.get("hadoop.security.token.service.use_ip", "true").lower() == "false":
         return ""
     return (
-        f"{place.scheme}://{place.netloc} is one NameNode that asks for Kerberos, and containers would not find their "
-        "token for it by that name. Set hadoop.security.token.service.use_ip to false in core-site.xml where Airflow "
-        "runs, or write the NameNode's IP address in the storage."
+        f"{location.scheme}://{location.netloc} is a single NameNode with Kerberos, and containers would not find "
+        "their token for it by that name. Set hadoop.security.token.service.use_ip to false in core-site.xml where "
+        "Airflow runs, or write the NameNode's IP address in the storage."
     )
 
 

@@ -1,7 +1,7 @@
-"""One application a task, whatever dies: what to do on each start of a task. Pure functions.
+"""Decide what to do when a task starts, so that it has at most one live application. Pure functions.
 
-What counts lies in YARN (the applications with the task's tag) and in storage (the run record, which
-the job's driver writes as its last act, and which names its application), never in an Airflow process.
+The state is in YARN (the applications with the task's tag) and in storage (the run record, which the driver writes as
+its last act, and which names its application), never in an Airflow process.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from trainyard.yarn.resource_manager import Application
 
 @dataclass(frozen=True)
 class Submit:
-    """Nothing of the task runs, and nothing is to be had: submit it. `after` is what failed before, if anything."""
+    """Submit an application: none runs, and there is no result. `after` is the newest one that ended, if any."""
 
     after: Application | None = None
 
 
 @dataclass(frozen=True)
 class Reattach:
-    """An application of the task runs: wait for it. Of several it is the oldest."""
+    """Wait for an application of the task that runs; of several, the oldest."""
 
     application: Application
 
 
 @dataclass(frozen=True)
 class UseResult:
-    """The work is done: its record is the result."""
+    """Use the record of an application that has succeeded."""
 
     record: RunRecord
 
@@ -38,10 +38,13 @@ Step = Submit | Reattach | UseResult
 
 
 def decide_on_start(applications: Sequence[Application], record: RunRecord | None, superseded: str | None) -> Step:
-    """The step for a task that starts, of its applications (oldest first) and its newest record.
+    """Decide the next step of a task that starts.
 
-    `superseded` is the application whose result was the task's before it was cleared: who clears a task that
-    succeeded wants its work done anew.
+    Args:
+        applications: The applications with the task's tag, oldest first.
+        record: The newest run record of the task.
+        superseded: The application whose result was used before the task was cleared. Clearing a task that succeeded
+            means to run it again.
     """
     live = [application for application in applications if application.live]
     if live:

@@ -1,7 +1,7 @@
-"""`python aggregated.py APPLICATION OWNER BYTES CONTAINER...`: the end of each file that containers wrote.
+"""Print the end of each log file of containers: `python log_reader.py APPLICATION OWNER BYTES CONTAINER...`.
 
-YARN puts the logs of an ended application together on HDFS, in a format that only its own Java reads.
-Hadoop's client that Spark brings is asked for them, in a process of its own, which ends with its JVM.
+YARN aggregates the logs of an ended application on HDFS, in a format that only its own Java classes read. This program
+uses the Hadoop client in Spark's jars, in a process that ends with its JVM.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ FILES = ("stdout", "stderr")
 
 
 def main(application: str, owner: str, tail: int, containers: list[str]) -> None:
+    """Print the last `tail` bytes of each log file of the containers."""
     gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})
     try:
         yarn, java = gateway.jvm.org.apache.hadoop.yarn, gateway.jvm.java

@@ -1,4 +1,4 @@
-"""What containers wrote, of an application that has ended."""
+"""Read the logs of an application that has ended."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _CONTAINER = re.compile(r"container_\w+")
 _LOST = re.compile(r"(?P<container>container_\w+) on host: [^\n]*?[Ee]xit status: (?!0\b)-?\d+")
 
 Logs = dict[str, dict[str, str]]
-"""The text of each file, `stdout` and `stderr`, of each container."""
+"""Container -> file (`stdout`, `stderr`) -> text."""
 
 
-def of_driver(manager: ResourceManager, application: Application) -> dict[str, str]:
-    """The end of what the driver wrote, by file; empty where YARN kept nothing.
+def read_driver_log(manager: ResourceManager, application: Application) -> dict[str, str]:
+    """Return the end of the driver's log, by file; empty if YARN has none.
 
-    YARN puts logs together after the end; that is waited for, a minute at most.
+    Waits up to a minute for YARN to aggregate the logs.
     """
     until = time.monotonic() + AGGREGATED_SECONDS
-    found: Application | None = application
-    while found and found.log_status in ("NOT_START", "RUNNING") and time.monotonic() < until:
+    state: Application | None = application
+    while state and state.log_status in ("NOT_START", "RUNNING") and time.monotonic() < until:
         time.sleep(0.5)
-        found = manager.application(application.id)
+        state = manager.application(application.id)
     container = _CONTAINER.search(application.driver_logs)
-    return of_containers(application, [container[0]]).get(container[0], {}) if container else {}
+    return read_container_logs(application, [container[0]]).get(container[0], {}) if container else {}
 
 
-def of_containers(application: Application, containers: Sequence[str]) -> Logs:
-    """The end of what `containers` wrote. Raises TrainyardError when the logs cannot be read."""
+def read_container_logs(application: Application, containers: Sequence[str]) -> Logs:
+    """Return the end of the logs of some containers. Raises TrainyardError if they cannot be read."""
     command = [sys.executable, str(READER), application.id, application.user, str(TAIL_BYTES), *containers]
     env = os.environ | spark_environment()
     try:
-        # Our own reader, with an id that YARN gave.
+        # The program is ours, and YARN made the id.
         done = subprocess.run(  # noqa: S603
             command, env=env, capture_output=True, text=True, timeout=120, check=False
         )
@@ -59,13 +59,13 @@ def of_containers(application: Application, containers: Sequence[str]) -> Logs:
 
 
 def parse(printed: str) -> Logs:
-    """Hadoop's own printing of logs, taken apart."""
-    found: Logs = {}
+    """Parse logs as Hadoop prints them."""
+    logs: Logs = {}
     for file in _FILE.finditer(printed):
-        found.setdefault(file["container"], {})[file["kind"]] = file["text"]
-    return found
+        logs.setdefault(file["container"], {})[file["kind"]] = file["text"]
+    return logs
 
 
 def lost_containers(driver: str) -> list[str]:
-    """The containers that ended badly, as the driver's log tells, without repetition."""
+    """Return the containers that failed according to the driver's log, without duplicates."""
     return list(dict.fromkeys(match["container"] for match in _LOST.finditer(driver)))

@@ -1,4 +1,4 @@
-"""A ResourceManager's REST interface: applications by tag, their end, nodes and settings."""
+"""The ResourceManager's REST interface: applications, nodes and settings."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ SECONDS = 10
 
 
 class UnreachableError(TrainyardError):
-    """No ResourceManager answers at present, or the one that does is not ready: ask again later."""
+    """No ResourceManager answers, or the one that does is not active yet. A later request may succeed."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """One application as the ResourceManager tells of it.
+    """The state of an application.
 
-    It was `started` when it was submitted, `launched` with its first container, and is `finished`: seconds since the
-    epoch, 0 before. `resource_seconds` are what it has held so far: resource -> amount x seconds. `driver_logs` is the
-    page with the driver's logs, whose address names its container; `log_status` says how
-    far YARN is in putting the logs of all nodes together.
+    Attributes:
+        id: The id.
+        state: YARN's state, for example "RUNNING".
+        final_status: The status that the application reported.
+        queue: The queue.
+        diagnostics: YARN's diagnostics.
+        tracking_url: The application's own page.
+        started: When it was submitted, in seconds since the epoch.
+        driver_logs: The page with the driver's logs; its address contains the container id.
+        log_status: The state of log aggregation.
+        user: The user who submitted it.
+        launched: When its first container started, in seconds since the epoch; 0 before.
+        finished: When it ended, in seconds since the epoch; 0 before.
+        resource_seconds: Resource -> allocated amount x seconds.
     """
 
     id: str
@@ -48,6 +58,7 @@ class Application:
 
     @property
     def live(self) -> bool:
+        """Whether the application has not ended."""
         return self.state in LIVE
 
 
@@ -55,9 +66,10 @@ class Application:
 class ResourceManager:
     """The ResourceManagers of one cluster, of which one is active.
 
-    :param urls: where each answers, such as `http://rm1:8088`
-    :param user: who asks; sent as `user.name` where there is no `auth` to prove it
-    :param auth: how requests are authenticated: Kerberos' SPNEGO, for example
+    Args:
+        urls: The URL of each, for example `http://rm1:8088`.
+        user: The user of requests, sent as `user.name` unless there is `auth`.
+        auth: The authentication of requests, for example SPNEGO.
     """
 
     urls: tuple[str, ...]
@@ -65,24 +77,32 @@ class ResourceManager:
     auth: AuthBase | None = None
 
     def tagged(self, tag: str) -> list[Application]:
-        """The applications that carry `tag`, oldest first."""
+        """Return the applications with a tag, oldest first."""
         answer = self.get("apps", applicationTags=tag)
-        found = [_application(entry) for entry in (answer.get("apps") or {}).get("app", [])]
-        return sorted(found, key=lambda application: (application.started, application.id))
+        applications = [_application(entry) for entry in (answer.get("apps") or {}).get("app", [])]
+        return sorted(applications, key=lambda application: (application.started, application.id))
 
     def application(self, id: str) -> Application | None:
-        """One application; None when the ResourceManager does not know it (yet, or any more)."""
+        """Return an application, None if the ResourceManager has no such application (yet, or any more)."""
         answer = self._ask("GET", f"apps/{id}")
         return _application(_parsed(answer)["app"]) if answer.status_code != HTTPStatus.NOT_FOUND else None
 
     def kill(self, id: str) -> None:
-        """End an application and its containers. One that has ended, or is unknown, is left as it is."""
+        """Kill an application and its containers. Does nothing for one that has ended, or is unknown."""
         self._ask("PUT", f"apps/{id}/state", {"state": "KILLED"})
 
     def submit(self, *, name: str, queue: str, label: str | None, memory: int, command: str) -> str:
-        """Have one container of `memory` MB run `command`; the id of its application.
+        """Submit an application with a single container, and return its id.
 
-        Raises TrainyardError with the ResourceManager's own words when it refuses.
+        Args:
+            name: The name of the application.
+            queue: The queue.
+            label: The node label, or None.
+            memory: The memory of the container, in MB.
+            command: The command that the container runs.
+
+        Raises:
+            TrainyardError: The ResourceManager refuses it; the message is YARN's.
         """
         id = str(self._ask("POST", "apps/new-application").json()["application-id"])
         labels = {"app-node-label-expression": label, "am-container-node-label-expression": label} if label else {}
@@ -95,23 +115,23 @@ class ResourceManager:
         return id
 
     def setting(self, name: str) -> str | None:
-        """A property of the ResourceManager's configuration, defaults among them; None when it has none."""
+        """Return a property of the ResourceManager's configuration or its default, None if there is none."""
         answer = self._ask("GET", "/conf", query={"name": name})
         return str(answer.json()["property"]["value"]) if answer.ok and answer.content.strip() else None
 
     def clock(self) -> float:
-        """What time it is there, in seconds since the epoch, to a second."""
+        """Return the ResourceManager's time, in seconds since the epoch, to a second."""
         return parsedate_to_datetime(self._ask("GET", "info").headers["Date"]).timestamp()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """What is at `path` of the cluster's REST interface."""
+        """Return the JSON at `path` of the cluster's REST interface."""
         answer = self._ask("GET", path, query=query)
         return _parsed(answer)
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
     ) -> requests.Response:
-        """The active ResourceManager's answer. Raises UnreachableError, or TrainyardError for what it refuses."""
+        """Return the active ResourceManager's answer. Raises UnreachableError, and TrainyardError for a refusal."""
         refused: list[str] = []
         for url in self.urls:
             params = dict(query or {}) | ({"user.name": self.user} if self.user and not self.auth else {})
@@ -129,16 +149,16 @@ class ResourceManager:
             if not answer.ok and answer.status_code != HTTPStatus.NOT_FOUND:
                 raise TrainyardError(f"the ResourceManager at {url} refuses {method} {path}: {_refusal(answer)}")
             return answer
-        raise UnreachableError(f"no ResourceManager answers as one that is active: {'; '.join(refused)}.")
+        raise UnreachableError(f"no active ResourceManager answers: {'; '.join(refused)}.")
 
 
 def _type(answer: requests.Response) -> str:
-    """The kind of an answer's body; a standby ResourceManager answers with a page."""
+    """Return the content type of an answer; a standby ResourceManager answers with HTML."""
     return answer.headers.get("Content-Type", "json") if answer.content else "json"
 
 
 def _refusal(answer: requests.Response) -> str:
-    """Why, in the ResourceManager's words."""
+    """Return the reason that the ResourceManager states."""
     try:
         return str(answer.json()["RemoteException"]["message"])
     except (ValueError, KeyError):
@@ -146,7 +166,7 @@ def _refusal(answer: requests.Response) -> str:
 
 
 def _parsed(answer: requests.Response) -> dict[str, Any]:
-    """The answer's JSON. A map of Hadoop's is an object in which `entry` comes several times; here it is a list."""
+    """Parse the answer's JSON. Hadoop writes a map as an object with repeated keys `entry`; it becomes a list."""
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = [value for name, value in pairs if name == "entry"]
@@ -155,8 +175,8 @@ def _parsed(answer: requests.Response) -> dict[str, Any]:
     return dict(answer.json(object_pairs_hook=object_of))
 
 
-def _resource_seconds(told: Mapping[str, Any]) -> dict[str, float]:
-    entries = told.get("entry", [])
+def _resource_seconds(counts: Mapping[str, Any]) -> dict[str, float]:
+    entries = counts.get("entry", [])
     entries = entries if isinstance(entries, list) else [entries]
     return {one["key"]: float(one["value"]) for one in entries}
 

@@ -1,4 +1,4 @@
-"""Where a cluster's ResourceManagers answer, by the configuration files that spark-submit reads too."""
+"""Read the cluster's client configuration, which spark-submit reads too."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _MANAGER = "yarn.resourcemanager"
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of Hadoop's client configuration. Raises TrainyardError when there is none."""
+    """Return the folder of Hadoop's client configuration. Raises TrainyardError if there is none."""
     named = _named(environ)
     if not named or not Path(named, "yarn-site.xml").exists():
         raise TrainyardError(
-            f"HADOOP_CONF_DIR={named or ''} holds no yarn-site.xml; where Airflow runs, set it to the folder of the "
+            f"HADOOP_CONF_DIR={named or ''} has no yarn-site.xml; where Airflow runs, set it to the folder of the "
             "cluster's client configuration (core-site.xml, hdfs-site.xml, yarn-site.xml)."
         )
     return Path(named)
 
 
 def properties(file: Path) -> dict[str, str]:
-    """The properties of one of Hadoop's XML files."""
+    """Return the properties in one of Hadoop's XML files."""
     # The administrator's own file, as Hadoop reads it.
     root = ElementTree.parse(file).getroot()  # noqa: S314
     return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
 
 
 def core(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What core-site.xml says, nothing when there is none."""
+    """Return the properties in core-site.xml; empty if there is none."""
     named = _named(environ)
     file = Path(named, "core-site.xml") if named else None
     return properties(file) if file and file.exists() else {}
@@ -42,19 +42,19 @@ def _named(environ: Mapping[str, str]) -> str | None:
 
 
 def authentication(core: Mapping[str, str]) -> str:
-    """How Hadoop's pages know who asks, by core-site.xml: `simple`, `kerberos`, or a class of the cluster's own."""
+    """Return how Hadoop's web pages authenticate users: `simple`, `kerberos`, or a class of the cluster's own."""
     return core.get("hadoop.http.authentication.type", "simple")
 
 
 def resource_managers(site: Mapping[str, str]) -> tuple[str, ...]:
-    """The URL of each ResourceManager, one or, with high availability, several."""
+    """Return the URL of each ResourceManager: one or, with high availability, several."""
     secure = site.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
     key, scheme, port = ("webapp.https.address", "https", 8090) if secure else ("webapp.address", "http", 8088)
     enabled = site.get(f"{_MANAGER}.ha.enabled", "false").lower() == "true"
     ids = [f".{name.strip()}" for name in site.get(f"{_MANAGER}.ha.rm-ids", "").split(",")] if enabled else [""]
-    found = []
+    urls = []
     for suffix in ids:
         host = site.get(f"{_MANAGER}.hostname{suffix}", "0.0.0.0").strip()  # noqa: S104
         address = site.get(f"{_MANAGER}.{key}{suffix}") or f"{host}:{port}"
-        found.append(f"{scheme}://{address.replace(f'${{{_MANAGER}.hostname{suffix}}}', host)}")
-    return tuple(found)
+        urls.append(f"{scheme}://{address.replace(f'${{{_MANAGER}.hostname{suffix}}}', host)}")
+    return tuple(urls)

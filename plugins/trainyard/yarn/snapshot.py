@@ -1,4 +1,4 @@
-"""What a cluster has: nodes, partitions, queues and limits, as its ResourceManager tells them at one moment."""
+"""A snapshot of a cluster: nodes, partitions, queues and limits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _GPU = "yarn.io/gpu"
 
 
 class OtherSchedulerError(TrainyardError):
-    """The cluster has no CapacityScheduler, whose queues and partitions alone are read here."""
+    """The cluster's scheduler is not a CapacityScheduler, the only one whose queues and partitions are read here."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Of a container, a node or a queue: `memory` in MB, cores, GPUs."""
+    """Resources of a container, a node or a queue: `memory` in MB, cores, GPUs."""
 
     memory: int = 0
     cores: int = 0
@@ -37,10 +37,10 @@ class Resources:
         return Resources(self.memory * times, self.cores * times, self.gpus * times)
 
     def within(self, limit: Resources) -> bool:
-        """Whether there is enough of each in `limit`. Cores count only where GPUs do.
+        """Return whether `limit` has enough of each resource. Cores count only together with GPUs.
 
-        A CapacityScheduler that counts GPUs (DominantResourceCalculator) counts cores too; its default
-        ignores both, and does not say which of the two it is.
+        A CapacityScheduler that counts GPUs (DominantResourceCalculator) counts cores too; its default calculator
+        ignores both, and REST does not show which one is used.
         """
         enough = self.memory <= limit.memory and self.gpus <= limit.gpus
         return enough and (not self.gpus or self.cores <= limit.cores)
@@ -48,7 +48,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Node:
-    """A node that runs containers, all of it and what is free at present."""
+    """A node that runs containers: its total and its free resources."""
 
     id: str
     partition: str
@@ -58,11 +58,20 @@ class Node:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue; of each partition, what it may use at most, uses, and waits for.
+    """A queue.
 
-    `default_label` is the partition of containers that ask for none.
-
-    `submitters` is its ACL and those above it.
+    Attributes:
+        name: The name.
+        path: The path from the root.
+        leaf: Whether it has no queues below it; only such a queue accepts applications.
+        running: Whether it accepts applications.
+        labels: The node labels that it may use.
+        default_label: The partition of containers without a label expression.
+        max_allocation: The largest container.
+        max: Partition -> the most that it may use.
+        used: Partition -> what it uses.
+        pending: Partition -> what its applications wait for.
+        submitters: Its submission ACL and those of the queues above.
     """
 
     name: str
@@ -71,27 +80,28 @@ class Queue:
     running: bool
     labels: frozenset[str]
     default_label: str
-    largest: Resources
-    most: Mapping[str, Resources]
+    max_allocation: Resources
+    max: Mapping[str, Resources]
     used: Mapping[str, Resources]
     pending: Mapping[str, Resources]
     submitters: tuple[str, ...]
 
     def may_use(self, partition: str) -> bool:
+        """Return whether the queue may use a partition."""
         return partition == DEFAULT_PARTITION or partition in self.labels or "*" in self.labels
 
     def partition(self, label: str | None) -> str:
-        """The partition that a label expression means in this queue."""
+        """Return the partition of a label expression in this queue."""
         return label or self.default_label
 
     def admits(self, user: str) -> bool:
-        """Whether `user` may submit. A queue open to groups counts as open: who is in them, only Hadoop knows."""
+        """Return whether `user` may submit. An ACL with groups counts as open: only Hadoop has their members."""
         return any(_admits(acl, user) for acl in self.submitters)
 
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """One cluster at one moment. `limits` are those of any queue; a queue's own may be lower."""
+    """A cluster at one moment, for `user`. `step` is the unit of container memory, in MB."""
 
     user: str
     nodes: tuple[Node, ...]
@@ -100,20 +110,21 @@ class ClusterSnapshot:
     step: int
 
     def queue(self, name: str) -> Queue | None:
-        """The queue of that name or path."""
+        """Return the queue of a name or path, None if there is none."""
         return next((queue for queue in self.queues if name in (queue.name, queue.path, f"root.{queue.path}")), None)
 
     def nodes_of(self, partition: str) -> tuple[Node, ...]:
+        """Return the nodes of a partition."""
         return tuple(node for node in self.nodes if node.partition == partition)
 
     def pending(self, partition: str) -> Resources:
-        """What applications of any queue wait for on `partition`."""
+        """Return what the applications of all queues wait for on a partition."""
         leaves = (queue for queue in self.queues if queue.leaf)
         return sum((queue.pending.get(partition, Resources()) for queue in leaves), Resources())
 
     def limits(self, queue: Queue, partition: str) -> Limits:
-        """What one container of `queue` on `partition` can be: the scheduler's limit, or its largest node."""
-        limit = Limits(self.step, queue.largest.memory, "yarn.scheduler.maximum-allocation-mb")
+        """Return the limits of a container of `queue` on `partition`: the scheduler's, or those of the largest node."""
+        limit = Limits(self.step, queue.max_allocation.memory, "yarn.scheduler.maximum-allocation-mb")
         node = max((node.total.memory for node in self.nodes_of(partition)), default=limit.largest)
         if node >= limit.largest:
             return limit
@@ -122,9 +133,11 @@ class ClusterSnapshot:
 
 
 def take_snapshot(manager: ResourceManager, user: str) -> ClusterSnapshot:
-    """Ask for all of it: five questions, whatever the cluster's size.
+    """Take a snapshot with five requests, whatever the size of the cluster.
 
-    Raises UnreachableError, and OtherSchedulerError for a cluster without a CapacityScheduler.
+    Raises:
+        UnreachableError: No ResourceManager answers.
+        OtherSchedulerError: The cluster's scheduler is not a CapacityScheduler.
     """
     nodes = (manager.get("nodes").get("nodes") or {}).get("node", [])
     labels = manager.get("get-node-labels").get("nodeLabelInfo") or []
@@ -147,7 +160,7 @@ def _node(entry: Mapping[str, Any]) -> Node:
 
 
 def _queues(entry: Mapping[str, Any], above: str, acls: tuple[str, ...], largest: Mapping[str, Any]) -> Iterator[Queue]:
-    """The queue of `entry` and all below it; what a queue does not say of itself it has from the one above."""
+    """Yield the queue of `entry` and all queues below it; a missing setting is inherited from the queue above."""
     path = f"{above}.{entry['queueName']}" if above else entry["queueName"]
     largest = entry.get("maximumAllocation") or largest
     acls = (*acls, *_submitters(entry))
@@ -161,8 +174,8 @@ def _queues(entry: Mapping[str, Any], above: str, acls: tuple[str, ...], largest
         running=entry.get("state", "RUNNING") == "RUNNING",
         labels=frozenset(entry.get("nodeLabels") or []),
         default_label=(entry.get("defaultNodeLabelExpression") or DEFAULT_PARTITION).strip(),
-        largest=_resources(largest),
-        most={c["partitionName"]: _resources(c["effectiveMaxResource"]) for c in capacities},
+        max_allocation=_resources(largest),
+        max={c["partitionName"]: _resources(c["effectiveMaxResource"]) for c in capacities},
         used={u["partitionName"]: _resources(u["used"]) for u in usages},
         pending={u["partitionName"]: _resources(u["pending"]) for u in usages},
         submitters=acls,
@@ -177,7 +190,7 @@ def _submitters(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _admits(acl: str, user: str) -> bool:
-    """By Hadoop's notation: "*", or "user,user group,group"."""
+    """Evaluate an ACL in Hadoop's notation: "*", or "user,user group,group"."""
     users, _, groups = acl.partition(" ")
     return acl.strip() == "*" or user in users.split(",") or bool(groups.strip())
 

@@ -11,10 +11,20 @@ from trainyard.schemas.specs.job import JobSpec
 
 
 class EvaluateSpec(JobSpec):
-    """Score `model`, and `baselines`, on one split of `dataset`, in their newest version or another.
+    """Score a model and baselines on one split of a dataset.
 
-    Metrics are of all rows, and of each value of the columns `slices`. Metrics of ranking rank the rows of each value
-    of `query`. `examples` rows on which the model does worst are kept, `rows_per_batch` is found if it is not given.
+    Attributes:
+        model: The URI of the model.
+        dataset: The URI of the dataset.
+        dataset_version: The version of the dataset, by default the newest.
+        baselines: The URIs of models that are scored on the same rows.
+        split: The split.
+        metrics: Metrics, computed over all rows and for each slice.
+        slices: Columns; each of their values is a slice.
+        query: The column whose rows with one value are ranked together.
+        confidence: The confidence of the intervals.
+        examples: How many of the rows with the largest loss are kept.
+        rows_per_batch: Rows scored at once; None finds the fastest number.
     """
 
     KIND: ClassVar[str] = "evaluate spec"

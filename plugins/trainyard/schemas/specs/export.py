@@ -13,14 +13,25 @@ from trainyard.schemas.specs.source import Drift, Expectation, Source
 
 
 class ExportSpec(JobSpec):
-    """Read `source`, hand it to `prepare`, write what that returns as a dataset.
+    """Read a source, apply `prepare`, and write the result as a dataset.
 
-    `splits` are fractions that sum to 1; a row's split depends on its content alone (or on the
-    column `split_by`, so that one key never crosses splits), evenly within each value of `stratify`.
-    `shapes` gives flat array columns the shape that they have in a batch; array columns named in
-    `variable_length` may differ in length from row to row. With a `partition` the rows become this part of the dataset, and
-    the rest stays as it is. What is not as `expect` says of a column, or has drifted too far from the version
-    before, is not kept. `fingerprint` names source files, code and options, as the operator found them.
+    Attributes:
+        prepare: The user's function, `module:function`.
+        prepare_params: Its keyword arguments.
+        source: What Spark reads.
+        dataset: The URI of the dataset.
+        partition: The partition that is written; the others stay. None writes the whole dataset.
+        fingerprint: The hash of source files, code and options that the operator computed.
+        expect: Data quality checks, by column. A violation discards the export.
+        drift: Limits on the drift from the previous version.
+        splits: Split -> fraction; the fractions sum to 1. A row's split depends on its content alone.
+        split_by: A column that decides the split, so that no key is in two splits.
+        stratify: A column within each value of which the fractions hold.
+        shapes: Column -> tensor shape, for flat array columns.
+        variable_length: Array columns whose length differs from row to row.
+        seed: The seed of splits and shuffle.
+        rows_per_batch: Rows of a record batch.
+        shards: The number of files; None uses the cluster's default parallelism.
     """
 
     KIND: ClassVar[str] = "export spec"
@@ -44,17 +55,17 @@ class ExportSpec(JobSpec):
     shards: PositiveInt | None = None
 
     @model_validator(mode="after")
-    def _sound(self) -> ExportSpec:
+    def _check_consistency(self) -> ExportSpec:
         total = sum(self.splits.values())
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
         if self.split_by and self.stratify:
-            raise ValueError("split_by and stratify exclude each other; keep one of them")
+            raise ValueError("split_by and stratify exclude each other; remove one of them")
         return self
 
 
 class FeaturizeSpec(ExportSpec):
-    """Export what the submodule `layer` of `model` makes of rows, as the column `features` beside their other ones."""
+    """Export the output of `model`'s submodule `layer` as the column `features`, in place of the model's inputs."""
 
     KIND: ClassVar[str] = "featurize spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.featurize:run"

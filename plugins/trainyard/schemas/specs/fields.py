@@ -25,7 +25,7 @@ def _module(value: str) -> str:
 
 
 def _listed(*example: str) -> BeforeValidator:
-    """Strings, and not one alone, which would be taken letter by letter."""
+    """Refuse a single string where a list of strings is expected."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str):
@@ -35,38 +35,38 @@ def _listed(*example: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _texts(value: Any) -> Any:
-    """Values as the manifest counts them."""
+def as_texts(value: Any) -> Any:
+    """Convert values to the text by which the manifest counts them."""
     if isinstance(value, str | Mapping):
         raise ValueError("write a list of values, for example ['cat', 'dog']")
     return [str(item).lower() if isinstance(item, bool) else str(item) for item in value]
 
 
 def _metric(value: str) -> str:
-    if not metrics.known(value):
-        every = ", ".join((*metrics.CLASSIFICATION, *metrics.REGRESSION, *metrics.RANKING))
-        raise ValueError(f"there are {every}, ndcg@10, and 'module:function' for one of your own")
+    if not metrics.is_known(value):
+        names = ", ".join((*metrics.CLASSIFICATION, *metrics.REGRESSION, *metrics.RANKING))
+        raise ValueError(f"write one of {names}, ndcg@10, or 'module:function' for a metric of your own")
     return _import_path(value) if metrics.is_custom(value) else value
 
 
 ImportPath = Annotated[str, AfterValidator(_import_path)]
-"""Where user code lies: `package.module:function`."""
+"""The import path of user code, `package.module:function`."""
 
 
 Module = Annotated[str, AfterValidator(_module)]
-"""A user's program: `package.module`."""
+"""The module of a user's program, `package.module`."""
 
 
 Arguments = Annotated[tuple[str, ...], _listed("--epochs", "3")]
-"""A program's command line, word by word."""
+"""A program's command line, one string for each argument."""
 
 
 Metric = Annotated[str, AfterValidator(_metric)]
-"""A metric's name, or the user's function that makes one of torchmetrics: `module:function`."""
+"""The name of a metric, or `module:function` for a function that returns a torchmetrics metric."""
 
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
 Format = Literal["mlflow", "onnx", "pt2"]
-"""What a model can be written as, beside a bundle: for MLflow, as ONNX, as torch.export's program."""
+"""A format that a model can be written in: MLflow, ONNX, or torch.export."""

@@ -9,7 +9,12 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class JobSpec(Document):
-    """What every job is told. `ENTRY` is the function that runs it, as `module:name`."""
+    """What a job is asked to do.
+
+    Attributes:
+        ENTRY: The function that runs the job, as `module:name`.
+        task_key: The Airflow task that the job belongs to.
+    """
 
     ENTRY: ClassVar[str]
     task_key: TaskKey

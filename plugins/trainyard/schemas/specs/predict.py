@@ -12,11 +12,21 @@ from trainyard.schemas.specs.source import Source
 
 
 class PredictSpec(JobSpec):
-    """Apply `model` to what `prepare` makes of `source`; write `keys` and the outputs.
+    """Apply a model to a source, and write keys and outputs.
 
-    `postprocess` is a last change of what is written. With `partition_by`, a column, only partitions of the source that
-    are new, or changed, or were predicted for by other weights are predicted for. `rows_per_batch` is found if it is
-    not given.
+    Attributes:
+        model: The URI of the model.
+        source: What Spark reads.
+        prepare: The user's function that shapes the source, `module:function`.
+        prepare_params: Its keyword arguments.
+        keys: Columns that are written beside the outputs.
+        postprocess: The user's function that changes what is written, `module:function`.
+        postprocess_params: Its keyword arguments.
+        output: A URI, or the name of a table.
+        output_format: The format of the output.
+        partition_by: A column of the source. Only partitions are predicted that are new, that changed, or that other
+            weights predicted.
+        rows_per_batch: Rows scored at once; None finds the fastest number.
     """
 
     KIND: ClassVar[str] = "predict spec"
@@ -35,7 +45,7 @@ class PredictSpec(JobSpec):
     rows_per_batch: PositiveInt | None = None
 
     @model_validator(mode="after")
-    def _sound(self) -> PredictSpec:
+    def _check_consistency(self) -> PredictSpec:
         if self.partition_by and self.output_format != "parquet":
             raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
         return self

@@ -11,9 +11,13 @@ from trainyard.schemas.specs.job import JobSpec
 
 
 class ScriptSpec(JobSpec):
-    """Run the module `script` as a program on `workers` ranks, with `arguments` as its command line.
+    """Run a module as a program on each worker.
 
-    A gang that lost a rank starts again from the script's first line, `max_restarts` times at most.
+    Attributes:
+        script: The module.
+        arguments: Its command line.
+        workers: The number of workers.
+        max_restarts: How often a group that lost a worker restarts the script from its first line.
     """
 
     KIND: ClassVar[str] = "script spec"

@@ -8,49 +8,53 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_v
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import INSTEAD, REDACTED, secrets_in
-from trainyard.schemas.specs.fields import _texts
+from trainyard.schemas.secrets import REDACTED, REMEDY, find_secrets
+from trainyard.schemas.specs.fields import as_texts
 
 
 class Source(Part):
-    """What Spark reads: a format of `spark.read`, its options, and a path for those that have one."""
+    """What Spark reads: a format of `spark.read`, its options, and a path for formats that have one."""
 
     format: str
     path: str | None = None
     options: dict[str, str] = {}
 
     @model_validator(mode="after")
-    def _discreet(self) -> Source:
-        if found := secrets_in(self.options.items()):
-            told = f"options has {', '.join(found)}, and {INSTEAD}; `prepare` can read it from there"
-            raise PydanticCustomError(REDACTED, told)
+    def _refuse_secrets(self) -> Source:
+        if secrets := find_secrets(self.options.items()):
+            message = f"options has {', '.join(secrets)}, and {REMEDY}; `prepare` can read it from there"
+            raise PydanticCustomError(REDACTED, message)
         return self
 
 
 class Expectation(Part):
-    """What is expected of a column, in each split.
+    """Checks of a column, in each split.
 
-    Bounds of its numbers, the largest fraction of nulls, the only values, and the least rows of each value (of
-    those in `values`, or of those that occur).
+    Attributes:
+        min: The smallest value.
+        max: The largest value.
+        nulls: The largest fraction of nulls.
+        values: The only values.
+        rows_per_value: The fewest rows of each value: of those in `values`, or else of those that occur.
     """
 
     min: float | None = None
     max: float | None = None
     nulls: Annotated[float, Field(ge=0, le=1)] | None = None
-    values: Annotated[tuple[str, ...], BeforeValidator(_texts)] | None = None
+    values: Annotated[tuple[str, ...], BeforeValidator(as_texts)] | None = None
     rows_per_value: PositiveInt | None = None
 
     @model_validator(mode="after")
-    def _sound(self) -> Expectation:
+    def _check_bounds(self) -> Expectation:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min={self.min:g} is above max={self.max:g}")
         return self
 
 
 class Drift(Part):
-    """How far a column may drift from the version before, as a population stability index.
+    """Limits on the population stability index between a column and the same column of the previous version.
 
-    From `warn` on there is a warning, from `fail` on the export fails.
+    A column that reaches `warn` causes a warning, one that reaches `fail` fails the export.
     """
 
     warn: PositiveFloat = 0.1

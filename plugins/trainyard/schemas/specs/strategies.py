@@ -1,4 +1,4 @@
-"""How ranks agree on one model: the options of each strategy, by its name."""
+"""The options of each distributed training strategy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainyard.schemas.document import Part
 
 
 class StrategyOptions(Part):
-    """What all have in common. `SCALED` says whether the gradients may carry the scale of a GradScaler (float16)."""
+    """Options of all strategies. `SCALED` is whether gradients may have a GradScaler's scale (float16)."""
 
     SCALED: ClassVar[bool] = False
 
@@ -19,12 +19,14 @@ class StrategyOptions(Part):
 
 
 class Allreduce(StrategyOptions):
-    """The mean of the gradients over all ranks at every step.
+    """Average the gradients over all workers at every step.
 
-    `compression` halves what is sent (`fp16`, `bf16`), or sends each gradient matrix as one of rank
-    `powersgd_rank`, what is lost being made good in later steps (PowerSGD, arXiv 1905.13727); its first
-    `powersgd_start` steps send all. Gradients are sent in buckets of `bucket_mb` MiB while the backward pass
-    goes on.
+    Attributes:
+        compression: `fp16` and `bf16` halve the bytes. `powersgd` sends low-rank approximations of gradient matrices,
+            and corrects the error in later steps (PowerSGD, arXiv 1905.13727).
+        powersgd_rank: The rank of the approximation.
+        powersgd_start: How many of the first steps are sent uncompressed.
+        bucket_mb: The size of gradient buckets in MiB. Buckets are sent while the backward pass continues.
     """
 
     SCALED: ClassVar[bool] = True
@@ -37,7 +39,7 @@ class Allreduce(StrategyOptions):
 
 
 class Horovod(StrategyOptions):
-    """As allreduce, by Horovod's own optimizer and communication."""
+    """Average the gradients with Horovod's optimizer and communication."""
 
     SCALED: ClassVar[bool] = True
 
@@ -46,10 +48,12 @@ class Horovod(StrategyOptions):
 
 
 class Averaging(StrategyOptions):
-    """Each rank takes `frequency` steps by itself; then the ranks' parameters are averaged.
+    """Average the parameters every few steps (local SGD).
 
-    So is the state of their optimizers, or it begins anew after each averaging (`optimizer_state`). The first
-    `warmup` steps are averaged one by one.
+    Attributes:
+        frequency: Steps between two averagings.
+        optimizer_state: Whether the optimizers' state is averaged too, or reset after each averaging.
+        warmup: How many of the first steps are averaged one by one.
     """
 
     name: Literal["averaging"] = "averaging"
@@ -59,11 +63,15 @@ class Averaging(StrategyOptions):
 
 
 class Threshold(StrategyOptions):
-    """Gradient sharing after Strom (Interspeech 2015): what exceeds a threshold is sent as its sign alone.
+    """Send only the signs of the gradient's largest elements (Strom, Interspeech 2015).
 
-    The rest stays with the rank, for later steps. The threshold, `initial` at first, adapts itself so that
-    about the fraction `density` of the gradient's elements exceeds it; no more are sent, the largest first.
-    Every `clip_every` steps the rest is clipped to `clip` thresholds.
+    The rest is kept and added to later gradients.
+
+    Attributes:
+        initial: The initial threshold. It adapts so that about the fraction `density` of elements exceeds it.
+        density: The largest fraction of elements that is sent.
+        clip: The kept rest is clipped to this many thresholds.
+        clip_every: Steps between two clippings.
     """
 
     name: Literal["threshold"] = "threshold"
@@ -74,9 +82,9 @@ class Threshold(StrategyOptions):
 
 
 class DiLoCo(StrategyOptions):
-    """`inner_steps` steps by each rank; the mean of what they changed is the gradient of an outer optimizer.
+    """Take `inner_steps` steps on each worker, then one step of an outer optimizer (DiLoCo, arXiv 2311.08105).
 
-    That is SGD with Nesterov momentum (arXiv 2311.08105).
+    The outer gradient is the mean of the workers' changes; the outer optimizer is SGD with Nesterov momentum.
     """
 
     name: Literal["diloco"] = "diloco"
@@ -86,10 +94,11 @@ class DiLoCo(StrategyOptions):
 
 
 class FSDP(StrategyOptions):
-    """Parameters, gradients and optimizer state are sharded over the ranks, for models larger than a device.
+    """Shard parameters, gradients and optimizer state over the workers, for models larger than a device.
 
-    The modules whose class is named in `wrap` are gathered one at a time; without names, each module that lies
-    in a `ModuleList` or `Sequential`.
+    Attributes:
+        wrap: Names of module classes that are gathered one at a time. By default each module in a `ModuleList` or
+            `Sequential`.
     """
 
     name: Literal["fsdp"] = "fsdp"
@@ -101,7 +110,7 @@ NAMES: tuple[str, ...] = tuple(part.model_fields["name"].default for part in get
 
 
 def _named(value: Any) -> Any:
-    """A name alone stands for the strategy with its defaults."""
+    """Replace the name of a strategy by its default options."""
     if isinstance(value, StrategyOptions):
         return value
     name = value.get("name") if isinstance(value, Mapping) else value
@@ -111,4 +120,4 @@ def _named(value: Any) -> Any:
 
 
 Strategy = Annotated[AnyStrategy, Field(discriminator="name"), BeforeValidator(_named)]
-"""A strategy's options; also as a dict, or its name alone."""
+"""A strategy's options, as an object, a dict, or the strategy's name."""

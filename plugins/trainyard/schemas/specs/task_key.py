@@ -8,9 +8,16 @@ from trainyard.schemas.document import Part
 
 
 class TaskKey(Part):
-    """Where in Airflow a job belongs, and the directory that its run writes to.
+    """The identity of an attempt of an Airflow task, and the directory of its run.
 
-    `first_try` is the first of its tries since the task was last cleared, which makes a result anew.
+    Attributes:
+        dag_id: The DAG.
+        run_id: The DAG run.
+        task_id: The task.
+        map_index: The index of a mapped task, -1 for any other.
+        try_number: The attempt, from 1.
+        first_try: The first attempt since the task was last cleared. A cleared task produces its result again.
+        directory: The URI of the run's directory.
     """
 
     dag_id: str

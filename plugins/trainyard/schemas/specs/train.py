@@ -13,14 +13,26 @@ from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 
 
 class TrainOptions(Part):
-    """How the loop runs. `batch_size` is the global batch: rows over all ranks before one update.
+    """Options of the training loop.
 
-    With `bucket_by`, a list column, batches hold rows of about one length. An epoch draws as many rows as there
-    are, each value of the label equally often with `balance`, or in proportion to a column of weights, `weight_by`.
-    `early_stopping` is the number of epochs without improvement of `monitor` (a validation metric, or `loss`) after
-    which training ends; `monitor_mode` says which way is better. `cache_gb` is what shards of remote storage may
-    take on a node's disk, in GiB. Checkpoints are saved after each epoch, every `checkpoint_minutes`, and every
-    `checkpoint_steps` if given; `keep_checkpoints` of them stay, beside the one of the best epoch.
+    Attributes:
+        epochs: Passes over the split `train`.
+        batch_size: The global batch: rows over all workers before one update.
+        micro_batches: In how many parts each worker processes its rows of a batch.
+        seed: The seed of the order of rows and of the initial weights.
+        bucket_by: A variable-length column; batches then have rows of similar length.
+        balance: Whether an epoch draws each value of the label equally often.
+        weight_by: A column of weights in proportion to which rows are drawn.
+        precision: The precision of the forward and backward pass.
+        clip_norm: The largest norm of the gradient.
+        early_stopping: Epochs without improvement of `monitor` after which training ends.
+        monitor: A validation metric, or `loss`.
+        monitor_mode: Whether a smaller or a larger `monitor` is better.
+        compile: Whether to apply torch.compile.
+        cache_gb: Disk space on each node for shards of remote storage, in GiB.
+        checkpoint_minutes: Minutes between checkpoints; one is also saved after each epoch.
+        checkpoint_steps: Updates between checkpoints, if given.
+        keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
     """
 
     epochs: PositiveInt = 10
@@ -42,23 +54,23 @@ class TrainOptions(Part):
     keep_checkpoints: PositiveInt = 2
 
     @model_validator(mode="after")
-    def _sound(self) -> TrainOptions:
+    def _check_consistency(self) -> TrainOptions:
         if self.balance and self.weight_by:
-            raise ValueError(f"balance=True and weight_by={self.weight_by!r} exclude each other; keep one of them")
+            raise ValueError(f"balance=True and weight_by={self.weight_by!r} exclude each other; remove one of them")
         return self
 
 
 def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> None:
-    """Raises ValueError when the loop cannot run so."""
+    """Raise ValueError for a strategy and options that exclude each other."""
     if options.precision == "float16" and not strategy.SCALED:
         raise ValueError(
-            f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale of one rank is "
-            "not that of another; write precision='bfloat16'"
+            f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale differs "
+            "between workers; write precision='bfloat16'"
         )
 
 
 class Mixed(Part):
-    """A dataset of which `share` of the rows of each epoch are; its newest version by default."""
+    """A dataset whose rows are the fraction `share` of each epoch; by default its newest version."""
 
     dataset: str
     version: PositiveInt | None = None
@@ -66,14 +78,26 @@ class Mixed(Part):
 
 
 class TrainSpec(JobSpec):
-    """Train `recipe` from the splits `train` and `validation` of `dataset` on `workers` ranks.
+    """Train a recipe on a group of workers.
 
-    `dataset_version` is the newest by default; with `dataset_since` only what came after that version is trained on.
-    With `min_workers` on as many as there is room for, between the two. A gang that lost a rank, or in which
-    nothing went on for `hang_minutes`, starts again from its last checkpoint, `max_restarts` times at most without
-    progress in between. `tensorboard` and `mlflow`, the URI of a tracking server, follow it epoch by epoch.
-    The model is also written in each of `formats`, beside the weights; with `epoch_models` each epoch's is kept.
-    Rows of other datasets are mixed into those of `dataset` by `mix`; these have what is left of each epoch.
+    Attributes:
+        recipe: The function that returns the recipe, `module:name`.
+        recipe_params: Its keyword arguments.
+        dataset: The URI of the dataset; its splits `train` and `validation` are used.
+        dataset_version: The version of the dataset, by default the newest.
+        dataset_since: Train only on what was added after this version.
+        mix: Datasets whose rows are mixed in. `dataset` has the rest of each epoch.
+        model: The URI of the model.
+        workers: The number of workers, or the largest number with `min_workers`.
+        min_workers: The smallest number of workers to start with.
+        strategy: The distributed strategy.
+        max_restarts: How often the group restarts from its last checkpoint without progress in between.
+        hang_minutes: Minutes without progress after which the group is restarted.
+        tensorboard: Whether to write TensorBoard event files.
+        mlflow: The URI of an MLflow tracking server.
+        formats: Formats that the model is also written in.
+        epoch_models: Whether the model of each epoch is kept.
+        options: Options of the training loop.
     """
 
     KIND: ClassVar[str] = "train spec"
@@ -98,10 +122,12 @@ class TrainSpec(JobSpec):
     options: TrainOptions = TrainOptions()
 
     @model_validator(mode="after")
-    def _sound(self) -> TrainSpec:
+    def _check_consistency(self) -> TrainSpec:
         if self.min_workers and self.min_workers > self.workers:
             raise ValueError(f"workers=({self.min_workers}, {self.workers}): write the smaller number first")
         if (mixed := sum(each.share for each in self.mix)) >= 1:
-            raise ValueError(f"mix: its shares are {mixed:g} together; write less than 1, the rest is of dataset")
+            raise ValueError(
+                f"mix: the shares sum to {mixed:g}; they must sum to less than 1, the rest is from dataset"
+            )
         refuse_combinations(self.strategy, self.options)
         return self
