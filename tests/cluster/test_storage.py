@@ -104,9 +104,9 @@ def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
         workers(saved, root)
     assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest
-    assert newest and newest.position == Position(3) and newest.loop() == {"number": 3}
-    assert newest.tensors("model")["w"].tolist() == [3.0] * 1000
-    assert newest.tensors("ranks.1")["r"].tolist() == [1.0]
+    assert newest and newest.position == Position(3) and newest.read_loop_state() == {"number": 3}
+    assert newest.read_tensors("model")["w"].tolist() == [3.0] * 1000
+    assert newest.read_tensors("ranks.1")["r"].tolist() == [1.0]
     name = next(name for name in newest.index.files if name.endswith(".distcp"))
     storage.replace(storage.join(newest.uri, name), b"something else")
     before = Checkpoints(root, "run", "a", World(), 2).newest

@@ -1,11 +1,11 @@
-"""A dataset, and what becomes of a run on it that nothing disturbs."""
+"""A dataset, and the losses of an uninterrupted run on it."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.trainer import datasets
-from tests.trainer.runs import EVERY, losses, ordered
+from tests.trainer.runs import STRATEGIES, get_losses, train_with_fault
 from trainyard.trainer.world import World
 
 
@@ -16,6 +16,6 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(batches: str, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    return losses(ordered(World(), batches, str(folder), EVERY["allreduce"], None, {}))
+def uninterrupted(batches: str, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return get_losses(train_with_fault(World(), batches, str(folder), STRATEGIES["allreduce"], None, {}))

@@ -1,4 +1,4 @@
-"""Batch datasets for the trainer's tests, written by plain pyarrow: no line of the exporter in it."""
+"""Datasets for the trainer's tests, written with plain pyarrow, without the code of the export."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
 def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64, shards: int = 2) -> str:
     """Write arrays (rows, *shape) as a dataset and return its URI."""
-    found = {name: _split(directory, name, columns, rows_per_batch, shards) for name, columns in splits.items()}
+    splits_by_name = {
+        name: _split(directory, name, columns, rows_per_batch, shards) for name, columns in splits.items()
+    }
     first = next(iter(splits.values()))
     columns = tuple(_column(name, values) for name, values in first.items())
     document = DatasetManifest(
-        number=1, columns=columns, splits=found, spark_schema="{}", provenance=WRITER,
+        number=1, columns=columns, splits=splits_by_name, spark_schema="{}", provenance=WRITER,
         partitions={"": Partition(directory="shards/test", version=1, rows=_rows(first), provenance=WRITER)},
-        content_hash=manifests.content_hash(columns, found),
+        content_hash=manifests.content_hash(columns, splits_by_name),
     )  # fmt: skip
     manifests.commit(str(directory), document)
     return str(directory)
 
 
 def blobs(rows: int, seed: int = 0, classes: int = 3, size: int = 8) -> Columns:
-    """Rows around one center a class: easy to learn."""
+    """Return rows around one center for each class, which are easy to learn."""
     rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(99).normal(size=(classes, size)) * 3
+    centers = np.random.default_rng(99).normal(size=(classes, size)) * 3
     label = rng.integers(0, classes, rows)
-    return {"x": (centres[label] + rng.normal(size=(rows, size))).astype(np.float32), "label": label}
+    return {"x": (centers[label] + rng.normal(size=(rows, size))).astype(np.float32), "label": label}
 
 
 def sequences(rows: int, seed: int = 0, classes: int = 3) -> Columns:
-    """Rows of tokens, most of which are the number of the row's class, and of as many frames around a center."""
+    """Return rows of tokens, most of which are the number of the row's class, and of as many frames around a center."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, classes, rows)
     lengths = np.minimum(1 + rng.geometric(0.1, rows), 60)

@@ -46,7 +46,7 @@ def diverging() -> Recipe:
 
 
 class Crashing(nn.Linear):
-    """Fails, or dies, on one rank alone."""
+    """Raise an exception, or kill the process, on one worker."""
 
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(8, 3)
@@ -56,7 +56,7 @@ class Crashing(nn.Linear):
         if torch.distributed.get_rank() == self._rank:
             if self._how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise RuntimeError("the model had enough")
+            raise RuntimeError("the model failed")
         return super().forward(x)
 
 
@@ -64,8 +64,8 @@ def crashing(rank: int, how: str) -> Recipe:
     return Recipe(model=Crashing(rank, how), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
-class Dawdling(nn.Linear):
-    """Takes a second for each batch of validation on rank 0."""
+class SlowValidation(nn.Linear):
+    """Take a second for each batch of validation on rank 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training and torch.distributed.get_rank() == 0:
@@ -73,8 +73,8 @@ class Dawdling(nn.Linear):
         return super().forward(x)
 
 
-def dawdling() -> Recipe:
-    return Recipe(model=Dawdling(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss())
+def slow_validation() -> Recipe:
+    return Recipe(model=SlowValidation(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
 def weighted_step() -> Recipe:
@@ -84,13 +84,13 @@ def weighted_step() -> Recipe:
     return Recipe(model=nn.Linear(8, 3), features="x", label="label", step=step)
 
 
-def noting(file: str, dataset: str) -> Recipe:
-    """Notes how many rows each step has, and which versions of the dataset are pinned meanwhile."""
+def recording(file: str, dataset: str) -> Recipe:
+    """Record the number of rows of each step, and the leased versions of the dataset meanwhile."""
 
     def step(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        pins = [pin.name.split("-")[0] for pin in Path(dataset, "leases").iterdir()]
-        with Path(file).open("a") as notes:
-            notes.write(f"{len(batch['label'])} {pins}\n")
+        leases = [lease.name.split("-")[0] for lease in Path(dataset, "leases").iterdir()]
+        with Path(file).open("a") as records:
+            records.write(f"{len(batch['label'])} {leases}\n")
         return nn.functional.cross_entropy(model(batch), batch["label"])
 
     return Recipe(model=nn.Linear(2, 3), features="x", label="label", step=step)
@@ -117,7 +117,7 @@ def regression() -> Recipe:
 
 
 def plain() -> Recipe:
-    """Without momentum: nothing but gradients and weights."""
+    """Return a recipe without momentum."""
     return Recipe(
         model=nn.Linear(8, 3),
         features="x",
@@ -140,16 +140,16 @@ def wide(learning_rate: float = 0.05) -> Recipe:
     )
 
 
-class Ordered(nn.Linear):
-    """Ends its rank's process, fails or hangs at the forward pass that the file `orders` names ("rank pass how").
+class Faulty(nn.Linear):
+    """Kill the process, raise or hang in the forward pass that the file `fault` names ("rank pass how").
 
-    Kills or hangs once, or in each start ("kill always"). The file beside it, `pids`, gets a line from each process.
+    Kill or hang once, or after each start ("kill always"). Each process adds a line to the file `pids` beside it.
     """
 
-    def __init__(self, orders: str) -> None:
+    def __init__(self, fault: str) -> None:
         super().__init__(8, 3)
-        file = Path(orders)
-        self._orders = file.read_text().split() if file.exists() else None
+        file = Path(fault)
+        self._fault = file.read_text().split() if file.exists() else None
         self._file, self._passes = file, 0
         with file.with_name("pids").open("a") as pids:
             pids.write(f"{os.getpid()}\n")
@@ -157,22 +157,22 @@ class Ordered(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         self._passes += self.training
-        if self._orders:
-            rank, last, how = int(self._orders[0]), int(self._orders[1]), self._orders[2]
-            mine = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-            if self._passes == last and mine == rank:
-                if how != "raise" and "always" not in self._orders:
+        if self._fault:
+            rank, last, how = int(self._fault[0]), int(self._fault[1]), self._fault[2]
+            own_rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+            if self._passes == last and own_rank == rank:
+                if how != "raise" and "always" not in self._fault:
                     self._file.unlink()
                 if how == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
                 if how == "hang":
                     threading.Event().wait()
-                raise RuntimeError("the model had enough")
+                raise RuntimeError("the model failed")
         return super().forward(self._dropout(x))
 
 
-def ordered(orders: str, dropout: float = 0.0) -> Recipe:
-    model = Ordered(orders)
+def faulty(fault: str, dropout: float = 0.0) -> Recipe:
+    model = Faulty(fault)
     model._dropout.p = dropout
     return Recipe(
         model=model,
@@ -186,8 +186,8 @@ def ordered(orders: str, dropout: float = 0.0) -> Recipe:
     )
 
 
-class Stateful(torch.optim.lr_scheduler.ConstantLR):
-    """Its state holds code, which a pickle would run."""
+class UnsafeState(torch.optim.lr_scheduler.ConstantLR):
+    """A schedule whose state contains code, which unpickling would run."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"hook": os.getcwd}
@@ -199,12 +199,12 @@ def unsafe_schedule() -> Recipe:
         features="x",
         label="label",
         loss=nn.CrossEntropyLoss(),
-        schedule=lambda optimizer, updates: Stateful(optimizer),
+        schedule=lambda optimizer, updates: UnsafeState(optimizer),
     )
 
 
 class Mixed(nn.Module):
-    """Columns of three types: bytes, an integer that is embedded, and a flag."""
+    """A model of three columns: an image, an integer that is embedded, and a flag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,8 +226,8 @@ def mixed() -> Recipe:
     )
 
 
-def unforeseeable() -> Recipe:
-    """What it predicts with depends on the values that it finds."""
+def untraceable() -> Recipe:
+    """Return a recipe whose prediction branches on values."""
 
     def predict(output: Tensor) -> dict[str, Tensor]:
         return {"sign": output if output.sum() > 0 else -output}
@@ -236,7 +236,7 @@ def unforeseeable() -> Recipe:
 
 
 class Pooled(nn.Module):
-    """The mean over a row's tokens and frames: what padding would change if it were not masked."""
+    """The mean over a row's tokens and frames, which padding would change if it were not masked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -255,19 +255,19 @@ class PooledNested(Pooled):
         return self.head(torch.cat([words, torch.segment_reduce(frames.values(), "mean", offsets=frames.offsets())], 1))  # type: ignore[no-any-return]
 
 
-def shifted(image: Any, random: np.random.Generator) -> Any:
+def shift(image: Any, random: np.random.Generator) -> Any:
     return np.roll(image, random.integers(0, 2), axis=2)
 
 
 def files(classes: int = 10, augment: bool = False) -> Recipe:
-    """A network for images of 8 x 8 that are files."""
+    """Return a recipe for image files of 8 x 8."""
     return Recipe(
         model=nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, classes)),
         features="image",
         label="label",
         classes=classes,
         decode={"image": gray},
-        augment={"image": shifted} if augment else {},
+        augment={"image": shift} if augment else {},
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.Adam(parameters, 0.01),
         metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},

@@ -1,4 +1,4 @@
-"""Runs to cut off: what several tests train, and how they look at what is left of it."""
+"""Trainings with faults, and their checkpoints, for several tests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
-from trainyard.trainer.group.outcome import BROKEN
+from trainyard.trainer.group.outcome import BROKEN_CONNECTION
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"
-EVERY: dict[str, dict[str, Any]] = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "allreduce": {"name": "allreduce"},
     "fp16": {"name": "allreduce", "compression": "fp16"},
     "bf16": {"name": "allreduce", "compression": "bf16"},
@@ -27,32 +27,32 @@ EVERY: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(epochs: list[dict[str, float]]) -> list[float]:
+def get_losses(epochs: list[dict[str, float]]) -> list[float]:
     return [epoch[name] for epoch in epochs for name in ("loss", "validation_loss")]
 
 
-def ordered(
+def train_with_fault(
     world: World, batches: str, folder: str, strategy: dict[str, Any], ranks: int | None, options: dict[str, Any]
 ) -> list[dict[str, float]]:
-    """Train as the file `orders` in `folder` lets it, with checkpoints there."""
-    given = {"epochs": 3, "batch_size": 48, "checkpoint_steps": 3, "recipe_params": {"orders": f"{folder}/orders"}}
+    """Train with checkpoints in `folder`, and with the fault that the file `fault` there describes."""
+    defaults = {"epochs": 3, "batch_size": 48, "checkpoint_steps": 3, "recipe_params": {"fault": f"{folder}/fault"}}
     fitted = fit(
-        f"{RECIPES}:ordered", dataset=batches, model=f"{folder}/model", world=world, ranks=ranks, strategy=strategy,
-        checkpoints=f"{folder}/checkpoints", **given | options,
+        f"{RECIPES}:faulty", dataset=batches, model=f"{folder}/model", world=world, ranks=ranks, strategy=strategy,
+        checkpoints=f"{folder}/checkpoints", **defaults | options,
     )  # fmt: skip
     return fitted.history.epochs
 
 
-def whole(folder: Path) -> list[str]:
-    """The checkpoints that are there, the newest first."""
+def list_committed(folder: Path) -> list[str]:
+    """Return the committed checkpoints, the newest first."""
     return [uri for _, _, uri in index.list_checkpoints(str(folder / "checkpoints")) if Path(uri, index.INDEX).exists()]
 
 
-def killed(folder: Path, size: int, orders: str, *arguments: Any) -> None:
-    """Let a gang die as `orders` say; its other ranks end too."""
-    (folder / "orders").write_text(orders)
-    with Workers(size) as gang:
-        outcomes = gang.begin(ordered, *arguments).outcomes()
+def train_until_killed(folder: Path, size: int, fault: str, *arguments: Any) -> None:
+    """Train until the fault kills a worker; the other workers end too."""
+    (folder / "fault").write_text(fault)
+    with Workers(size) as workers:
+        outcomes = workers.start(train_with_fault, *arguments).outcomes()
     assert outcomes.count(None) == 1, outcomes
-    assert all(any(sign in outcome for sign in BROKEN) for outcome in outcomes if outcome), outcomes
-    assert whole(folder)
+    assert all(any(text in outcome for text in BROKEN_CONNECTION) for outcome in outcomes if outcome), outcomes
+    assert list_committed(folder)

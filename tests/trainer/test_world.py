@@ -1,4 +1,4 @@
-"""Which GPU a rank computes on."""
+"""The GPU that a worker uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainyard.trainer.world import select_gpu
 
 
 @pytest.mark.parametrize(
-    ("assigned", "neighbour", "visible", "gpu"),
+    ("assigned", "local_rank", "visible", "gpu"),
     [
         (["0"], 1, 1, 0),  # two containers of a node, each isolated with one GPU
         (["1"], 0, 2, 1),
@@ -18,5 +18,7 @@ from trainyard.trainer.world import select_gpu
         ([], 1, 0, 0),
     ],
 )
-def test_an_assigned_gpu_wins_over_turns(assigned: list[str], neighbour: int, visible: int, gpu: int) -> None:
-    assert select_gpu(assigned, neighbour, visible) == gpu
+def test_a_worker_uses_its_assigned_gpu_or_takes_turns(
+    assigned: list[str], local_rank: int, visible: int, gpu: int
+) -> None:
+    assert select_gpu(assigned, local_rank, visible) == gpu

@@ -1,4 +1,4 @@
-"""Ranks as processes of this machine, without Spark: a function is called in each, and what it returns comes back."""
+"""Workers as processes of this machine, without Spark: call a function in each, and collect the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 300
 
 
 class Workers:
-    """`size` ranks that have met, and do one thing after the other, until one fails."""
+    """`size` connected workers, which call one function after the other until one fails."""
 
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -25,11 +25,11 @@ class Workers:
         self._ends: list[Connection] = []
         self.processes = []
         for rank in range(size):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=_rank, args=(theirs, rank, size, port), daemon=True)
+            own_end, worker_end = context.Pipe()
+            process = context.Process(target=_run_worker, args=(worker_end, rank, size, port), daemon=True)
             process.start()
-            theirs.close()
-            self._ends.append(mine)
+            worker_end.close()
+            self._ends.append(own_end)
             self.processes.append(process)
 
     def __enter__(self) -> Workers:
@@ -42,33 +42,33 @@ class Workers:
             process.join(SECONDS)
             assert process.exitcode is not None
 
-    def begin(self, function: Callable[..., Any], *arguments: Any) -> Workers:
-        """Let each rank call `function(world, *arguments)`."""
+    def start(self, function: Callable[..., Any], *arguments: Any) -> Workers:
+        """Call `function(world, *arguments)` in each worker."""
         for end in self._ends:
             end.send((function, arguments))
         return self
 
     def outcomes(self) -> list[Any]:
-        """For each rank a tuple of what it returned; else the exception's traceback; or None: it was killed."""
-        return [_received(end) for end in self._ends]
+        """Return for each worker a tuple of its result, the traceback of its exception, or None if it was killed."""
+        return [_receive(end) for end in self._ends]
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What `function(world, *arguments)` returns on each rank. Raises AssertionError with a rank's failure."""
-        outcomes = self.begin(function, *arguments).outcomes()
+        """Return the results of `function(world, *arguments)` in each worker. Raises AssertionError if one fails."""
+        outcomes = self.start(function, *arguments).outcomes()
         for outcome in outcomes:
             if not isinstance(outcome, tuple):
                 raise AssertionError(outcome)
         return [outcome[0] for outcome in outcomes]
 
 
-def _received(end: Connection) -> Any:
+def _receive(end: Connection) -> Any:
     try:
-        return end.recv() if end.poll(SECONDS) else "nothing was heard of it"
+        return end.recv() if end.poll(SECONDS) else "no answer"
     except (EOFError, ConnectionResetError):
         return None
 
 
-def _rank(end: Connection, rank: int, size: int, port: int) -> None:
+def _run_worker(end: Connection, rank: int, size: int, port: int) -> None:
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(port)
     import torch
     import torch.distributed as dist
@@ -86,7 +86,7 @@ def _rank(end: Connection, rank: int, size: int, port: int) -> None:
         try:
             end.send((function(World(rank, size), *arguments),))
         except BaseException:
-            if dist.is_initialized():  # whoever waits for this rank in vain hears of it so
+            if dist.is_initialized():  # fails the collectives of the other workers
                 dist.destroy_process_group()
             end.send(traceback.format_exc())
             break

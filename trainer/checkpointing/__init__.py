@@ -1,1 +1,1 @@
-"""Checkpointing: how is the state of a training saved and restored?"""
+"""Checkpointing: save and restore the state of a training."""

@@ -1,4 +1,8 @@
-"""Adapters for torch's distributed checkpoint (DCP): checksums while writing, no unpickling while reading."""
+"""Adapt torch's distributed checkpoint (DCP): checksums while writing, and no unpickling while reading.
+
+This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_MEM_FORMAT_ENCODING`), as
+of torch 2.15.0.
+"""
 
 from __future__ import annotations
 
@@ -28,42 +32,45 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from trainyard.schemas.checkpoint import File
 
-_READ_AHEAD = 1 << 20
-
-
 METADATA = "metadata.pt"
-
-
-_METADATA: list[Any] = [
+_READ_AHEAD_BYTES = 1 << 20
+_METADATA_CLASSES: list[Any] = [
     _MEM_FORMAT_ENCODING, BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
     TensorProperties, TensorStorageMetadata, _StorageInfo,
 ]  # fmt: skip
 
 
 class Writer(FsspecWriter):
-    """Takes the checksum of each file while it is written; the metadata is also written as torch saves things."""
+    """Compute the checksum of each file while it is written, and write the metadata with `torch.save` too.
+
+    Attributes:
+        files: Size and checksum of each file, by name.
+    """
 
     def __init__(self, uri: str, sync_files: bool) -> None:
         super().__init__(uri, sync_files=sync_files)
         self.files: dict[str, File] = {}
-        self.fs = _Measured(self.fs, self.files)  # type: ignore[assignment]
+        self.fs = _ChecksumFileSystem(self.fs, self.files)  # type: ignore[assignment]
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the metadata."""
         super().finish(metadata, results)
         with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "wb") as stream:
             torch.save(metadata, stream)  # type: ignore[arg-type]
 
 
 class Reader(FsspecReader):
+    """Read files in larger pieces, and the metadata without unpickling."""
+
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self.fs = _Buffered(self.fs)  # type: ignore[assignment]
+        self.fs = _BufferedFileSystem(self.fs)  # type: ignore[assignment]
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """As the base does, without its unpickling."""
+        """Return the metadata, as the base class does, but without unpickling."""
         with (
             self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "rb") as stream,
-            torch.serialization.safe_globals(_METADATA),
+            torch.serialization.safe_globals(_METADATA_CLASSES),
         ):
             metadata: Metadata = torch.load(io.BytesIO(stream.read()), weights_only=True)
         if metadata.storage_meta:
@@ -72,14 +79,16 @@ class Reader(FsspecReader):
 
 
 class Planner(DefaultLoadPlanner):
+    """Load values that are not tensors without unpickling."""
+
     def load_bytes(self, read_item: ReadItem, value: IO[bytes]) -> None:
-        """As the base does, without its unpickling."""
+        """Set a value, as the base class does, but without unpickling."""
         loaded = torch.load(value, weights_only=True)
         set_element(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
 
 
-class _Measured:
-    """A file system for torch's writer that notes size and checksum of what is written."""
+class _ChecksumFileSystem:
+    """A file system for torch's writer that records size and checksum of the files."""
 
     def __init__(self, fs: FileSystemBase, files: dict[str, File]) -> None:
         self._fs, self._files = fs, files
@@ -93,16 +102,17 @@ class _Measured:
             if mode != "wb":
                 yield stream
                 return
-            measured = _Stream(stream)
-            yield measured
-        self._files[_name(path)] = File(bytes=measured.size, sha256=measured.digest.hexdigest())
+            checksum_stream = _ChecksumStream(stream)
+            yield checksum_stream
+        digest = checksum_stream.digest.hexdigest()
+        self._files[_get_name(path)] = File(bytes=checksum_stream.size, sha256=digest)
 
     def rename(self, path: str, new_path: str) -> None:
         self._fs.rename(path, new_path)
-        self._files[_name(new_path)] = self._files.pop(_name(path))
+        self._files[_get_name(new_path)] = self._files.pop(_get_name(path))
 
 
-class _Stream:
+class _ChecksumStream:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self.digest, self.size = hashlib.sha256(), 0
@@ -116,12 +126,12 @@ class _Stream:
         return self._stream.write(data)  # type: ignore[no-any-return]
 
     def tell(self) -> int:
-        """Where the next byte goes; files on HDFS do not say."""
+        """Return the position of the next byte, which files on HDFS do not provide."""
         return self.size
 
 
-class _Buffered:
-    """A file system for torch's reader whose files can be read into memory that is there already."""
+class _BufferedFileSystem:
+    """A file system for torch's reader whose files can be read into existing memory."""
 
     def __init__(self, fs: FileSystemBase) -> None:
         self._fs = fs
@@ -132,10 +142,10 @@ class _Buffered:
     @contextmanager
     def create_stream(self, path: str, mode: str) -> Iterator[io.BufferedReader]:
         with self._fs.create_stream(path, mode) as stream:
-            yield io.BufferedReader(_Raw(stream), _READ_AHEAD)
+            yield io.BufferedReader(_RawStream(stream), _READ_AHEAD_BYTES)
 
 
-class _Raw(io.RawIOBase):
+class _RawStream(io.RawIOBase):
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
@@ -158,5 +168,5 @@ class _Raw(io.RawIOBase):
         return self._stream.tell()  # type: ignore[no-any-return]
 
 
-def _name(path: Any) -> str:
+def _get_name(path: Any) -> str:
     return str(path).rsplit("/", 1)[-1]

@@ -1,1 +1,1 @@
-"""Formats: how is a trained model written for other systems? One format a file."""
+"""Formats: write a trained model for other systems, one format a file."""

@@ -1,9 +1,9 @@
-"""A trained bundle as others read it: one format a file, `trainer/formats/NAME.py`.
+"""Write a model artifact in other formats; each is a module of this folder.
 
 >>> export("run/digits/model", "onnx", "digits.onnx")
 
-A format's module has `FILE`, its name beside a bundle's weights; `PACKAGES`, what it imports that training does not;
-and `write(model, bundle, path)`, which makes a file or a directory of the bundle `bundle` of `model`.
+The module of a format has `FILE`, the name of the file or directory beside the weights of a model; `PACKAGES`, the
+packages that it needs beside those of training; and `write(model, artifact, path)`, which writes the file or directory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol, cast, get_args
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas import model_artifact as bundles
+from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.fields import Format
@@ -34,78 +34,95 @@ class _Format(Protocol):
 
 
 def export(model: str, format: str, output: str) -> None:
-    """Write the current bundle at `model` in `format` to `output`, which appears whole or not at all.
+    """Write the current artifact of a model in another format.
 
-    A file that is there is replaced; a directory is not. Raises TrainyardError.
+    The output appears in one step. An existing file is replaced; an existing directory is an error.
+
+    Args:
+        model: The URI of the model.
+        format: "onnx", "pt2" or "mlflow".
+        output: The URI of the file or directory to write.
+
+    Raises:
+        TrainyardError: There is no model, the model cannot be written in the format, or the directory exists.
     """
-    bundle = bundles.read_current(model)
-    check([format], bundle.inputs)
-    _write(model, bundle, format, output)
+    artifact = artifacts.read_current(model)
+    check_formats([format], artifact.inputs)
+    _write(model, artifact, format, output)
 
 
-def beside(model: str, artifact: ModelArtifact, formats: Iterable[str]) -> dict[str, str]:
-    """Write `bundle` in each of `formats` beside its weights; the URIs, by format. Raises TrainyardError."""
+def write_formats(model: str, artifact: ModelArtifact, formats: Iterable[str]) -> dict[str, str]:
+    """Write an artifact in other formats beside its weights, and return their URIs by format.
+
+    Raises:
+        TrainyardError: The model cannot be written in one of the formats.
+    """
     folder = storage.join(model, artifact.weights.rpartition("/")[0])
-    written = {name: storage.join(folder, _format(name).FILE) for name in formats}
-    for name, output in written.items():
+    uris = {name: storage.join(folder, get_format(name).FILE) for name in formats}
+    for name, output in uris.items():
         storage.remove(output)
         try:
             _write(model, artifact, name, output)
         except TrainyardError as error:
             raise TrainyardError(
-                f"{error} What was trained lies in {folder}; the bundle before stays current."
+                f"{error} The trained model is in {folder}; the previous model artifact stays current."
             ) from error
-    return written
+    return uris
 
 
-def check(formats: Iterable[str], inputs: Iterable[Column]) -> None:
-    """Raises TrainyardError when a model of these columns cannot be written in one of `formats`, as far as is known."""
+def check_formats(formats: Iterable[str], inputs: Iterable[Column]) -> None:
+    """Check before training that a model with these inputs can be written in all formats, as far as is known.
+
+    Raises:
+        TrainyardError: A format is unknown, its packages are not installed, or an input is a variable-length column.
+    """
     for name in formats:
         if name not in FORMATS:
             raise TrainyardError(f"format {name!r} is unknown; write one of {', '.join(FORMATS)}.")
-        missing = [package for package in _format(name).PACKAGES if importlib.util.find_spec(package) is None]
+        missing = [package for package in get_format(name).PACKAGES if importlib.util.find_spec(package) is None]
         if missing:
             raise TrainyardError(
-                f"format {name!r} needs {' and '.join(missing)}, which this Python does not have. "
+                f"format {name!r} needs {' and '.join(missing)}, which this Python environment does not have. "
                 "Install airflow-trainyard[formats] where the model is written."
             )
         for column in inputs:
             if column.kind == "list":
                 raise TrainyardError(
-                    f"format {name!r}: the rows of column {column.name!r} differ in length, which no format but the "
-                    "bundle has a place for. Leave it out, or give them one length in prepare.py."
+                    f"format {name!r} does not support the variable-length column {column.name!r}. Remove the format, "
+                    "or give all rows one length in prepare.py."
                 )
 
 
-def _format(name: str) -> _Format:
+def get_format(name: str) -> _Format:
+    """Return the module of a format."""
     return cast(_Format, importlib.import_module(f"trainyard.trainer.formats.{name}"))
 
 
 def _write(model: str, artifact: ModelArtifact, format: str, output: str) -> None:
     with tempfile.TemporaryDirectory(prefix="trainyard-format-") as folder:
-        made = Path(folder, _format(format).FILE)
+        path = Path(folder, get_format(format).FILE)
         try:
-            _format(format).write(model, artifact, made)
+            get_format(format).write(model, artifact, path)
         except TrainyardError:
             raise
         except Exception as error:
             raise TrainyardError(
                 f"the model cannot be written as {format}: {type(error).__name__}: {error}."
             ) from error
-        _publish(made, output)
+        _publish(path, output)
 
 
-def _publish(made: Path, output: str) -> None:
-    if made.is_file():
-        storage.replace(output, made.read_bytes())
+def _publish(path: Path, output: str) -> None:
+    if path.is_file():
+        storage.replace(output, path.read_bytes())
         return
     if storage.exists(output):
-        raise TrainyardError(f"{output} exists already; choose another place, or remove it.")
+        raise TrainyardError(f"{output} exists already; choose another output, or remove it.")
     staged = f"{output.rstrip('/')}.{uuid.uuid4().hex}"
     try:
-        for file in made.rglob("*"):
+        for file in path.rglob("*"):
             if file.is_file():
-                storage.replace(storage.join(staged, file.relative_to(made).as_posix()), file.read_bytes())
+                storage.replace(storage.join(staged, file.relative_to(path).as_posix()), file.read_bytes())
         storage.move(staged, output)
     finally:
         storage.remove(staged)

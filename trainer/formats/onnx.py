@@ -1,4 +1,4 @@
-"""ONNX: inputs have the names of the model's columns, outputs those of the prediction's; the rows are free."""
+"""ONNX: inputs have the names of the model's columns, outputs those of the prediction's; any number of rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 def write(model: str, artifact: ModelArtifact, path: Path) -> None:
-    applied = restore_model(model, artifact)
-    columns = program.example(applied)
-    made = torch.onnx.export(
-        program.traced(applied), args=(columns,), dynamic_shapes=program.shapes(applied), dynamo=True, verbose=False,
-        input_names=list(columns), output_names=list(applied.predict(columns)),
+    """Write the model to the file `path`."""
+    trained = restore_model(model, artifact)
+    columns = program.build_example(trained)
+    onnx_program = torch.onnx.export(
+        program.trace(trained), args=(columns,), dynamic_shapes=program.build_shapes(trained), dynamo=True,
+        verbose=False, input_names=list(columns), output_names=list(trained.predict(columns)),
     )  # fmt: skip
-    assert made is not None  # it is when torch.onnx writes no file itself
-    made.save(path, external_data=False)
+    assert onnx_program is not None  # it is None only when torch.onnx writes a file itself
+    onnx_program.save(path, external_data=False)

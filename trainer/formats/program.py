@@ -1,4 +1,4 @@
-"""The whole of a model as one traced program: raw columns in, prediction columns out, for any number of rows."""
+"""A whole model as one traced program: raw columns in, prediction columns out, for any number of rows."""
 
 from __future__ import annotations
 
@@ -15,41 +15,44 @@ from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.trained_model import TrainedModel
 
 ROWS = "rows"
-"""The name of the dimension whose size is free."""
+"""The name of the dynamic dimension."""
 
 
 class Program(nn.Module):
-    """Normalization, model and the recipe's `predict`, on the CPU; called with the columns by name."""
+    """Normalization, model and the recipe's `predict`, on the CPU."""
 
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
-        learnt = copy.deepcopy(model.recipe.model).cpu()
-        self._network = (
-            Network(learnt, model.artifact.inputs, model.artifact.normalization).eval().requires_grad_(False)
-        )
+        network = Network(copy.deepcopy(model.recipe.model).cpu(), model.artifact.inputs, model.artifact.normalization)
+        self._network = network.eval().requires_grad_(False)
         self._predict = model.recipe.predict
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the prediction for some rows, by column."""
         return dict(self._predict(self._network(columns)))
 
 
-def traced(model: TrainedModel) -> ExportedProgram:
-    """Raises TrainyardError when torch.export cannot follow the model."""
+def trace(model: TrainedModel) -> ExportedProgram:
+    """Return the program of a model.
+
+    Raises:
+        TrainyardError: torch.export cannot trace it.
+    """
     try:
-        return torch.export.export(Program(model), (example(model),), dynamic_shapes=shapes(model))
+        return torch.export.export(Program(model), (build_example(model),), dynamic_shapes=build_shapes(model))
     except Exception as error:
         raise TrainyardError(
-            f"recipe {model.artifact.recipe!r}: torch.export cannot follow its model, or its predict: {error}. Branch on "
-            "shapes and parameters alone, not on the values of tensors."
+            f"recipe {model.artifact.recipe!r}: torch.export cannot trace its model, or its predict: {error}. Branch "
+            "on shapes and parameters only, not on the values of tensors."
         ) from error
 
 
-def example(model: TrainedModel) -> dict[str, Tensor]:
-    """Two rows of zeros."""
+def build_example(model: TrainedModel) -> dict[str, Tensor]:
+    """Return an input of two rows of zeros."""
     return {c.name: torch.from_numpy(np.zeros((2, *c.shape), dtype(c))) for c in model.artifact.inputs}
 
 
-def shapes(model: TrainedModel) -> dict[str, dict[str, dict[int, Dim]]]:
-    """Which dimension of each column of the argument `columns` is free."""
+def build_shapes(model: TrainedModel) -> dict[str, dict[str, dict[int, Dim]]]:
+    """Return the dynamic dimensions of each column of the argument `columns`."""
     rows = Dim(ROWS)
     return {"columns": {column.name: {0: rows} for column in model.artifact.inputs}}

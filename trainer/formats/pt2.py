@@ -1,4 +1,4 @@
-"""torch.export's own file: `torch.export.load(file).module()` takes a dict of columns, and returns one."""
+"""The file of torch.export: `torch.export.load(file).module()` takes a dict of columns, and returns one."""
 
 from __future__ import annotations
 
@@ -15,4 +15,5 @@ PACKAGES: tuple[str, ...] = ()
 
 
 def write(model: str, artifact: ModelArtifact, path: Path) -> None:
-    torch.export.save(program.traced(restore_model(model, artifact)), path)
+    """Write the model to the file `path`."""
+    torch.export.save(program.trace(restore_model(model, artifact)), path)

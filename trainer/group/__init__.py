@@ -1,1 +1,1 @@
-"""The worker group: how do workers start, meet, report and restart?"""
+"""The worker group: how workers start, connect, report and restart."""

@@ -1,8 +1,8 @@
-"""The process that Spark forks a gang's Python workers from (`spark.python.daemon.module`).
+"""The process that Spark forks a group's Python workers from (`spark.python.daemon.module`).
 
-What ranks import is there before they begin: once a node instead of once a rank, and at once for a rank that takes the
-place of one that died. The threads that these imports start (OpenBLAS, Arrow's jemalloc) are made for forks. Frozen,
-what was imported is passed over by a rank's garbage collector, which would copy each page of it (0.3 s a start).
+It imports what every worker needs: once a node instead of once a worker, and before a worker is replaced after a
+failure. The threads that these imports start (OpenBLAS, Arrow's jemalloc) support forks. `gc.freeze` makes the garbage
+collector of a worker skip the imported objects, whose pages it would copy otherwise (0.3 s a start).
 """
 
 import gc

@@ -1,6 +1,6 @@
-"""The monitor: on the driver, what each rank of the gang is doing now. Ranks that hang are found on it.
+"""Heartbeats: the driver receives the current phase of each worker every second, and detects workers that hang.
 
-A rank has one connection to it: it asks for the driver's time first, and tells where it is each second from then on.
+A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.schemas.worker_progress import WorkerProgress
-from trainyard.trainer.group.clock import Offset, offset
+from trainyard.trainer.group.clock import Offset, measure_offset
 from trainyard.trainer.loop.phases import CurrentPhase
 
 now = time.time_ns
-"""The clock that the run goes by."""
+"""The clock of the driver, which the events of all workers use."""
 
-SECONDS = 1.0
-PATIENCE = 10.0
-"""For how long a rank tries to reach the monitor."""
+INTERVAL_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
 
 ORDER = (
     "start", "import", "rendezvous", "find checkpoint", "set up",
     "data wait", "copy", "forward", "backward", "optimizer", "checkpoint", "validate", "write model",
 )  # fmt: skip
-"""A rank that waits for others is in a later phase than those it waits for, or in the same."""
+"""A worker that waits for others is in a later phase than those it waits for, or in the same."""
 
 
 @dataclass(frozen=True)
 class MonitorAddress:
-    """Where ranks reach the monitor, and what they must know to be heard."""
+    """Where workers connect to the monitor, and the secret that they send with each message."""
 
     host: str
     port: int
@@ -45,36 +44,53 @@ class MonitorAddress:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A rank's last word of itself; `since` is when it last entered a phase, by the driver's monotonic clock."""
+    """The last message of a worker.
+
+    Attributes:
+        host: The worker's host.
+        current: Its phase.
+        since: When it entered that phase, by the driver's monotonic clock.
+    """
 
     host: str
-    here: CurrentPhase
+    current: CurrentPhase
     since: float
 
 
-def stalled(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
-    """Which ranks the others wait for in vain, if no rank that is behind has moved for `seconds`."""
+def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
+    """Return which workers the others wait for, if the slowest ones have made no progress for `seconds`, else None.
+
+    Args:
+        heartbeats: The last heartbeat of each worker, by rank.
+        at: The current time of the driver's monotonic clock.
+        seconds: The time without progress that counts as a hang.
+    """
     if not heartbeats:
         return None
-    behind = min(_progress(seen.here) for seen in heartbeats.values())
-    late = {rank: seen for rank, seen in heartbeats.items() if _progress(seen.here) == behind}
-    if any(at - seen.since < seconds for seen in late.values()):
+    slowest = min(_get_position(beat.current) for beat in heartbeats.values())
+    late = {rank: beat for rank, beat in heartbeats.items() if _get_position(beat.current) == slowest}
+    if any(at - beat.since < seconds for beat in late.values()):
         return None
-    named = " and ".join(
-        f"rank {rank} on {seen.host}, in {seen.here.phase!r} for {at - seen.since:.0f} s" for rank, seen in late.items()
+    workers = " and ".join(
+        f"rank {rank} on {beat.host}, in {beat.current.phase!r} for {at - beat.since:.0f} s"
+        for rank, beat in late.items()
     )
-    place = next(iter(late.values())).here
-    waiting = sorted({seen.here.phase for rank, seen in heartbeats.items() if rank not in late})
+    current = next(iter(late.values())).current
+    waiting = sorted({beat.current.phase for rank, beat in heartbeats.items() if rank not in late})
     others = f"; the others wait in {' and '.join(map(repr, waiting))}" if waiting else ""
-    return f"the gang hangs in epoch {place.epoch + 1}, step {place.step + 1}: {named}{others}"
+    return f"the worker group hangs in epoch {current.epoch + 1}, step {current.step + 1}: {workers}{others}"
 
 
-def _progress(here: CurrentPhase) -> tuple[int, int, int]:
-    return here.epoch, here.step, ORDER.index(here.phase)
+def _get_position(current: CurrentPhase) -> tuple[int, int, int]:
+    return current.epoch, current.step, ORDER.index(current.phase)
 
 
 class HeartbeatMonitor:
-    """A context that listens on `host` until its end."""
+    """A server on the driver that receives heartbeats; a context manager.
+
+    Attributes:
+        address: Where workers connect.
+    """
 
     def __init__(self, host: str) -> None:
         self._heartbeats: dict[int, Heartbeat] = {}
@@ -85,16 +101,16 @@ class HeartbeatMonitor:
             def handle(self) -> None:
                 rank = -1
                 for line in self.rfile:
-                    secret, _, message = line.partition(b" ")
+                    secret, _, text = line.partition(b" ")
                     if not hmac.compare_digest(secret, monitor._secret):
                         return
-                    told = json.loads(message)
-                    if told.pop("ask", None):
+                    message = json.loads(text)
+                    if message.pop("request_time", None):
                         self.wfile.write(f"{now()}\n".encode())
                         continue
-                    rank = told.pop("rank")
-                    monitor._see(rank, told.pop("host"), CurrentPhase(**told))
-                monitor._heartbeats.pop(rank, None)  # it is done, or dead: Spark knows which
+                    rank = message.pop("rank")
+                    monitor._record(rank, message.pop("host"), CurrentPhase(**message))
+                monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
         self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
         self._server.daemon_threads = True
@@ -108,69 +124,79 @@ class HeartbeatMonitor:
         self._server.shutdown()
         self._server.server_close()
 
-    def stalled(self, seconds: float) -> str | None:
-        """See the function of this name."""
-        return stalled(dict(self._heartbeats), time.monotonic(), seconds)
+    def describe_hang(self, seconds: float) -> str | None:
+        """Return which workers hang, None if the group makes progress; see the function of this name."""
+        return describe_hang(dict(self._heartbeats), time.monotonic(), seconds)
 
-    def progress(self) -> tuple[WorkerProgress, ...]:
-        """Where each rank is that has told of itself, and is not done."""
-        seen = sorted(dict(self._heartbeats).items())
+    def get_progress(self) -> tuple[WorkerProgress, ...]:
+        """Return the phase of each worker that has sent a heartbeat and is still connected."""
+        heartbeats = sorted(dict(self._heartbeats).items())
         return tuple(
-            WorkerProgress(rank=rank, host=it.host, phase=it.here.phase, epoch=it.here.epoch + 1, step=it.here.step)
-            for rank, it in seen
-        )
+            WorkerProgress(
+                rank=rank, host=beat.host, phase=beat.current.phase, epoch=beat.current.epoch + 1,
+                step=beat.current.step,
+            )
+            for rank, beat in heartbeats
+        )  # fmt: skip
 
-    def _see(self, rank: int, host: str, here: CurrentPhase) -> None:
-        before = self._heartbeats.get(rank)
-        since = before.since if before and before.here.entered == here.entered else time.monotonic()
-        self._heartbeats[rank] = Heartbeat(host, here, since)
+    def _record(self, rank: int, host: str, current: CurrentPhase) -> None:
+        last = self._heartbeats.get(rank)
+        since = last.since if last and last.current.entered == current.entered else time.monotonic()
+        self._heartbeats[rank] = Heartbeat(host, current, since)
 
 
 class HeartbeatSender:
-    """A context in which a rank tells the monitor where it is. Without a connection it trains all the same.
+    """Send the phase of a worker to the monitor every second; a context manager.
 
-    `clock` is the driver's clock, compared with this host's.
+    Without a connection the worker trains without heartbeats.
+
+    Attributes:
+        clock: The offset of this host's clock from the driver's.
     """
 
-    def __init__(self, address: MonitorAddress, rank: int, host: str, here: CurrentPhase) -> None:
-        self._address, self._rank, self._host, self._here = address, rank, host, here
-        self._over = threading.Event()
+    def __init__(self, address: MonitorAddress, rank: int, host: str, current: CurrentPhase) -> None:
+        self._address, self._rank, self._host, self._current = address, rank, host, current
+        self._stopped = threading.Event()
         self._socket: socket.socket | None = None
         self.clock = Offset()
 
     def __enter__(self) -> HeartbeatSender:
         try:
-            self._socket = socket.create_connection((self._address.host, self._address.port), PATIENCE)
+            self._socket = socket.create_connection((self._address.host, self._address.port), CONNECT_SECONDS)
             answers = self._socket.makefile("rb")
 
-            def ask() -> int:
-                self._send(ask=True)
+            def request_time() -> int:
+                self._send(request_time=True)
                 return int(answers.readline())
 
-            self.clock = offset(ask)
+            self.clock = measure_offset(request_time)
         except (OSError, ValueError) as error:
-            print(f"the driver cannot be reached at {self._address.host}:{self._address.port}: {error}", flush=True)
+            print(
+                f"cannot connect to the driver at {self._address.host}:{self._address.port}: {error}. Training "
+                "continues without heartbeats.",
+                flush=True,
+            )
             return self
-        threading.Thread(target=self._tell, name="reporter", daemon=True).start()
+        threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         if self._socket:
             self._socket.close()
 
-    def _tell(self) -> None:
-        here = self._here
-        while not self._over.is_set():
+    def _run(self) -> None:
+        current = self._current
+        while not self._stopped.is_set():
             try:
                 self._send(
-                    rank=self._rank, host=self._host, phase=here.phase, entered=here.entered, epoch=here.epoch,
-                    step=here.step,
+                    rank=self._rank, host=self._host, phase=current.phase, entered=current.entered,
+                    epoch=current.epoch, step=current.step,
                 )  # fmt: skip
             except OSError:
                 return
-            self._over.wait(SECONDS)
+            self._stopped.wait(INTERVAL_SECONDS)
 
-    def _send(self, **told: Any) -> None:
+    def _send(self, **message: Any) -> None:
         assert self._socket
-        self._socket.sendall(self._address.secret + b" " + json.dumps(told).encode() + b"\n")
+        self._socket.sendall(self._address.secret + b" " + json.dumps(message).encode() + b"\n")

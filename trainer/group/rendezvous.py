@@ -1,46 +1,58 @@
-"""Let the workers of a barrier stage meet: one exchange of addresses, then the process group."""
+"""Connect the workers of a barrier stage: one exchange of addresses, then the process group."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 
-def own_address(context: Any) -> str:
-    """Where other ranks reach this one: a host."""
-    own = context.getTaskInfos()[context.partitionId()].address
-    return os.environ.get("SPARK_LOCAL_IP") or str(own.split(":")[0])
+def get_own_address(context: Any) -> str:
+    """Return the host at which other workers reach this one.
+
+    Args:
+        context: The BarrierTaskContext of this worker.
+    """
+    address = context.getTaskInfos()[context.partitionId()].address
+    return os.environ.get("SPARK_LOCAL_IP") or str(address.split(":")[0])
 
 
 def join_group(context: Any, timeout: timedelta) -> Any:
-    """Meet the other ranks: one exchange of addresses through the barrier, then the process group."""
+    """Connect to the other workers, and return the World of this one.
+
+    Rank 0 starts the store of the process group before the exchange of addresses, which sends its port to the others.
+
+    Args:
+        context: The BarrierTaskContext of this worker.
+        timeout: The timeout of collectives.
+    """
     import torch
     import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     from trainyard.trainer.world import World, select_gpu
 
     rank = context.partitionId()
-    tasks = context.getTaskInfos()
-    host = own_address(context)
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        mine = {"host": host, "port": probe.getsockname()[1]}
-        peers = [json.loads(message) for message in context.allGather(json.dumps(mine))]
-    neighbours = [r for r in range(len(tasks)) if peers[r]["host"] == host]
-    assigned = context.resources().get("gpu")
-    addresses = assigned.addresses if assigned else []
-    gpu = select_gpu(addresses, neighbours.index(rank), torch.cuda.device_count())
-    world = World(rank, len(tasks), gpu, host)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(neighbours)))
+    size = len(context.getTaskInfos())
+    host = get_own_address(context)
+    store = None
+    if rank == 0 and size > 1:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+    message = json.dumps({"host": host, "port": store.port if store else None})
+    peers = [json.loads(answer) for answer in context.allGather(message)]
+    same_host = [other for other in range(size) if peers[other]["host"] == host]
+    resource = context.resources().get("gpu")
+    addresses = resource.addresses if resource else []
+    gpu = select_gpu(addresses, same_host.index(rank), torch.cuda.device_count())
+    world = World(rank, size, gpu, host)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(same_host)))
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
-    if world.size > 1:
-        leader = f"tcp://{peers[0]['host']}:{peers[0]['port']}"
-        dist.init_process_group(world.backend, leader, timeout, world.size, rank)
+    if size > 1:
+        if store is None:
+            store = TCPStore(
+                peers[0]["host"], peers[0]["port"], is_master=False, wait_for_workers=False, timeout=timeout
+            )
+        dist.init_process_group(world.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return world

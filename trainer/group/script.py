@@ -1,4 +1,4 @@
-"""A script of the user's own on each rank of a gang: unchanged, as `torchrun` or `horovodrun` would start it."""
+"""Run a user's own training script on a worker group, unchanged: as `torchrun` or `horovodrun` would start it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,47 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.group import rendezvous, supervisor
 from trainyard.trainer.group.heartbeats import MonitorAddress
-from trainyard.trainer.group.outcome import Outcome, failure
+from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.group.worker import process_name
 
 
 def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
-    """Run the script on `spec.workers` ranks. Raises TrainyardError that names the rank that failed first."""
+    """Run the script on `spec.workers` workers.
+
+    Args:
+        spark: The SparkSession.
+        spec: The script and its arguments.
+        events: The events of the driver.
+
+    Raises:
+        TrainyardError: A worker failed; the message names the first one that did.
+    """
     text = spec.to_json()
 
-    def rank(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
-        return _run(task, ScriptSpec.from_json(text), start)
+    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
+        return _run_worker(task, ScriptSpec.from_json(text), start)
 
-    return supervisor.supervise(spark.sparkContext, rank, events, spec.workers, spec.workers, spec.max_restarts)
+    return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
 
 
-def environment(hosts: Sequence[str], rank: int, master: str, start: int = 0) -> dict[str, str]:
-    """What `torchrun` sets for `rank`, in the `start`-th start (from 0) of a gang that meets at `master` ("host:port").
+def build_environment(hosts: Sequence[str], rank: int, master: str, start: int = 0) -> dict[str, str]:
+    """Return the environment variables that `torchrun` would set for a worker.
 
-    `hosts` is where each rank runs. The store at `master` is there already, as that of torchrun's agent.
+    Args:
+        hosts: The host of each worker, by rank.
+        rank: The number of the worker.
+        master: Where the store of the process group is served ("host:port"), as by torchrun's agent.
+        start: How often the group was restarted.
     """
-    names, here = list(dict.fromkeys(hosts)), hosts[rank]
+    unique, host = list(dict.fromkeys(hosts)), hosts[rank]
     address, _, port = master.rpartition(":")
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(hosts)),
-        "LOCAL_RANK": str(hosts[:rank].count(here)),
-        "LOCAL_WORLD_SIZE": str(hosts.count(here)),
-        "GROUP_RANK": str(names.index(here)),
-        "GROUP_WORLD_SIZE": str(len(names)),
+        "LOCAL_RANK": str(hosts[:rank].count(host)),
+        "LOCAL_WORLD_SIZE": str(hosts.count(host)),
+        "GROUP_RANK": str(unique.index(host)),
+        "GROUP_WORLD_SIZE": str(len(unique)),
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": str(start),
@@ -53,53 +67,60 @@ def environment(hosts: Sequence[str], rank: int, master: str, start: int = 0) ->
     }
 
 
-def _run(context: Any, spec: ScriptSpec, start: int) -> Outcome:
-    """Run the script as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0).
+def _run_worker(context: Any, spec: ScriptSpec, start: int) -> Outcome:
+    """Run the script as one worker.
 
-    A rank that fails by itself raises, and Spark ends the others, whatever they wait for. One that is done, or was
-    cut off by the failure of another, waits for the others: rank 0 serves until then.
+    A worker that fails on its own raises, and Spark ends the others, whatever they wait for. A worker that is done, or
+    was disconnected by the failure of another, waits at the barrier: rank 0 serves the rendezvous until then.
+
+    Args:
+        context: The BarrierTaskContext of the worker.
+        spec: The script.
+        start: How often the group was restarted.
     """
     rank, size = context.partitionId(), len(context.getTaskInfos())
-    process = f"rank {rank}" if start == 0 else f"rank {rank}, start {start + 1}"
-    events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank)
+    events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
     outcome = Outcome(rank, socket.gethostname(), time.time(), result={"workers": size})
-    with ExitStack() as meeting:
+    with ExitStack() as stack:
         with events.span("rendezvous"):
-            variables = meeting.enter_context(_met(context, start))
+            variables = stack.enter_context(_serve_rendezvous(context, start))
         try:
-            with events.span("script"), _as_program(spec, variables):
+            with events.span("script"), _set_program(spec, variables):
                 _execute(spec.script)
         except BaseException as error:
-            outcome = failure(rank, error)
+            outcome = build_failure(rank, error)
             if outcome.ended == "failed":
-                raise TrainyardError(_without_blank_lines(outcome.told(size))) from None
+                raise TrainyardError(_remove_blank_lines(outcome.describe_failure(size))) from None
         finally:
             events.flush()
-        _leave()
+        _clean_up()
         context.barrier()
     return outcome
 
 
 @contextmanager
-def _met(context: Any, start: int) -> Iterator[dict[str, str]]:
-    """What tells this rank of the others. Rank 0 serves torch's rendezvous and Horovod's, if installed, meanwhile."""
+def _serve_rendezvous(context: Any, start: int) -> Iterator[dict[str, str]]:
+    """Yield the variables by which the script connects to the other workers.
+
+    Rank 0 serves the rendezvous of torch meanwhile, and that of Horovod if it is installed.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     from trainyard.trainer.strategies import horovod
 
-    rank, host = context.partitionId(), rendezvous.own_address(context)
-    hosts = context.allGather(_local(context, host))
-    store, server, served = None, None, {}
+    rank, host = context.partitionId(), rendezvous.get_own_address(context)
+    hosts = context.allGather(_get_locality(context, host))
+    store, server, addresses = None, None, {}
     if rank == 0:
         store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        served["torch"] = f"{host}:{store.port}"
+        addresses["torch"] = f"{host}:{store.port}"
         if importlib.util.find_spec("horovod"):
             server, port = horovod.serve(hosts)
-            served["horovod"] = f"{host}:{port}"
-    served = json.loads(context.allGather(json.dumps(served))[0])
-    variables = environment(hosts, rank, served["torch"], start)
-    if "horovod" in served:
-        variables |= horovod.environment(hosts, rank, served["horovod"])
+            addresses["horovod"] = f"{host}:{port}"
+    addresses = json.loads(context.allGather(json.dumps(addresses))[0])
+    variables = build_environment(hosts, rank, addresses["torch"], start)
+    if "horovod" in addresses:
+        variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
     try:
         yield variables
     finally:
@@ -107,18 +128,18 @@ def _met(context: Any, start: int) -> Iterator[dict[str, str]]:
             server.stop()
 
 
-def _local(context: Any, host: str) -> str:
-    """Within what ranks count as local: they take the GPUs that they see there by their local ranks.
+def _get_locality(context: Any, host: str) -> str:
+    """Return what the workers with one sequence of local ranks have in common: they select GPUs by their local ranks.
 
-    A container that YARN gave GPUs sees these alone; else all ranks of a host see the same.
+    A container that YARN assigned GPUs to sees these only; otherwise all workers of a host see the same GPUs.
     """
     return os.environ.get("CONTAINER_ID", host) if "gpu" in context.resources() else host
 
 
 @contextmanager
-def _as_program(spec: ScriptSpec, variables: dict[str, str]) -> Iterator[None]:
-    """Command line and environment of the script; put back afterwards, for Spark uses the process again."""
-    arguments, path, before = sys.argv, sys.path[:], dict(os.environ)
+def _set_program(spec: ScriptSpec, variables: dict[str, str]) -> Iterator[None]:
+    """Set the script's command line and environment, and restore the old ones: Spark reuses the process."""
+    arguments, path, environment = sys.argv, sys.path[:], dict(os.environ)
     sys.argv = [spec.script, *spec.arguments]
     os.environ |= variables
     try:
@@ -126,25 +147,25 @@ def _as_program(spec: ScriptSpec, variables: dict[str, str]) -> Iterator[None]:
     finally:
         sys.argv, sys.path[:] = arguments, path
         os.environ.clear()
-        os.environ |= before
+        os.environ |= environment
 
 
 def _execute(script: str) -> None:
-    """Run the module, which finds those beside it. Raises TrainyardError when its exit status is not 0."""
-    found = importlib.util.find_spec(script)
-    if found and found.origin:
-        sys.path.insert(0, str(Path(found.origin).parent))
+    """Run the module, which can import modules of its own folder; an exit status other than 0 is an error."""
+    module = importlib.util.find_spec(script)
+    if module and module.origin:
+        sys.path.insert(0, str(Path(module.origin).parent))
     try:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if isinstance(end.code, str):
             raise TrainyardError(f"{script} ended: {end.code}") from None
         if end.code:
-            raise TrainyardError(f"{script} ended with exit status {end.code}; what it printed is in the log") from None
+            raise TrainyardError(f"{script} ended with exit status {end.code}; its output is in the log") from None
 
 
-def _leave() -> None:
-    """End what the script left up, as the end of its process would."""
+def _clean_up() -> None:
+    """End what the script left running, as the end of its process would."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -153,6 +174,6 @@ def _leave() -> None:
         hvd.shutdown()
 
 
-def _without_blank_lines(text: str) -> str:
-    """`text` as it survives the way through Spark's own message, where a blank line ends it."""
+def _remove_blank_lines(text: str) -> str:
+    """Remove the blank lines of a message: Spark ends a message at the first one."""
     return "\n".join(line for line in text.splitlines() if line.strip())

@@ -1,4 +1,4 @@
-"""One rank of a gang: it meets the others, trains, and says how that went."""
+"""Run one worker of a group: connect to the others, train, and return the outcome."""
 
 from __future__ import annotations
 
@@ -15,75 +15,98 @@ from trainyard.schemas.model_artifact import epoch_model_uri
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
+from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.phases import CurrentPhase, Phases
 
 if TYPE_CHECKING:
+    from trainyard.trainer.loop.fit import Fitted
     from trainyard.trainer.loop.tracking import Tracker
-from trainyard.trainer.group.outcome import Outcome, failure
-from trainyard.trainer.group.rendezvous import join_group
+    from trainyard.trainer.world import World
 
-AFTER_THE_BOARD = timedelta(minutes=1)
-"""The driver's monitor says of a hang who is late; a collective's own timeout comes after it."""
+COLLECTIVE_MARGIN = timedelta(minutes=1)
+"""Collectives time out this long after the driver has detected a hang, because the driver can name the late worker."""
 
 
-def checkpoints(task_key: TaskKey) -> str:
-    """Where the gang of a task keeps its checkpoints."""
+def checkpoint_root(task_key: TaskKey) -> str:
+    """Return the directory of a task's checkpoints."""
     return storage.join(task_key.directory, "checkpoints", task_key.task)
+
+
+def process_name(rank: int, start: int) -> str:
+    """Return the name of a worker in the events: "worker 3", or "worker 3, start 2" after a restart."""
+    return f"worker {rank}" if start == 0 else f"worker {rank}, start {start + 1}"
 
 
 def run(
     context: Any, text: str, manifests: list[str], application: str, start: int, monitor: MonitorAddress
 ) -> Outcome:
-    """Train as the rank that the barrier task of `context` is, in the gang's `start`-th start (from 0).
+    """Train as one worker of a group.
 
-    `manifests` are of the datasets that it trains on, as JSON. It tells the `monitor` where it is, and goes by its clock.
+    Args:
+        context: The BarrierTaskContext of the worker.
+        text: The TrainSpec as JSON.
+        manifests: The manifests of the dataset and those mixed into it, as JSON.
+        application: The id of the Spark application.
+        start: How often the group was restarted.
+        monitor: Where the worker sends its heartbeats.
     """
     rank = context.partitionId()
     try:
         spec = TrainSpec.from_json(text)
-        process = f"rank {rank}" if start == 0 else f"rank {rank}, start {start + 1}"
-        here = CurrentPhase()
-        with HeartbeatSender(monitor, rank, socket.gethostname(), here) as reporter:
-            clock = reporter.clock
+        current = CurrentPhase()
+        with HeartbeatSender(monitor, rank, socket.gethostname(), current) as heartbeats:
+            clock = heartbeats.clock
+            process = process_name(rank, start)
             events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank, clock.behind_ns)
             events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
             try:
-                read = [DatasetManifest.from_json(manifest) for manifest in manifests]
-                found = _train(context, spec, read, application, events, here)
+                datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
+                result = _train(context, spec, datasets, application, events, current)
             finally:
                 events.flush()
-        return Outcome(rank, socket.gethostname(), time.time(), result=found)
+        return Outcome(rank, socket.gethostname(), time.time(), result=result)
     except Exception as error:
-        return failure(rank, error)
+        return build_failure(rank, error)
 
 
 def _train(
-    context: Any, spec: TrainSpec, read: list[DatasetManifest], application: str, events: EventLog, here: CurrentPhase
+    context: Any,
+    spec: TrainSpec,
+    datasets: list[DatasetManifest],
+    application: str,
+    events: EventLog,
+    current: CurrentPhase,
 ) -> dict[str, Any]:
-    here.enter("import")
+    current.enter("import")
     with events.span("import"):
         import torch.distributed as dist
 
         from trainyard.trainer.data.mixture import Portion
         from trainyard.trainer.loop.fit import fit
-    here.enter("rendezvous")
+    current.enter("rendezvous")
     with events.span("rendezvous"):
-        world = join_group(context, timedelta(minutes=spec.hang_minutes) + AFTER_THE_BOARD)
-    manifest, *others = read
+        world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN)
+    manifest, *others = datasets
     try:
         fitted = fit(
             spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
             strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest,
-            mix=[Portion(m.dataset, m.share, found) for m, found in zip(spec.mix, others, strict=True)],
-            phases=Phases(events, here), application=application, checkpoints=checkpoints(spec.task_key),
-            trackers=_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
+            mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
+            phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
+            trackers=_build_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
             epoch_models=spec.epoch_models,
             **spec.options.model_dump(),
         )  # fmt: skip
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+    return _build_result(spec, manifest, world, fitted)
+
+
+def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, fitted: Fitted) -> dict[str, Any]:
     history = fitted.history
+    epoch_models = [epoch_model_uri(spec.model, number + 1) for number in range(len(history.epochs))]
     return {
         "uri": spec.model,
         "weights_sha256": fitted.artifact.weights_sha256 if fitted.artifact else None,
@@ -92,30 +115,29 @@ def _train(
         "metrics": fitted.metrics,
         "epochs": len(history.epochs),
         "best_epoch": history.best + 1,
-        "epoch_models": [epoch_model_uri(spec.model, n + 1) for n in range(len(history.epochs))]
-        if spec.epoch_models
-        else [],
+        "epoch_models": epoch_models if spec.epoch_models else [],
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": fitted.bytes_sent,
         "bottleneck": fitted.bottleneck,
         "formats": fitted.formats,
         "seconds": {
-            name: mean(rank.seconds[name] for rank in fitted.phase_seconds) for name in fitted.phase_seconds[0].seconds
+            name: mean(worker.seconds[name] for worker in fitted.phase_seconds)
+            for name in fitted.phase_seconds[0].seconds
         },
     } | fitted.gpu
 
 
-def _trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
+def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
     from trainyard.trainer.loop.tracking import MLflow, TensorBoard
 
-    told = {"recipe", "recipe_params", "dataset", "mix", "workers", "min_workers", "strategy"}
-    params = spec.model_dump(include=told) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
-    place = spec.task_key
-    found: list[Tracker] = []
+    fields = {"recipe", "recipe_params", "dataset", "mix", "workers", "min_workers", "strategy"}
+    params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
+    key = spec.task_key
+    trackers: list[Tracker] = []
     if spec.tensorboard:
-        found.append(TensorBoard(storage.join(place.directory, "tensorboard", place.task), params))
+        trackers.append(TensorBoard(storage.join(key.directory, "tensorboard", key.task), params))
     if spec.mlflow:
-        identity = storage.join(place.directory, place.task)
-        found.append(MLflow(spec.mlflow, place.dag_id, f"{place.run_id} {place.task}", identity, params))
-    return found
+        identity = storage.join(key.directory, key.task)
+        trackers.append(MLflow(spec.mlflow, key.dag_id, f"{key.run_id} {key.task}", identity, params))
+    return trackers

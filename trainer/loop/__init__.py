@@ -1,1 +1,1 @@
-"""The loop: what happens in each step and epoch, and where does the time go?"""
+"""The training loop: what happens in each step and epoch, and how long it takes."""

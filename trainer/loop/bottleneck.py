@@ -1,4 +1,4 @@
-"""What limits a run: one sentence, of the seconds that each rank spent in each phase. Pure functions."""
+"""Describe the bottleneck of a training in one sentence, from the seconds of each worker in each phase."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from statistics import median
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.loop.phases import COMMUNICATION_WAIT
 
-WAIT = "data wait"
-WORK = ("copy", "forward", "backward", "optimizer")
-NOTABLE = 0.1
-"""Shares of the time below this one limit nothing."""
+DATA_WAIT = "data wait"
+COMPUTE = ("copy", "forward", "backward", "optimizer")
+THRESHOLD = 0.1
+"""A smaller fraction of the time is not a bottleneck."""
 
-LESS_TO_SEND = {
+LESS_COMMUNICATION = {
     "allreduce": (
-        "strategy={'name': 'allreduce', 'compression': 'fp16'} halves what is sent, strategy='averaging' sends once "
-        "in five steps, and a larger batch_size takes fewer steps"
+        "strategy={'name': 'allreduce', 'compression': 'fp16'} halves the bytes, strategy='averaging' communicates "
+        "once in five steps, and a larger batch_size takes fewer steps"
     ),
-    "horovod": "strategy='allreduce' sends while the backward pass goes on, and a larger batch_size takes fewer steps",
+    "horovod": (
+        "strategy='allreduce' overlaps communication with the backward pass, and a larger batch_size takes fewer steps"
+    ),
     "averaging": "a higher frequency averages less often, and a larger batch_size takes fewer steps",
     "threshold": "a lower density sends less, and a larger batch_size takes fewer steps",
-    "diloco": "more inner_steps exchange less often",
+    "diloco": "more inner_steps communicate less often",
 }
 
 
 @dataclass(frozen=True)
 class PhaseSeconds:
-    """The seconds of one rank, by phase."""
+    """The seconds of one worker, by phase."""
 
     rank: int
     host: str
@@ -36,8 +38,8 @@ class PhaseSeconds:
 
     @property
     def own(self) -> float:
-        """Seconds in which the rank waited for no other."""
-        return sum(self.seconds.get(name, 0.0) for name in (WAIT, *WORK))
+        """Seconds in steps without waiting for other workers."""
+        return sum(self.seconds.get(name, 0.0) for name in (DATA_WAIT, *COMPUTE))
 
     @property
     def steps(self) -> float:
@@ -45,44 +47,44 @@ class PhaseSeconds:
         return self.own + self.seconds.get(COMMUNICATION_WAIT, 0.0)
 
 
-def describe_bottleneck(ranks: Sequence[PhaseSeconds], strategy: StrategyOptions) -> str:
-    """What limits the run, and the option that would help.
+def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptions) -> str:
+    """Return the bottleneck, and the option that would help.
 
-    A share is of the time of the slowest rank's steps: what the slowest has to do more than the median of
-    the others (stragglers); the median wait for data (input); what even the rank that waits least waits for
-    exchanges (communication: the others wait for stragglers too); and the rest (compute).
+    Each cause is a fraction of the time of the slowest worker's steps. A straggler: what the slowest worker has to do
+    beyond the median of the others. Input: the median wait for data. Communication: the shortest wait for it (longer
+    ones include waiting for stragglers). Compute: the rest.
     """
-    whole = max(rank.steps for rank in ranks)
-    if whole == 0:
-        return "No step was taken."
-    slow = max(ranks, key=lambda rank: rank.own)
-    others = [rank for rank in ranks if rank is not slow] or [slow]
-    waiting = median(rank.seconds.get(WAIT, 0.0) for rank in ranks) / whole
-    exchanging = min(rank.seconds.get(COMMUNICATION_WAIT, 0.0) for rank in ranks) / whole
-    behind = (slow.own - median(rank.own for rank in others)) / whole
-    largest = max(waiting, exchanging, behind)
-    if largest < NOTABLE:
+    total = max(worker.steps for worker in workers)
+    if total == 0:
+        return "No training step was executed."
+    slowest = max(workers, key=lambda worker: worker.own)
+    others = [worker for worker in workers if worker is not slowest] or [slowest]
+    data = median(worker.seconds.get(DATA_WAIT, 0.0) for worker in workers) / total
+    communication = min(worker.seconds.get(COMMUNICATION_WAIT, 0.0) for worker in workers) / total
+    excess = (slowest.own - median(worker.own for worker in others)) / total
+    largest = max(data, communication, excess)
+    if largest < THRESHOLD:
         return (
-            f"Compute-bound: {1 - waiting - exchanging - behind:.0%} of the time goes into forward, backward and "
+            f"Compute-bound: {1 - data - communication - excess:.0%} of the time goes into forward, backward and "
             "optimizer. More workers, precision='bfloat16' or compile=True would help."
         )
-    if largest == behind:
+    if largest == excess:
         return (
-            f"One rank holds up the others: rank {slow.rank} on {slow.host} takes {behind:.0%} longer, most of it in "
-            f"{_difference(slow, others)!r}. See what else runs on {slow.host}, or keep the gang off it."
+            f"Straggler: rank {slowest.rank} on {slowest.host} takes {excess:.0%} longer than the others, most of it "
+            f"in {_find_slow_phase(slowest, others)!r}. Check what else runs on {slowest.host}, or exclude that host."
         )
-    if largest == waiting:
+    if largest == data:
         return (
-            f"Input-bound: ranks wait for data {waiting:.0%} of the time. Move what the recipe's transform does to "
-            "prepare, or, with batches on HDFS, let cache_gb hold the whole split."
+            f"Input-bound: workers wait for data {data:.0%} of the time. Move work from the recipe's transform to "
+            "prepare, or, for a dataset on HDFS, set cache_gb to the size of the whole split."
         )
-    return f"Communication-bound: {exchanging:.0%} of the time goes into exchanges; {LESS_TO_SEND[strategy.name]}."
+    return f"Communication-bound: {communication:.0%} of the time; {LESS_COMMUNICATION[strategy.name]}."
 
 
-def _difference(slow: PhaseSeconds, others: Sequence[PhaseSeconds]) -> str:
-    """The phase in which `slow` is slower than the others most of all."""
+def _find_slow_phase(slowest: PhaseSeconds, others: Sequence[PhaseSeconds]) -> str:
+    """Return the phase in which the slowest worker loses most time against the others."""
 
-    def more(phase: str) -> float:
-        return slow.seconds.get(phase, 0.0) - median(rank.seconds.get(phase, 0.0) for rank in others)
+    def excess(phase: str) -> float:
+        return slowest.seconds.get(phase, 0.0) - median(worker.seconds.get(phase, 0.0) for worker in others)
 
-    return max((WAIT, *WORK), key=more)
+    return max((DATA_WAIT, *COMPUTE), key=excess)

@@ -1,36 +1,67 @@
-"""The pulse: what one rank has noticed becomes known to all of them, at the same step."""
+"""Detect SIGTERM, and synchronize such control flags: what one worker has noticed is known to all at the same step."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from types import FrameType
+from typing import Any
 
 import torch
 
 from trainyard.trainer.world import World
 
-SECONDS = 0.5
-MOST_STEPS = 1000
+INTERVAL_SECONDS = 0.5
+MAX_STEPS = 1000
+
+
+class Termination:
+    """Record SIGTERM (preemption, or a node that is drained) in the body of a `with`, without interrupting a step.
+
+    Signals can be handled in the main thread only; in another thread `requested` stays False.
+
+    Attributes:
+        requested: Whether this process has received SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous_handler: Any = None
+
+    def __enter__(self) -> Termination:
+        if threading.current_thread() is threading.main_thread():
+            self._previous_handler = signal.signal(signal.SIGTERM, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._previous_handler)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
 
 
 class ControlSync:
-    """An exchange every half second or so, at a step that all ranks know beforehand."""
+    """A small collective every half second or so, at steps that all workers compute alike."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._next = 1
         self._last: tuple[int, float] | None = None
 
-    def due(self, updates: int) -> bool:
-        """Whether the ranks exchange after this step. They all ask at the same steps."""
+    def is_due(self, updates: int) -> bool:
+        """Return whether the workers synchronize after this step. All of them must call this after the same steps."""
         return updates >= self._next
 
-    def sync(self, updates: int, *notices: bool) -> list[bool]:
-        """For each notice whether any rank has it; the next exchange is set by the slowest rank's steps."""
+    def sync(self, updates: int, *flags: bool) -> list[bool]:
+        """Return for each flag whether any worker has set it; the slowest worker determines the next step."""
         now = time.monotonic()
-        steps, since = self._last or (updates - 1, now)
+        last_updates, since = self._last or (updates - 1, now)
         self._last = (updates, now)
-        pace = (now - since) / max(updates - steps, 1)
-        told = torch.tensor([*map(float, notices), pace], dtype=torch.float64)
-        *found, slowest = self._world.max(told).tolist()
-        self._next = updates + min(max(int(SECONDS / max(slowest, 1e-9)), 1), MOST_STEPS if slowest else 1)
-        return [value > 0 for value in found]
+        step_seconds = (now - since) / max(updates - last_updates, 1)
+        values = torch.tensor([*map(float, flags), step_seconds], dtype=torch.float64)
+        *maxima, slowest = self._world.max(values).tolist()
+        steps = min(max(int(INTERVAL_SECONDS / max(slowest, 1e-9)), 1), MAX_STEPS if slowest else 1)
+        self._next = updates + steps
+        return [value > 0 for value in maxima]

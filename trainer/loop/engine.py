@@ -1,11 +1,11 @@
-"""The training loop of one rank."""
+"""The training loop of one worker."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,14 @@ from torch.distributed.checkpoint.state_dict import (
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, Saved, copied
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint, copy_tensors
 from trainyard.trainer.data.jagged import slice_rows
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
-from trainyard.trainer.loop.control_sync import ControlSync
-from trainyard.trainer.loop.history import History, _is_best
+from trainyard.trainer.loop.control_sync import ControlSync, Termination
+from trainyard.trainer.loop.evaluation import autocast, compute_loss, evaluate, sum_over_workers, to_device
+from trainyard.trainer.loop.history import History, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
-from trainyard.trainer.loop.termination import Termination
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.strategies.base import Strategy
@@ -37,15 +37,27 @@ LOSS_CHECK_STEPS = 20
 
 
 class TerminatedError(TrainyardError):
-    """A rank was asked to end, and the gang has saved what it could."""
+    """A worker received SIGTERM, and the group has saved its state."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What one rank's training is made of.
+    """What one worker trains, and how.
 
-    Each share of a global batch is taken in `parts`, so that a gang that is smaller than it was holds no
-    more rows at a time. `after_epoch` is called by all ranks.
+    Attributes:
+        recipe: The recipe.
+        network: The recipe's model behind the normalization.
+        options: The options of the loop.
+        world: The workers.
+        strategy: The distributed strategy.
+        train: The training split.
+        validation: The validation split, if there is one.
+        phases: Measures the phases of the loop.
+        progress: Reports the progress.
+        micro_batches: How many parts a local batch is processed in. A group that is smaller than it was has more, so
+            that each part has at most as many rows.
+        checkpoints: Where checkpoints are saved, if they are.
+        after_epoch: Called by all workers after each epoch.
     """
 
     recipe: Recipe
@@ -57,16 +69,19 @@ class Training:
     validation: Loader | None
     phases: Phases
     progress: Progress
-    parts: int = 1
+    micro_batches: int = 1
     checkpoints: Checkpoints | None = None
     after_epoch: Callable[[History], None] | None = None
 
 
 def train(run: Training) -> History:
-    """Train for the epochs asked for, or until early stopping; the network ends with its best weights.
+    """Train for the configured epochs, or until early stopping; the network ends with the weights of its best epoch.
 
-    Goes on from the newest checkpoint, if there is one. Raises TrainyardError when the loss diverges, and
-    TerminatedError after SIGTERM. All ranks return the same history.
+    Training resumes from the newest checkpoint, if there is one. All workers return the same history.
+
+    Raises:
+        TrainyardError: The loss diverged.
+        TerminatedError: A worker received SIGTERM.
     """
     torch.manual_seed(run.options.seed)
     with Termination() as termination:
@@ -74,228 +89,204 @@ def train(run: Training) -> History:
             engine = _Engine(run, termination)
             if run.checkpoints and run.checkpoints.newest:
                 engine.restore(run.checkpoints.newest)
-        while not engine.finished():
-            engine.epoch()
+        while not engine.is_finished():
+            engine.run_epoch()
     if run.checkpoints:
         run.checkpoints.wait()
-    engine.take_best()
+    engine.load_best_weights()
     return engine.history
 
 
 class _Engine:
-    """The state of a run, and what changes it."""
+    """The state of a training, and the steps that change it."""
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
         self.network = run.network.to(self._device)
-        parallel = run.strategy.wrap_model(self.network, run.phases.on_communication)
-        self._called: nn.Module = torch.compile(parallel) if run.options.compile else parallel  # type: ignore[assignment]
+        wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
+        self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
         trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        self._optimizer = run.strategy.wrap_optimizer(run.recipe.optimizer(trainable), run.parts)
-        times = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
-        self._schedule = run.recipe.schedule(self._optimizer, times) if run.recipe.schedule else None
+        self._optimizer = run.strategy.wrap_optimizer(run.recipe.optimizer(trainable), run.micro_batches)
+        steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
+        self._schedule = run.recipe.schedule(self._optimizer, steps) if run.recipe.schedule else None
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._control_sync, self._termination = ControlSync(run.world), termination
-        self._at = Position()
+        self._position = Position()
         self._saved_updates = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         self._best_weights: dict[str, Any] = {}
         self.history = History()
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         history, options = self.history, self.run.options
-        stale = len(history.epochs) - 1 - history.best
-        history.stopped_early = bool(options.early_stopping and stale >= options.early_stopping)
-        return history.stopped_early or self._at.epoch >= options.epochs
+        epochs_since_best = len(history.epochs) - 1 - history.best
+        history.stopped_early = bool(options.early_stopping and epochs_since_best >= options.early_stopping)
+        return history.stopped_early or self._position.epoch >= options.epochs
 
-    def epoch(self) -> None:
-        """One pass over the training split, or what is left of it; then validation, and a checkpoint."""
+    def run_epoch(self) -> None:
+        """Train on the rest of the epoch, validate, and save a checkpoint."""
         run, strategy = self.run, self.run.strategy
-        sent, begin = strategy.bytes_sent, self._at.step
-        epoch = self._at.epoch
+        sent, begin = strategy.bytes_sent, self._position.step
+        epoch = self._position.epoch
         speed = self._train_epoch(epoch, begin)
         strategy.synchronize()
-        total = self._sum(self._loss_sum)
+        total = self._sum_over_workers(self._loss_sum)
         self._loss_sum.zero_()
-        figures = {"loss": total / run.train.order.rows, "rows_per_second": speed}
+        metrics = {"loss": total / run.train.order.rows, "rows_per_second": speed}
         if run.world.size > 1:
-            figures["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
+            metrics["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
         if run.validation:
             with run.phases.phase("validate"):
-                figures |= self._validate(run.validation, epoch)
-        self.history.epochs.append(figures)
-        if _is_best(self.history, run.options):
+                metrics |= evaluate(
+                    run.validation, epoch, recipe=run.recipe, network=self.network, world=run.world,
+                    phases=run.phases, precision=run.options.precision, sharded=strategy.sharded,
+                )  # fmt: skip
+        self.history.epochs.append(metrics)
+        if is_best(self.history, run.options):
             self.history.best = epoch
-            self._best_weights = copied(get_model_state_dict(self.network))
-        self._reschedule("epoch")
-        self._at = Position(self._at.updates, epoch + 1, 0)
+            self._best_weights = copy_tensors(get_model_state_dict(self.network))
+        self._step_schedule("epoch")
+        self._position = Position(self._position.updates, epoch + 1, 0)
         if run.after_epoch:
             run.after_epoch(self.history)
-        self._after_epoch()
-        run.progress.end_epoch(figures)
+        self._save_after_epoch()
+        run.progress.end_epoch(metrics)
 
-    def take_best(self) -> None:
-        """Give the network the weights of its best epoch."""
+    def load_best_weights(self) -> None:
         set_model_state_dict(self.network, self._best_weights)
 
-    def restore(self, saved: Saved) -> None:
-        """Go on from a checkpoint, which a gang of another size may have written."""
+    def restore(self, saved: SavedCheckpoint) -> None:
+        """Resume from a checkpoint, which a group of another size may have written."""
         run, strategy = self.run, self.run.strategy
-        loop = saved.loop()
+        loop = saved.read_loop_state()
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
         if loop["history"]:
-            state["best"] = copied(model)
+            state["best"] = copy_tensors(model)
         if strategy.own_optimizer:
             state["ranks"] = {str(run.world.rank % saved.index.world): {"optimizer": optimizer}}
         else:
             state["optimizer"] = optimizer
-        saved.fill(state)
+        saved.load_into(state)
         set_state_dict(self.network, self._optimizer, model_state_dict=state["model"], optim_state_dict=optimizer)
         if loop["empty_optimizer"]:
             self._optimizer.state.clear()
-        strategy.restore(saved.tensors("strategy"))
-        strategy.restore_ranks([saved.tensors(f"ranks.{rank}.strategy") for rank in range(saved.index.world)])
+        strategy.restore(saved.read_tensors("strategy"))
+        strategy.restore_ranks([saved.read_tensors(f"ranks.{rank}.strategy") for rank in range(saved.index.world)])
         if self._schedule:
             self._schedule.load_state_dict(loop["schedule"])
         self._scaler.load_state_dict(loop["scaler"])
         self.history = History(loop["history"], loop["best_epoch"])
         self._best_weights = state.get("best", {})
-        self._at, self._saved_updates = saved.position, saved.position.updates
+        self._position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
             self._loss_sum += loop["loss_sum"]
-            print(f"going on from {saved.uri}: epoch {self._at.epoch + 1}, step {self._at.step}", flush=True)
-        run.phases.note(lambda log: log.instant("resume", epoch=self._at.epoch + 1, step=self._at.step))
+            print(
+                f"resuming from {saved.uri}: epoch {self._position.epoch + 1}, step {self._position.step}", flush=True
+            )
+        run.phases.log_event(
+            lambda log: log.instant("resume", epoch=self._position.epoch + 1, step=self._position.step)
+        )
 
     def _train_epoch(self, epoch: int, begin: int) -> float:
-        """Rows per second."""
+        """Train from step `begin` to the end of the epoch, and return rows per second."""
         run, order = self.run, self.run.train.order
-        self._called.train()
+        self._callable.train()
         run.progress.begin_epoch(epoch, begin)
-        started, here = time.perf_counter(), run.phases.here
-        here.epoch, here.step = epoch, begin
-        for share in run.phases.timed(run.train.epoch(epoch, begin)):
-            _seed(hash((run.options.seed, self._at.updates, run.world.rank)), self._device)
-            self._update(share)
-            self._at = Position(self._at.updates + 1, epoch, share.step + 1)
+        started, current = time.perf_counter(), run.phases.current
+        current.epoch, current.step = epoch, begin
+        for batch in run.phases.measure_data_wait(run.train.epoch(epoch, begin)):
+            _set_seed(hash((run.options.seed, self._position.updates, run.world.rank)), self._device)
+            self._update(batch)
+            self._position = Position(self._position.updates + 1, epoch, batch.step + 1)
             run.strategy.after_step()
-            if share.step % LOSS_CHECK_STEPS == 0 or share.step == order.steps - 1:
-                self._check(epoch, share.step)
-                run.progress.step(share.step + 1)
-            self._between_steps()
-            here.step = share.step + 1
+            if batch.step % LOSS_CHECK_STEPS == 0 or batch.step == order.steps - 1:
+                self._check_loss(epoch, batch.step)
+                run.progress.end_step(batch.step + 1)
+            self._save_or_terminate()
+            current.step = batch.step + 1
         return (order.rows - begin * order.batch) / (time.perf_counter() - started)
 
-    def _between_steps(self) -> None:
-        """Save, or end, when it is time to. Only where all ranks hold the same weights."""
-        run, updates, at = self.run, self._at.updates, self._at
+    def _save_or_terminate(self) -> None:
+        """Save a checkpoint or terminate, if either is due and all workers have the same weights."""
+        run, position = self.run, self._position
         if not run.strategy.in_sync:
             return
-        terminate, save = False, self._steps_are_due()
-        if self._control_sync.due(updates):
-            late = run.world.is_main and run.checkpoints and run.checkpoints.since() > 60 * run.options.checkpoint_minutes
-            terminate, told = self._control_sync.sync(updates, self._termination.asked, bool(late))
-            save = save or told
-        if run.checkpoints and at.step < run.train.order.steps and (save or terminate):
+        terminate, save = False, self._is_checkpoint_step()
+        if self._control_sync.is_due(position.updates):
+            minutes = run.options.checkpoint_minutes
+            overdue = run.world.is_main and run.checkpoints and run.checkpoints.seconds_since_save() > 60 * minutes
+            terminate, save_now = self._control_sync.sync(position.updates, self._termination.requested, bool(overdue))
+            save = save or save_now
+        if run.checkpoints and position.step < run.train.order.steps and (save or terminate):
             self._save(run.checkpoints)
         if terminate:
-            self._end()
+            self._terminate()
 
-    def _after_epoch(self) -> None:
+    def _save_after_epoch(self) -> None:
         run = self.run
         if not run.checkpoints:
             return
         self._save(run.checkpoints)
-        if self._control_sync.sync(self._at.updates, self._termination.asked)[0]:
-            self._end()
+        if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
+            self._terminate()
 
-    def _steps_are_due(self) -> bool:
+    def _is_checkpoint_step(self) -> bool:
         every = self.run.options.checkpoint_steps
-        return every is not None and self._at.updates - self._saved_updates >= every
+        return every is not None and self._position.updates - self._saved_updates >= every
 
     def _save(self, checkpoints: Checkpoints) -> None:
-        """Begin a checkpoint: all it takes to go on in any world size. Random state derives from the step."""
+        """Start to write a checkpoint, from which a group of any size can resume.
+
+        Random state is not saved: it derives from the number of the step.
+        """
         run, strategy = self.run, self.run.strategy
         with run.phases.phase("checkpoint"):
-            fresh = not self._optimizer.state
+            empty_optimizer = not self._optimizer.state
             model, optimizer = get_state_dict(self.network, self._optimizer)
-            if fresh:
+            if empty_optimizer:
                 self._optimizer.state.clear()
-            mine: dict[str, Any] = {"strategy": strategy.rank_state()}
+            own: dict[str, Any] = {"strategy": strategy.rank_state()}
             state = {"model": model, "best": self._best_weights, "strategy": strategy.state()}
-            (mine if strategy.own_optimizer else state)["optimizer"] = optimizer
-            loss = self._sum(self._loss_sum) if self._at.step else 0.0
+            (own if strategy.own_optimizer else state)["optimizer"] = optimizer
             loop = {
                 "history": self.history.epochs,
                 "best_epoch": self.history.best,
-                "loss_sum": loss,
-                "empty_optimizer": fresh,
+                "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,
+                "empty_optimizer": empty_optimizer,
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }
-            best = self._at.step == 0 and self.history.best == self._at.epoch - 1
-            checkpoints.save(self._at, state | {"ranks": {str(run.world.rank): mine}}, loop, best)
-            self._saved_updates = self._at.updates
+            best = self._position.step == 0 and self.history.best == self._position.epoch - 1
+            checkpoints.save(self._position, state | {"ranks": {str(run.world.rank): own}}, loop, best)
+            self._saved_updates = self._position.updates
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
         saved = ""
         if self.run.checkpoints:
             self.run.checkpoints.wait()
-            saved = " The state is saved; the next try goes on from there."
+            saved = " The state is saved; the next attempt resumes from it."
+        position = self._position
         raise TerminatedError(
-            f"a rank was asked to end (SIGTERM) in epoch {self._at.epoch + 1}, after step {self._at.step}.{saved}"
+            f"a worker received SIGTERM in epoch {position.epoch + 1}, after step {position.step}.{saved}"
         )
 
-    def _validate(self, loader: Loader, epoch: int) -> dict[str, float]:
-        """Loss and the recipe's metrics over the validation split, merged over ranks."""
-        recipe = self.run.recipe
-        metrics = {name: metric.to(self._device) for name, metric in recipe.metrics.items()}
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
-        self.network.eval()
-        with torch.no_grad(), self._autocast():
-            for share in loader.epoch(epoch):
-                self.run.phases.here.enter("validate")
-                if share.rows == 0 and not self.run.strategy.sharded:
-                    continue
-                columns = self._on_device(share.columns)
-                if recipe.step:
-                    loss_sum += recipe.step(self.network, columns).double() * share.rows
-                if not recipe.step or metrics:
-                    output = self.network(columns)
-                    if not recipe.step:
-                        loss_sum += _loss(recipe, output, columns).double() * share.rows
-                    for metric in metrics.values() if share.rows else ():
-                        metric.update(output, columns[recipe.label or ""])
-        figures = {"validation_loss": self._sum(loss_sum) / loader.order.rows}
-        for name, metric in metrics.items():
-            figures[name] = float(metric.compute())
-            metric.reset()
-        return figures
+    def _update(self, batch: LocalBatch) -> None:
+        """Take one optimizer step on a global batch, and add the losses of this worker's rows to those of the epoch.
 
-    def _sum(self, mine: Tensor) -> float:
-        """The sum of one value over all ranks. What this rank waits for the others is a phase of its own."""
-        own = mine.item()  # on a GPU it is computed only now, which is no waiting
-        if self.run.world.size == 1:
-            return own
-        with self.run.phases.waiting():
-            return self.run.world.sum(mine.clone()).item()
-
-    def _update(self, share: LocalBatch) -> None:
-        """One optimizer step on one global batch; this rank's row losses are added to the epoch's.
-
-        The loss is a mean over rows, and the strategy averages over ranks; so each part of the
-        batch counts by its rows x world size / rows of the global batch.
+        The loss is a mean over rows, and the strategy averages over workers; so the weight of each micro-batch is its
+        rows x number of workers / rows of the global batch.
         """
         run, phases = self.run, self.run.phases
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
-            columns = self._on_device(share.columns)
-        parts = list(_parts(columns, share.rows, run.parts))
-        for number, (rows, held) in enumerate(parts, start=1):
-            last = number == len(parts)
-            weight = rows * run.world.size / share.total
-            with run.strategy.micro_batch(self._called, last):
-                with phases.phase("forward"), self._autocast():
-                    loss = self._step(held)
+            columns = to_device(batch.columns, self._device)
+        micro_batches = list(_split(columns, batch.rows, run.micro_batches))
+        for number, (rows, part) in enumerate(micro_batches, start=1):
+            last = number == len(micro_batches)
+            weight = rows * run.world.size / batch.total
+            with run.strategy.micro_batch(self._callable, last):
+                with phases.phase("forward"), autocast(self._device, run.options.precision):
+                    loss = self._compute_loss(part)
                 with phases.phase("backward"):
                     weighted = loss if weight == 1 else loss * weight
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
@@ -306,43 +297,32 @@ class _Engine:
                 nn.utils.clip_grad_norm_(self.network.parameters(), run.options.clip_norm)
             self._scaler.step(self._optimizer)
             self._scaler.update()
-            self._reschedule("update")
+            self._step_schedule("update")
         self._optimizer.zero_grad()
 
-    def _reschedule(self, after: str) -> None:
+    def _step_schedule(self, after: str) -> None:
         if self._schedule and self.run.recipe.schedule_by == after:
             self._schedule.step()
 
-    def _step(self, columns: Batch) -> Tensor:
+    def _compute_loss(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
-        return recipe.step(self._called, columns) if recipe.step else _loss(recipe, self._called(columns), columns)
+        if recipe.step:
+            return recipe.step(self._callable, columns)
+        return compute_loss(recipe, self._callable(columns), columns)
 
-    def _autocast(self) -> AbstractContextManager[None]:
-        precision = self.run.options.precision
-        if precision == "float32":
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=getattr(torch, precision))
+    def _sum_over_workers(self, value: Tensor) -> float:
+        return sum_over_workers(value, self.run.world, self.run.phases)
 
-    def _on_device(self, columns: Columns) -> Columns:
-        if self._device.type == "cpu":
-            return columns
-        return {name: column.to(self._device, non_blocking=True) for name, column in columns.items()}
-
-    def _check(self, epoch: int, step: int) -> None:
+    def _check_loss(self, epoch: int, step: int) -> None:
         if not math.isfinite(loss := self._loss_sum.item()):
             raise TrainyardError(
-                f"the loss diverged: it became {loss} at epoch {epoch + 1}, by step {step + 1}. "
-                "Lower the learning rate in the recipe, set clip_norm= on the operator, or normalize the features."
+                f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step + 1}. "
+                "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
             )
 
 
-def _loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
-    assert recipe.loss is not None and recipe.label is not None  # Recipe refuses to be made otherwise
-    return recipe.loss(output, columns[recipe.label])
-
-
-def _parts(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Columns]]:
-    """`columns` in `count` parts at most, each with its number of rows that are to be weighted."""
+def _split(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Columns]]:
+    """Yield `columns` in at most `count` micro-batches, each with its number of rows that count."""
     if rows <= 1 or count == 1:
         yield rows, columns
         return
@@ -352,7 +332,7 @@ def _parts(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Colum
         yield end - start, {name: slice_rows(column, start, end) for name, column in columns.items()}
 
 
-def _seed(seed: int, device: torch.device) -> None:
+def _set_seed(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

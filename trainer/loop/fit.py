@@ -1,6 +1,6 @@
-"""Fit a recipe to a dataset: from a shell or notebook, under `torchrun`, or as one rank of a gang.
+"""Fit a recipe to a dataset: from a shell or notebook, under `torchrun`, or as one worker of a group.
 
->>> from trainer.fit import fit
+>>> from trainyard.trainer import fit
 >>> fit("digits.recipe:convnet", dataset="run/digits/dataset", model="run/digits/model", epochs=5)
 """
 
@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -19,43 +18,50 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas import model_artifact as bundles
-from trainyard.schemas.manifest import DatasetManifest
-from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas import model_artifact as artifacts
+from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.model_artifact import ModelArtifact, Normalization
 from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.mixture import Portion
-from trainyard.trainer.formats import export as others
+from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
 from trainyard.trainer.loop.engine import Training, train
-from trainyard.trainer.loop.gpu_usage import GpuMonitor, reader
+from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.loop.validation import (
+    build_normalization,
     check_combination,
     check_labels,
-    input_normalization,
+    compute_fingerprint,
     parse_options,
     parse_strategy,
-    run_fingerprint,
 )
 from trainyard.trainer.model import artifact, transfer
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.strategies import build_strategy
+from trainyard.trainer.strategies.base import Strategy
 from trainyard.trainer.world import World, init_world
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The best network's history; `bundle` is None on ranks other than 0.
+    """The result of a training.
 
-    `bytes_sent` is what this rank has sent to others for the sake of the weights; `spent` are the seconds of all
-    ranks, and `limit` says what limits the run, and what would help. `gpu` are the mean utilization and the
-    most memory of this rank's GPU, if it has one. `formats` are the URIs of what was written beside the weights.
+    Attributes:
+        history: The metrics of each epoch.
+        artifact: The model artifact that was written; None on workers other than rank 0.
+        bytes_sent: Bytes that this worker has sent to synchronize the model.
+        phase_seconds: The seconds of all workers, by phase.
+        bottleneck: What limits the speed of the training, and what would help.
+        gpu: Mean utilization and maximum memory of this worker's GPU; empty without one.
+        formats: The URIs of the further formats that were written.
     """
 
     history: History
@@ -68,7 +74,7 @@ class Fitted:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures of the best epoch."""
+        """The metrics of the best epoch."""
         return self.history.epochs[self.history.best]
 
 
@@ -91,84 +97,162 @@ def fit(
     application: str = "",
     **options: Any,
 ) -> Fitted:
-    """Train `recipe` (`module:name`) on the splits "train" and "validation" of `dataset`, write a bundle to `model`.
+    """Train a recipe on the splits "train" and "validation" of a dataset, and write the model.
 
-    `strategy` is a name, a dict of a name and options, or an object of `trainyard.contract.strategies`;
-    `options` are the fields of TrainOptions. With `mix` epochs have rows of other datasets' splits "train" too, in
-    the shares that their Portions say; validation has not. With a directory for `checkpoints` a run that was cut off
-    goes on from there. `world` is given by a gang, whose process group is up; `ranks` is how many it has when it is
-    whole. `trackers` are told of each epoch by rank 0. The model is written in `formats` (`trainer.formats`) too,
-    beside its weights; with `epoch_models` that of each epoch is kept (`bundle.epoch_model_uri`). Raises TrainyardError.
+    Args:
+        recipe: The import path of the recipe, "module:name".
+        dataset: The URI of the dataset.
+        model: The URI of the model to write.
+        recipe_params: The parameters of the recipe.
+        strategy: A name, a dict of the name and options, or an object of `trainyard.schemas.specs.strategies`.
+        world: The workers, whose process group exists; by default those that `torchrun` started, or this process alone.
+        ranks: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
+            then have at most as many rows.
+        manifest: The version of the dataset; the newest by default.
+        mix: Other datasets, whose split "train" makes up a share of the rows of each epoch.
+        checkpoints: A directory for checkpoints; a run that was interrupted resumes from there.
+        phases: Measures the phases of the loop.
+        trackers: Receive the metrics of each epoch, on rank 0.
+        formats: Further formats to write the model in (see `trainyard.trainer.formats`), beside its weights.
+        epoch_models: Whether to write a model after each epoch as well.
+        application: The id of the Spark application.
+        options: The fields of `trainyard.schemas.specs.train.TrainOptions`, such as epochs and batch_size.
+
+    Raises:
+        TrainyardError: An option is invalid, the data does not match the recipe, or the loss diverged.
     """
-    with _followed(trackers), init_world(world) as here:
-        wanted, how = parse_options(options), parse_strategy(strategy)
-        check_combination(how, wanted)
-        manifest = manifest or manifests.read_current(dataset)
-        params = dict(recipe_params or {})
-        phases = phases or Phases(None)
-        kept = None
-        if checkpoints:
-            fingerprint = run_fingerprint(recipe, params, manifest, wanted, mix, how)
-            with phases.phase("find checkpoint"):
-                kept = Checkpoints(checkpoints, fingerprint, application, here, wanted.keep_checkpoints)
-        gauge = GpuMonitor(read, phases) if (read := reader(here.device)) else None
-        with closing(build_strategy(how, here)) as agreement:
-            with phases.phase("set up"):
-                torch.manual_seed(wanted.seed)
-                made = recipes.load(recipe, params)
-                transfer.initialize(made)
-                check_labels(recipe, made, manifest, tuple(manifest.splits))
-                for portion in mix:
-                    check_labels(recipe, made, portion.manifest, ("train",))
-                train_on, validate_on = build_loaders(dataset, manifest, mix, made, wanted, here)
-                inputs = tuple(train_on.column(name) for name in made.inputs)
-                others.check(formats, inputs)
-                scaling = input_normalization(made, inputs, manifest, mix)
-                network = Network(made.model, inputs, scaling)
-                save = partial(
-                    artifact.save, recipe=recipe, recipe_params=params, inputs=inputs,
-                    label=train_on.column(made.label) if made.label else None, normalization=scaling,
-                    dataset=dataset, manifest=manifest, mix=mix, workers=here.size, device=here.device.type,
-                    application=application,
-                )  # fmt: skip
-
-                def keep(history: History) -> None:
-                    with phases.phase("write model"):
-                        weights = _whole(network)
-                        if here.is_main:
-                            number, seconds = len(history.epochs), sum(phases.totals.values())
-                            where, figures = bundles.epoch_model_uri(model, number), history.epochs[-1]
-                            artifact.publish(
-                                where, save(where, weights, metrics=figures, epochs=number, seconds=seconds)
-                            )
-
-                run = Training(
-                    recipe=made, network=network, options=wanted, world=here, strategy=agreement, train=train_on,
-                    validation=validate_on, phases=phases,
-                    progress=Progress(wanted.epochs, train_on.order, here.is_main, phases, trackers),
-                    parts=wanted.micro_batches * math.ceil((ranks or here.size) / here.size), checkpoints=kept,
-                    after_epoch=keep if epoch_models else None,
-                )  # fmt: skip
-            with gauge or nullcontext():
+    with _end_trackers(trackers), init_world(world) as world:
+        job = _Job(
+            recipe=recipe, params=dict(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
+            options=parse_options(options), strategy=parse_strategy(strategy), application=application,
+            manifest=manifest or manifests.read_current(dataset), phases=phases or Phases(None),
+        )  # fmt: skip
+        check_combination(job.strategy, job.options)
+        saved = _open_checkpoints(job, checkpoints) if checkpoints else None
+        gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
+        with closing(build_strategy(job.strategy, world)) as built_strategy:
+            with job.phases.phase("set up"):
+                run, writer = _set_up(job, built_strategy, saved, ranks or world.size, trackers, formats, epoch_models)
+            with gpu or nullcontext():
                 history = train(run)
-            weights = _whole(network)
-            spent = here.gather(PhaseSeconds(here.rank, here.host, dict(phases.totals)))
-        saved, written = None, {}
-        if here.is_main:
-            with phases.phase("write model"):
-                saved = save(
-                    model, weights, metrics=history.epochs[history.best], epochs=len(history.epochs),
-                    seconds=mean(sum(rank.seconds.values()) for rank in spent),
-                )  # fmt: skip
-                written = others.beside(model, saved, formats)
-                artifact.publish(model, saved)
-        used = gauge.figures if gauge else {}
-        return Fitted(history, saved, agreement.bytes_sent, spent, describe_bottleneck(spent, how), used, written)
+            weights = _get_weights(run.network)
+            phase_seconds = world.gather(PhaseSeconds(world.rank, world.host, dict(job.phases.totals)))
+        written, uris = None, {}
+        if world.is_main:
+            seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
+            written, uris = writer.write(history, weights, seconds, formats)
+        return Fitted(
+            history=history, artifact=written, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
+            bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The checked arguments of `fit`."""
+
+    recipe: str
+    params: dict[str, Any]
+    dataset: str
+    manifest: DatasetManifest
+    mix: Sequence[Portion]
+    model: str
+    options: TrainOptions
+    strategy: StrategyOptions
+    world: World
+    phases: Phases
+    application: str
+
+
+class _ModelWriter:
+    """Write the model of a job, after an epoch and at the end."""
+
+    def __init__(
+        self,
+        job: _Job,
+        network: Network,
+        inputs: tuple[Column, ...],
+        label: Column | None,
+        normalization: Mapping[str, Normalization],
+    ) -> None:
+        self._job, self._network = job, network
+        self._inputs, self._label, self._normalization = inputs, label, normalization
+
+    def write_epoch(self, history: History) -> None:
+        """Write the model of the last epoch, a model of its own. All workers must call this."""
+        job, number = self._job, len(history.epochs)
+        with job.phases.phase("write model"):
+            weights = _get_weights(self._network)
+            if job.world.is_main:
+                uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
+                artifact.publish(uri, self._save(uri, weights, history.epochs[-1], number, seconds))
+
+    def write(
+        self, history: History, weights: Mapping[str, Tensor], seconds: float, formats: Sequence[str]
+    ) -> tuple[ModelArtifact, dict[str, str]]:
+        """Write the trained model and its further formats, and make it the current one."""
+        job = self._job
+        with job.phases.phase("write model"):
+            saved = self._save(job.model, weights, history.epochs[history.best], len(history.epochs), seconds)
+            uris = export.write_formats(job.model, saved, formats)
+            artifact.publish(job.model, saved)
+        return saved, uris
+
+    def _save(
+        self, uri: str, weights: Mapping[str, Tensor], metrics: Mapping[str, float], epochs: int, seconds: float
+    ) -> ModelArtifact:
+        job = self._job
+        return artifact.save(
+            uri, weights, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
+            normalization=self._normalization, dataset=job.dataset, manifest=job.manifest, mix=job.mix,
+            metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds, device=job.world.device.type,
+            application=job.application,
+        )  # fmt: skip
+
+
+def _open_checkpoints(job: _Job, root: str) -> Checkpoints:
+    fingerprint = compute_fingerprint(job.recipe, job.params, job.manifest, job.options, job.mix, job.strategy)
+    with job.phases.phase("find checkpoint"):
+        return Checkpoints(root, fingerprint, job.application, job.world, job.options.keep_checkpoints)
+
+
+def _set_up(
+    job: _Job,
+    strategy: Strategy[Any],
+    checkpoints: Checkpoints | None,
+    max_workers: int,
+    trackers: Sequence[Tracker],
+    formats: Sequence[str],
+    epoch_models: bool,
+) -> tuple[Training, _ModelWriter]:
+    """Build the model and the loaders, and check that they match."""
+    world, options = job.world, job.options
+    torch.manual_seed(options.seed)
+    recipe = recipes.load(job.recipe, job.params)
+    transfer.initialize(recipe)
+    check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
+    for portion in job.mix:
+        check_labels(job.recipe, recipe, portion.manifest, ("train",))
+    train_loader, validation_loader = build_loaders(job.dataset, job.manifest, job.mix, recipe, options, world)
+    inputs = tuple(train_loader.column(name) for name in recipe.inputs)
+    label = train_loader.column(recipe.label) if recipe.label else None
+    export.check_formats(formats, inputs)
+    normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
+    network = Network(recipe.model, inputs, normalization)
+    writer = _ModelWriter(job, network, inputs, label, normalization)
+    progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)
+    run = Training(
+        recipe=recipe, network=network, options=options, world=world, strategy=strategy, train=train_loader,
+        validation=validation_loader, phases=job.phases, progress=progress,
+        micro_batches=options.micro_batches * math.ceil(max_workers / world.size), checkpoints=checkpoints,
+        after_epoch=writer.write_epoch if epoch_models else None,
+    )  # fmt: skip
+    return run, writer
 
 
 @contextmanager
-def _followed(trackers: Sequence[Tracker]) -> Iterator[None]:
-    """Tells the trackers how it ended."""
+def _end_trackers(trackers: Sequence[Tracker]) -> Iterator[None]:
+    """End all trackers after the body, with its success or failure."""
     succeeded = False
     try:
         yield
@@ -179,8 +263,8 @@ def _followed(trackers: Sequence[Tracker]) -> Iterator[None]:
                 tracker.end(succeeded)
 
 
-def _whole(network: Network) -> dict[str, Tensor]:
-    """The model's state on the CPU; all ranks take part where it is sharded."""
+def _get_weights(network: Network) -> dict[str, Tensor]:
+    """Return the full state of the model, on the CPU. All workers must call this where it is sharded."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    found = get_model_state_dict(network.model, options=options)
-    return {name: tensor.detach().cpu() for name, tensor in found.items() if isinstance(tensor, Tensor)}
+    state = get_model_state_dict(network.model, options=options)
+    return {name: tensor.detach().cpu() for name, tensor in state.items() if isinstance(tensor, Tensor)}

@@ -1,4 +1,4 @@
-"""How busy a rank's GPU is, and how full, by NVML through torch."""
+"""Measure utilization and memory of a worker's GPU, with NVML through torch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 
 from trainyard.trainer.loop.phases import Phases
 
-SECONDS = 1.0
+INTERVAL_SECONDS = 1.0
 GIB = 2**30
 Reading = tuple[float, float]
-"""Utilisation from 0 to 1, and memory in use in GiB."""
+"""Utilization from 0 to 1, and used memory in GiB."""
 
 
 class GpuMonitor:
-    """A context that reads every second; `figures` are the mean utilization and the most memory in use."""
+    """Read a GPU every second in the body of a `with`."""
 
     def __init__(self, read: Callable[[], Reading], phases: Phases) -> None:
         self._read, self._phases = read, phases
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="gpu", daemon=True)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu", daemon=True)
         self._readings: list[Reading] = []
 
     def __enter__(self) -> GpuMonitor:
@@ -30,26 +30,27 @@ class GpuMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     @property
-    def figures(self) -> dict[str, float]:
-        used = [utilization for utilization, _ in self._readings]
-        held = [memory for _, memory in self._readings]
-        return {"gpu_utilization": mean(used), "gpu_memory_gib": max(held)} if used else {}
+    def usage(self) -> dict[str, float]:
+        """The mean utilization and the maximum of used memory; empty without a reading."""
+        utilizations = [utilization for utilization, _ in self._readings]
+        memories = [memory for _, memory in self._readings]
+        return {"gpu_utilization": mean(utilizations), "gpu_memory_gib": max(memories)} if self._readings else {}
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         while True:
             utilization, memory = self._read()
             self._readings.append((utilization, memory))
-            self._phases.note(lambda log, u=utilization, m=memory: log.counter("gpu", utilization=u, memory_gib=m))  # type: ignore[misc]
-            if self._over.wait(SECONDS):
+            self._phases.log_event(lambda log, u=utilization, m=memory: log.counter("gpu", utilization=u, memory_gib=m))  # type: ignore[misc]
+            if self._stopped.wait(INTERVAL_SECONDS):
                 return
 
 
-def reader(device: torch.device) -> Callable[[], Reading] | None:
-    """What reads `device`; None where there is no GPU, or its figures cannot be had, which is said."""
+def build_reader(device: torch.device) -> Callable[[], Reading] | None:
+    """Return a function that reads `device`, or None for a CPU or a GPU that cannot be read (which is logged)."""
     if device.type != "cuda":
         return None
 
@@ -58,7 +59,7 @@ def reader(device: torch.device) -> Callable[[], Reading] | None:
 
     try:
         read()
-    except Exception as error:  # NVML's errors derive from nothing narrower
-        print(f"no figures of the GPU: {error}. They need nvidia-ml-py, and a driver that answers.", flush=True)
+    except Exception as error:  # NVML has no narrower base class
+        print(f"GPU usage is not measured: {error}. Install nvidia-ml-py, and check that nvidia-smi works.", flush=True)
         return None
     return read

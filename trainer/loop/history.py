@@ -1,4 +1,4 @@
-"""The history of a training: the figures of each epoch, and which was the best."""
+"""The history of a training: the metrics of each epoch, and which was the best."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ from trainyard.schemas.specs.train import TrainOptions
 
 @dataclass
 class History:
-    """One entry an epoch: `loss` (training), `validation_loss`, rows/s, and each metric by name."""
+    """The metrics of each epoch.
+
+    Attributes:
+        epochs: For each epoch `loss` (training), `validation_loss`, `rows_per_second`, and the recipe's metrics.
+        best: The index of the best epoch.
+        stopped_early: Whether early stopping ended the training.
+    """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best: int = 0
     stopped_early: bool = False
 
 
-def _is_best(history: History, options: TrainOptions) -> bool:
-    """Whether the last epoch is the best so far, by the metric that is monitored."""
+def is_best(history: History, options: TrainOptions) -> bool:
+    """Return whether the last epoch is the best so far, by the monitored metric.
+
+    Raises:
+        TrainyardError: The epochs do not have the metric.
+    """
     last, best = history.epochs[-1], history.epochs[history.best]
     name = "validation_loss" if options.monitor == "loss" and "validation_loss" in last else options.monitor
     if name not in last:
         raise TrainyardError(
-            f"monitor={options.monitor!r} is not among the figures of an epoch: {', '.join(sorted(last))}. "
-            "Name one of them, or add it to the recipe's metrics."
+            f"monitor={options.monitor!r} is not a metric of an epoch; the metrics are {', '.join(sorted(last))}. "
+            "Write one of them, or add it to the recipe's metrics."
         )
     better = last[name] > best[name] if options.monitor_mode == "max" else last[name] < best[name]
     return len(history.epochs) == 1 or better

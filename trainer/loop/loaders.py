@@ -19,19 +19,23 @@ from trainyard.trainer.world import World
 def build_loaders(
     dataset: str, manifest: DatasetManifest, mix: Sequence[Portion], recipe: Recipe, options: TrainOptions, world: World
 ) -> tuple[Loader, Loader | None]:
-    """Of the splits "train" and, if there is one, "validation"."""
+    """Return the loaders of the split "train" and, if it exists, of the split "validation".
+
+    Raises:
+        TrainyardError: An option does not match the dataset.
+    """
     cache = ShardCache(cache_directory(), int(options.cache_gb * 2**30))
-
-    held_out = None
+    validation = None
     if "validation" in manifest.splits:
-        validation = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)
-        held_out = _loader(validation, recipe, options, world, training=False)
-    also = (options.weight_by,) if options.weight_by else ()
-    columns = tuple(dict.fromkeys((*recipe.columns, *also)))
-    return _loader(build_reader(dataset, manifest, "train", columns, mix, cache), recipe, options, world), held_out
+        reader = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)
+        validation = _build_loader(reader, recipe, options, world, training=False)
+    extra = (options.weight_by,) if options.weight_by else ()
+    columns = tuple(dict.fromkeys((*recipe.columns, *extra)))
+    train = build_reader(dataset, manifest, "train", columns, mix, cache)
+    return _build_loader(train, recipe, options, world), validation
 
 
-def _loader(
+def _build_loader(
     data: SplitReader | Mixture, recipe: Recipe, options: TrainOptions, world: World, training: bool = True
 ) -> Loader:
     batch = options.batch_size
@@ -42,11 +46,11 @@ def _loader(
         )
     if training and batch < world.size:
         raise TrainyardError(
-            f"batch_size={batch} is the global batch, and smaller than the {world.size} ranks that share it. "
+            f"batch_size={batch} is the global batch, and smaller than the number of workers, {world.size}. "
             f"Write batch_size={world.size} or more."
         )
     bucket_by = options.bucket_by if training else None
-    weights = build_weights(data, _balance(recipe, options), options.weight_by, world) if training else None
+    weights = build_weights(data, _get_balance(recipe, options), options.weight_by, world) if training else None
     order = build_order(data, batch, options.seed, training, bucket_by, weights)
     return Loader(
         data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
@@ -54,8 +58,8 @@ def _loader(
     )  # fmt: skip
 
 
-def _balance(recipe: Recipe, options: TrainOptions) -> str | None:
-    """The label whose values are drawn equally often."""
+def _get_balance(recipe: Recipe, options: TrainOptions) -> str | None:
+    """Return the label whose values are drawn equally often."""
     if options.balance and recipe.label is None:
-        raise TrainyardError("balance=True needs a label in the recipe: its values are drawn equally often.")
+        raise TrainyardError("balance=True draws the values of the label equally often; set label= in the recipe.")
     return recipe.label if options.balance else None

@@ -1,4 +1,4 @@
-"""Where a rank's time goes: sums for each epoch, and spans of its first steps for the timeline."""
+"""Measure how long each phase of the loop takes: sums for each epoch, and spans of its first steps for the timeline."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from typing import Any
 
 from trainyard.schemas.events import EventLog
 
-SPANS = 4000
-"""Spans of a rank that are kept: an epoch's first steps take a tenth of what the epochs before have left."""
+MAX_SPANS = 4000
+"""Spans of a worker that are logged: each epoch may use a tenth of what remains."""
 COMMUNICATION_WAIT = "wait for communication"
 COMMUNICATION = "communication"
-WAIT = "wait for workers"
+WORKER_WAIT = "wait for workers"
 
 
 @dataclass(slots=True)
 class CurrentPhase:
-    """What a rank is doing now, for whoever watches it; `entered` counts phases, and stands still when it hangs."""
+    """What a worker is doing now, for its heartbeats.
+
+    Attributes:
+        phase: The name of the phase.
+        entered: The number of phases entered so far, which does not change while the worker hangs.
+        epoch: The epoch, from 0.
+        step: The number of global batches done in it.
+    """
 
     phase: str = "start"
     entered: int = 0
@@ -28,12 +35,13 @@ class CurrentPhase:
     step: int = 0
 
     def enter(self, phase: str) -> None:
+        """Enter a phase."""
         self.phase = phase
         self.entered += 1
 
 
 class _Phase:
-    """A context of two clock readings: a generator would cost several times as much."""
+    """A context manager that reads the clocks twice; a generator would cost several times as much."""
 
     __slots__ = ("_name", "_phases", "_start", "_wall")
 
@@ -41,7 +49,7 @@ class _Phase:
         self._name, self._phases = name, phases
 
     def __enter__(self) -> None:
-        self._phases.here.enter(self._name)
+        self._phases.current.enter(self._name)
         self._phases.waited_ns = 0
         self._wall, self._start = time.time_ns(), time.perf_counter_ns()
 
@@ -51,74 +59,82 @@ class _Phase:
 
 
 class Phases:
-    """Times the phases of the loop, which do not overlap; `log` may be None, for a run that keeps no events.
+    """Measure the phases of the loop, which do not overlap.
 
-    Exchanges between ranks go on beside the phases. What a rank waits for one is the phase "wait for communication", what it
-    waits for the others outside of steps "wait for workers"; both are taken from the phase in which it waits.
-    `totals` are the seconds in each phase since the beginning.
+    Communication between workers overlaps the phases. The time in which a worker only waits for it is the phase "wait
+    for communication"; waiting for other workers outside of steps is "wait for workers". Both are subtracted from the
+    phase in which the worker waits.
+
+    Args:
+        log: The events of this worker; None to log nothing.
+        current: The phase object that heartbeats read.
+
+    Attributes:
+        totals: The seconds of each phase since the beginning.
     """
 
-    def __init__(self, log: EventLog | None, here: CurrentPhase | None = None) -> None:
+    def __init__(self, log: EventLog | None, current: CurrentPhase | None = None) -> None:
         self.log = log
-        self.here = here or CurrentPhase()
+        self.current = current or CurrentPhase()
         self.totals: dict[str, float] = defaultdict(float)
         self.waited_ns = 0
         self._epoch: dict[str, float] = defaultdict(float)
-        self._left = SPANS
-        self._spans = SPANS // 10
+        self._spans_left = MAX_SPANS
+        self._epoch_spans_left = MAX_SPANS // 10
 
     def phase(self, name: str) -> _Phase:
-        """A context whose time counts as `name`."""
+        """Return a context manager whose duration is added to the phase `name`."""
         return _Phase(name, self)
 
     def on_communication(self, wall_ns: int, duration_ns: int, waited: bool) -> None:
-        """An exchange; `waited` says whether the rank did nothing else meanwhile."""
-        self._span(COMMUNICATION, wall_ns, duration_ns)
+        """Add a communication; `waited` is whether the worker did nothing else meanwhile."""
+        self._log_span(COMMUNICATION, wall_ns, duration_ns)
         if waited:
-            self._wait(COMMUNICATION_WAIT, wall_ns, duration_ns)
+            self._add_wait(COMMUNICATION_WAIT, wall_ns, duration_ns)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A context in which the rank does nothing but wait for the others, outside of steps."""
+        """Measure a body that only waits for other workers, outside of steps."""
         wall, start = time.time_ns(), time.perf_counter_ns()
         yield
-        self._wait(WAIT, wall, time.perf_counter_ns() - start)
+        self._add_wait(WORKER_WAIT, wall, time.perf_counter_ns() - start)
 
-    def timed(self, shares: Iterator[Any]) -> Iterator[Any]:
-        """`shares`, with the wait for each as the phase "data wait"."""
+    def measure_data_wait(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield `batches`, and measure the wait for each as the phase "data wait"."""
         while True:
             with self.phase("data wait"):
-                share = next(shares, None)
-            if share is None:
+                batch = next(batches, None)
+            if batch is None:
                 return
-            yield share
+            yield batch
 
     def end_epoch(self) -> dict[str, float]:
-        """Seconds spent in each phase since the last call; the event file catches up."""
+        """Return the seconds of each phase since the last call, and write the events so far in the background."""
         seconds = dict(self._epoch)
         self._epoch.clear()
-        self._spans = self._left // 10
+        self._epoch_spans_left = self._spans_left // 10
         if self.log:
             self.log.counter("seconds", **seconds)
             self.log.flush_in_background()
         return seconds
 
-    def note(self, write: Callable[[EventLog], None]) -> None:
+    def log_event(self, write: Callable[[EventLog], None]) -> None:
+        """Call `write` with the event log, if there is one."""
         if self.log:
             write(self.log)
 
     def add(self, name: str, wall_ns: int, duration_ns: int) -> None:
-        """A phase that was timed elsewhere: wall clock of its start, and its length."""
+        """Add a phase that was measured elsewhere: wall-clock time of its start, and its duration."""
         self._epoch[name] += duration_ns / 1e9
         self.totals[name] += duration_ns / 1e9
-        self._span(name, wall_ns, duration_ns)
+        self._log_span(name, wall_ns, duration_ns)
 
-    def _wait(self, name: str, wall_ns: int, duration_ns: int) -> None:
+    def _add_wait(self, name: str, wall_ns: int, duration_ns: int) -> None:
         self.waited_ns += duration_ns
         self.add(name, wall_ns, duration_ns)
 
-    def _span(self, name: str, wall_ns: int, duration_ns: int) -> None:
-        if self.log and self._spans:
-            self._spans -= 1
-            self._left -= 1
+    def _log_span(self, name: str, wall_ns: int, duration_ns: int) -> None:
+        if self.log and self._epoch_spans_left:
+            self._epoch_spans_left -= 1
+            self._spans_left -= 1
             self.log.add(name, wall_ns, duration_ns)

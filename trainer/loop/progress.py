@@ -1,4 +1,4 @@
-"""Progress: what a run tells while it goes on. Lines of its log, counters of its events, trackers."""
+"""Report the progress of a training: lines of its log, counters of its events, and trackers."""
 
 from __future__ import annotations
 
@@ -9,55 +9,66 @@ from trainyard.trainer.data.order import Order
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.tracking import Tracker
 
-SECONDS = 5.0
-SPEED = ("rows_per_second", "bytes_per_step")
-BEFORE_EPOCHS = ("set up", "find checkpoint")
+INTERVAL_SECONDS = 5.0
+SPEED_METRICS = ("rows_per_second", "bytes_per_step")
+PHASES_BEFORE_EPOCHS = ("set up", "find checkpoint")
 
 
 class Progress:
-    """Told of steps and epochs by every rank's loop; rank 0 alone, which `leads`, tells others."""
+    """Report steps and epochs; rank 0 prints them and passes them on to trackers.
 
-    def __init__(self, epochs: int, order: Order, leads: bool, phases: Phases, trackers: Sequence[Tracker]) -> None:
-        self._epochs, self._order, self._leads, self._phases = epochs, order, leads, phases
+    Args:
+        epochs: The number of epochs of the training.
+        order: The order of the training split.
+        is_main: Whether this is rank 0.
+        phases: The phases of this worker.
+        trackers: The trackers of the run.
+    """
+
+    def __init__(self, epochs: int, order: Order, is_main: bool, phases: Phases, trackers: Sequence[Tracker]) -> None:
+        self._epochs, self._order, self._is_main, self._phases = epochs, order, is_main, phases
         self._trackers = list(trackers)
-        self._told = 0.0
+        self._printed_at = 0.0
 
     def begin_epoch(self, epoch: int, step: int) -> None:
-        """Epoch and step are counted from 0."""
-        self._epoch, self._first = epoch, step
-        self._began = self._told = time.monotonic()
+        """Begin an epoch at a step; both are counted from 0."""
+        self._epoch, self._first_step = epoch, step
+        self._started_at = self._printed_at = time.monotonic()
 
-    def step(self, done: int) -> None:
-        """Global batches up to `done` of the epoch are behind us."""
+    def end_step(self, steps: int) -> None:
+        """Print the progress every few seconds; `steps` global batches of the epoch are done."""
         now = time.monotonic()
-        if not self._leads or now - self._told < SECONDS:
+        if not self._is_main or now - self._printed_at < INTERVAL_SECONDS:
             return
-        self._told, order, seconds = now, self._order, now - self._began
-        rows = min(done * order.batch, order.rows)
-        speed = (rows - self._first * order.batch) / seconds
-        left = (order.rows * (self._epochs - self._epoch) - rows) / speed
+        self._printed_at, order, seconds = now, self._order, now - self._started_at
+        rows = min(steps * order.batch, order.rows)
+        speed = (rows - self._first_step * order.batch) / seconds
+        remaining = (order.rows * (self._epochs - self._epoch) - rows) / speed
         print(
-            f"epoch {self._epoch + 1}/{self._epochs} step {done}/{order.steps}: "
-            f"{speed:,.0f} rows/s, {left:,.0f} s left",
+            f"epoch {self._epoch + 1}/{self._epochs} step {steps}/{order.steps}: "
+            f"{speed:,.0f} rows/s, {remaining:,.0f} s left",
             flush=True,
         )
 
-    def end_epoch(self, figures: Mapping[str, float]) -> None:
+    def end_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Report the metrics of an epoch."""
         number = self._epoch + 1
-        if self._leads:
-            self._phases.note(lambda log: log.counter("epoch", epoch=number, **figures))
+        if self._is_main:
+            self._phases.log_event(lambda log: log.counter("epoch", epoch=number, **metrics))
         seconds = self._phases.end_epoch()
-        if not self._leads:
+        if not self._is_main:
             return
-        left = (self._epochs - number) * sum(v for name, v in seconds.items() if name not in BEFORE_EPOCHS)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name not in SPEED)
+        epoch_seconds = sum(value for name, value in seconds.items() if name not in PHASES_BEFORE_EPOCHS)
+        remaining = (self._epochs - number) * epoch_seconds
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name not in SPEED_METRICS)
         print(
-            f"epoch {number}/{self._epochs}: {shown}, {figures['rows_per_second']:,.0f} rows/s, {left:,.0f} s left",
+            f"epoch {number}/{self._epochs}: {values}, {metrics['rows_per_second']:,.0f} rows/s, "
+            f"{remaining:,.0f} s left",
             flush=True,
         )
         for tracker in list(self._trackers):
             try:
-                tracker.epoch(number, figures)
-            except Exception as error:  # training goes on without being followed
+                tracker.epoch(number, metrics)
+            except Exception as error:  # tracking must not end the training
                 self._trackers.remove(tracker)
-                print(f"{type(tracker).__name__} takes no more figures of this run: {error}", flush=True)
+                print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)

@@ -1,4 +1,4 @@
-"""Trackers: the figures of each epoch for TensorBoard and MLflow, by their own libraries."""
+"""Trackers: send the metrics of each epoch to TensorBoard and MLflow, with their own libraries."""
 
 from __future__ import annotations
 
@@ -16,48 +16,66 @@ RUN_TAG = "trainyard.run"
 
 
 class Tracker(Protocol):
-    """Follows a run from outside."""
+    """Receives the metrics of a run."""
 
-    def epoch(self, number: int, figures: Mapping[str, float]) -> None:
-        """Note what was measured in an epoch; the first is 1."""
+    def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of an epoch, counted from 1."""
 
     def end(self, succeeded: bool) -> None:
-        """The run is over."""
+        """End the run."""
 
 
 class TensorBoard:
-    """Event files for TensorBoard in the directory `uri`, which may be on any storage."""
+    """Write event files for TensorBoard.
+
+    Args:
+        uri: The directory of the files, on any storage.
+        params: The parameters of the run.
+
+    Raises:
+        TrainyardError: TensorBoard is not installed.
+    """
 
     def __init__(self, uri: str, params: Mapping[str, Any]) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise _missing("tensorboard", "tensorboard", error) from error
+            raise _missing_package_error("tensorboard", "tensorboard", error) from error
         self._uri = uri
-        self._written = tempfile.TemporaryDirectory(prefix="trainyard-tensorboard-")
-        self._writer = SummaryWriter(self._written.name)
+        self._folder = tempfile.TemporaryDirectory(prefix="trainyard-tensorboard-")
+        self._writer = SummaryWriter(self._folder.name)
         self._writer.add_text("parameters", f"```\n{json.dumps(dict(params), indent=1, default=str)}\n```")
 
-    def epoch(self, number: int, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
+    def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of an epoch, counted from 1."""
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, number)
         self._publish()
 
     def end(self, succeeded: bool) -> None:
+        """Close the event file."""
         self._writer.close()
         self._publish()
-        self._written.cleanup()
+        self._folder.cleanup()
 
     def _publish(self) -> None:
         self._writer.flush()
-        for file in Path(self._written.name).iterdir():
+        for file in Path(self._folder.name).iterdir():
             storage.replace(storage.join(self._uri, file.name), file.read_bytes())
 
 
 class MLflow:
-    """A run of MLflow's, on the tracking server at `uri`.
+    """Record a run on an MLflow tracking server.
 
-    `identity` names the training across restarts and tries: one that has not ended well is gone on with.
+    Args:
+        uri: The URI of the server.
+        experiment: The name of the experiment, which is created if it does not exist.
+        name: The name of the run.
+        identity: Identifies the training across restarts and attempts: its unfinished run is resumed.
+        params: The parameters of the run.
+
+    Raises:
+        TrainyardError: MLflow is not installed, or the server does not accept the run.
     """
 
     def __init__(self, uri: str, experiment: str, name: str, identity: str, params: Mapping[str, Any]) -> None:
@@ -66,45 +84,47 @@ class MLflow:
             from mlflow.exceptions import MlflowException
             from mlflow.tracking import MlflowClient
         except ImportError as error:
-            raise _missing("mlflow", "mlflow-skinny", error) from error
+            raise _missing_package_error("mlflow", "mlflow-skinny", error) from error
         self._metric = Metric
         try:
             self._client = MlflowClient(uri)
-            told = [Param(key, str(value)) for key, value in params.items()]
-            self._run = self._going_on(experiment, identity) or self._begun(experiment, name, identity, told)
+            texts = [Param(key, str(value)) for key, value in params.items()]
+            self._run = self._resume_run(experiment, identity) or self._create_run(experiment, name, identity, texts)
         except MlflowException as error:
             raise TrainyardError(
                 f"mlflow={uri!r}: the run cannot be tracked there: {error}. Write the URI of a tracking server, "
-                "such as 'http://mlflow:5000'."
+                "for example 'http://mlflow:5000'."
             ) from error
 
-    def epoch(self, number: int, figures: Mapping[str, float]) -> None:
+    def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of an epoch, counted from 1."""
         now = int(1000 * time.time())
-        self._client.log_batch(self._run, [self._metric(name, value, now, number) for name, value in figures.items()])
+        self._client.log_batch(self._run, [self._metric(name, value, now, number) for name, value in metrics.items()])
 
     def end(self, succeeded: bool) -> None:
+        """Set the final status of the run."""
         self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
 
-    def _going_on(self, experiment: str, identity: str) -> str | None:
-        known = self._client.get_experiment_by_name(experiment)
-        if known is None:
+    def _resume_run(self, experiment: str, identity: str) -> str | None:
+        existing = self._client.get_experiment_by_name(experiment)
+        if existing is None:
             return None
-        for run in self._client.search_runs([known.experiment_id], f"tags.`{RUN_TAG}` = '{identity}'"):
+        for run in self._client.search_runs([existing.experiment_id], f"tags.`{RUN_TAG}` = '{identity}'"):
             if run.info.status != "FINISHED":
                 self._client.update_run(run.info.run_id, "RUNNING")
                 return str(run.info.run_id)
         return None
 
-    def _begun(self, experiment: str, name: str, identity: str, params: list[Any]) -> str:
-        known = self._client.get_experiment_by_name(experiment)
-        number = known.experiment_id if known else self._client.create_experiment(experiment)
+    def _create_run(self, experiment: str, name: str, identity: str, params: list[Any]) -> str:
+        existing = self._client.get_experiment_by_name(experiment)
+        number = existing.experiment_id if existing else self._client.create_experiment(experiment)
         run = self._client.create_run(number, run_name=name, tags={RUN_TAG: identity})
         self._client.log_batch(run.info.run_id, params=params)
         return str(run.info.run_id)
 
 
-def _missing(option: str, package: str, error: ImportError) -> TrainyardError:
+def _missing_package_error(option: str, package: str, error: ImportError) -> TrainyardError:
     return TrainyardError(
-        f"{option}: the Python that the gang runs with cannot import it ({error}). Install {package} there, or leave "
-        f"{option} out."
+        f"{option}: the workers' Python environment cannot import it ({error}). Install {package} there, or remove "
+        f"{option}."
     )

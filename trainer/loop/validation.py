@@ -1,4 +1,4 @@
-"""Validate the options of a training before it starts. Raises TrainyardError."""
+"""Validate the options of a training before it starts."""
 
 from __future__ import annotations
 
@@ -21,28 +21,46 @@ from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
 
-def parse_options(given: dict[str, Any]) -> TrainOptions:
+def parse_options(fields: dict[str, Any]) -> TrainOptions:
+    """Return the options of the loop.
+
+    Raises:
+        TrainyardError: An option is unknown, or its value is invalid.
+    """
     try:
-        return TrainOptions(**given)
+        return TrainOptions(**fields)
     except ValidationError as error:
         raise TrainyardError(f"fit: {complaints(error)}.") from error
 
 
-def parse_strategy(given: StrategyOptions | Mapping[str, Any] | str) -> StrategyOptions:
+def parse_strategy(strategy: StrategyOptions | Mapping[str, Any] | str) -> StrategyOptions:
+    """Return the options of a strategy.
+
+    Args:
+        strategy: A name, a dict of the name and options, or the options themselves.
+
+    Raises:
+        TrainyardError: The strategy or an option is unknown, or a value is invalid.
+    """
     try:
-        return TypeAdapter[StrategyOptions](Strategy).validate_python(given)
+        return TypeAdapter[StrategyOptions](Strategy).validate_python(strategy)
     except ValidationError as error:
         raise TrainyardError(f"fit: strategy {complaints(error)}.") from error
 
 
 def check_combination(strategy: StrategyOptions, options: TrainOptions) -> None:
+    """Check that a strategy supports the options.
+
+    Raises:
+        TrainyardError: It does not.
+    """
     try:
         refuse_combinations(strategy, options)
     except ValueError as error:
         raise TrainyardError(f"fit: {error}.") from error
 
 
-def run_fingerprint(
+def compute_fingerprint(
     recipe: str,
     params: Mapping[str, Any],
     manifest: DatasetManifest,
@@ -50,38 +68,47 @@ def run_fingerprint(
     mix: Sequence[Portion],
     strategy: StrategyOptions,
 ) -> str:
-    """What two runs must have in common for one to go on from the other's checkpoint."""
-    same = [recipe, params, manifest.content_hash, options.batch_size, options.seed, strategy.model_dump()]
-    same += [options.bucket_by, options.balance, options.weight_by]
-    same += [(portion.manifest.content_hash, portion.share) for portion in mix]
-    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+    """Return a hash of what two runs must have in common for one to resume from the other's checkpoint."""
+    common = [recipe, params, manifest.content_hash, options.batch_size, options.seed, strategy.model_dump()]
+    common += [options.bucket_by, options.balance, options.weight_by]
+    common += [(portion.manifest.content_hash, portion.share) for portion in mix]
+    return hashlib.sha256(json.dumps(common, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def input_normalization(
+def build_normalization(
     recipe: Recipe, inputs: tuple[Column, ...], manifest: DatasetManifest, mix: Sequence[Portion]
 ) -> dict[str, Normalization]:
-    """How inputs are normalized, from the statistics of what is trained on."""
+    """Return the normalization of the inputs, from the statistics of the training data."""
     if not recipe.normalize:
         return {}
-    measured = tuple(column for column in inputs if column.name not in recipe.decode)
-    found = [read.split("train").statistics for read in (manifest, *(portion.manifest for portion in mix))]
-    figures = {column.name: merge_statistics([each[column.name] for each in found], compute_shares(mix)) for column in measured}
-    return compute_normalization(figures, measured, recipe.normalize)
+    stored = tuple(column for column in inputs if column.name not in recipe.decode)
+    manifests = (manifest, *(portion.manifest for portion in mix))
+    by_dataset = [each.split("train").statistics for each in manifests]
+    shares = compute_shares(mix)
+    statistics = {
+        column.name: merge_statistics([columns[column.name] for columns in by_dataset], shares) for column in stored
+    }
+    return compute_normalization(statistics, stored, recipe.normalize)
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:
+    """Check that the labels of some splits are valid for the recipe at `path`.
+
+    Raises:
+        TrainyardError: Labels are out of range, or have variable length without a step= of the recipe.
+    """
     if recipe.label and not recipe.step and manifest.column(recipe.label).kind == "list":
         raise TrainyardError(
-            f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= does not see which of "
-            f"its elements are padding. Write a step= that uses batch[{mask_name(recipe.label)!r}]."
+            f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= gets no mask of their "
+            f"padding. Write a step= that uses batch[{mask_name(recipe.label)!r}]."
         )
     if recipe.classes is None or recipe.label is None:
         return
     for name in splits:
-        figures = manifest.split(name).statistics[recipe.label]
-        if figures.min and (min(figures.min) < 0 or max(figures.max) >= recipe.classes):
+        labels = manifest.split(name).statistics[recipe.label]
+        if labels.min and (min(labels.min) < 0 or max(labels.max) >= recipe.classes):
             raise TrainyardError(
                 f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
-                f"column {recipe.label!r} of split {name!r} holds {min(figures.min):g} to {max(figures.max):g}. "
-                f"Renumber the labels in prepare.py, or write classes={int(max(figures.max)) + 1}."
+                f"column {recipe.label!r} of split {name!r} has {min(labels.min):g} to {max(labels.max):g}. "
+                f"Renumber the labels in prepare.py, or write classes={int(max(labels.max)) + 1}."
             )

@@ -170,7 +170,8 @@ def _get_interval(module: nn.Module, scheduler: Mapping[str, Any]) -> Literal["u
     if scheduler.get("frequency", 1) != 1:
         raise TrainyardError(
             f"{_get_name(module)}.configure_optimizers returned frequency={scheduler['frequency']}, but this "
-            "loop steps a scheduler after each update or each epoch. Write frequency=1, and change the scheduler accordingly."
+            "loop steps a scheduler after each update or each epoch. Write frequency=1, and change the scheduler "
+            "accordingly."
         )
     return "update" if scheduler.get("interval") == "step" else "epoch"
 

@@ -1,4 +1,4 @@
-"""How ranks agree on one model: one strategy a file, chosen by the name in its options."""
+"""Distributed training strategies: one a file, selected by the name in its options."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 
 
 def build_strategy(options: StrategyOptions, world: World) -> Strategy[Any]:
-    """The strategy that `options` describes, for this rank."""
+    """Return the strategy of some options, for this worker."""
     return STRATEGIES[options.name](options, world)

@@ -1,4 +1,4 @@
-"""Gradients averaged over all ranks at every step, compressed by torch's own hooks if that is asked for."""
+"""Average gradients over all workers at every step (DDP), optionally compressed by torch's own hooks."""
 
 from __future__ import annotations
 
@@ -21,64 +21,77 @@ from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.strategies import ddp
 from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allreduce
 
-WHOLE = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
-REBUILT = 2
-"""DDP orders its buckets anew after the first step; what PowerSGD remembers of them fits from the second on."""
+HOOKS = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
+STEPS_UNTIL_BUCKETS_ARE_FINAL = 2
+"""DDP rebuilds its buckets after the first step; the state of PowerSGD matches them from the second step on."""
 
 
 class Allreduce(Strategy[Options]):
+    """DDP, which communicates gradients while the backward pass computes others."""
+
     _powersgd: PowerSGDState | None = None
     _steps_before = 0
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
+        """Return the network in DDP."""
         if self.world.size == 1:
             return network
         if self.options.compression != "powersgd":
-            return ddp.parallel(network, self.world, self._whole, on_communication, self.options.bucket_mb)
+            return ddp.wrap(network, self.world, self._reduce, on_communication, self.options.bucket_mb)
         rank, start = self.options.powersgd_rank, self.options.powersgd_start
         self._powersgd = PowerSGDState(dist.group.WORLD, rank, start)
         # One bucket: with a second one, the chained collectives of this hook abort a process on gloo.
-        everything = sum(p.nbytes for p in network.parameters()) / 2**20 + 1
-        return ddp.parallel(network, self.world, self._low_rank, on_communication, everything)
+        bucket_mb = sum(p.nbytes for p in network.parameters()) / 2**20 + 1
+        return ddp.wrap(network, self.world, self._reduce_low_rank, on_communication, bucket_mb)
 
     def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return ddp.no_sync_until_last(network, last)
+        """Communicate gradients in the last micro-batch only."""
+        return ddp.sync_if_last(network, last)
 
     def state(self) -> dict[str, Tensor]:
+        """Return the number of steps, which PowerSGD starts after."""
         return {"steps": torch.tensor(self._steps_before + self._powersgd.iter)} if self._powersgd else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the number of steps."""
         if self._powersgd and state:
             self._steps_before = int(state["steps"])
-            self._powersgd.start_powerSGD_iter = max(REBUILT, self.options.powersgd_start - self._steps_before)
+            self._powersgd.start_powerSGD_iter = max(
+                STEPS_UNTIL_BUCKETS_ARE_FINAL, self.options.powersgd_start - self._steps_before
+            )
 
     def rank_state(self) -> dict[str, Tensor]:
-        held = self._powersgd
-        if held is None or not held.error_dict:
+        """Return the error feedback of PowerSGD, and its low-rank factors."""
+        powersgd = self._powersgd
+        if powersgd is None or not powersgd.error_dict:
             return {}
-        return {"error": held.error_dict[0], "p": held.p_memory_dict[0], "q": held.q_memory_dict[0]}
+        return {
+            "error": powersgd.error_dict[0],
+            "p": powersgd.p_memory_dict[0],
+            "q": powersgd.q_memory_dict[0],
+        }
 
     def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
-        """In a gang of another size each rank owes the mean of what all owed before: as much is made good."""
+        """Restore the error feedback; in a group of another size each worker has the mean of the former errors."""
         if self._powersgd is None or not all(states):
             return
         device = self.world.device
-        owed = [state["error"] for state in states]
-        mine = owed[self.world.rank] if len(owed) == self.world.size else torch.stack(owed).mean(0)
-        self._powersgd.error_dict[0] = mine.to(device)
+        errors = [state["error"] for state in states]
+        own = errors[self.world.rank] if len(errors) == self.world.size else torch.stack(errors).mean(0)
+        self._powersgd.error_dict[0] = own.to(device)
         self._powersgd.p_memory_dict[0] = states[0]["p"].to(device)
         self._powersgd.q_memory_dict[0] = states[0]["q"].to(device)
 
-    def _whole(self, bucket: GradBucket) -> Future[Tensor]:
-        sent = bucket.buffer().nbytes // (2 if self.options.compression else 1)
-        self.bytes_sent += ring_allreduce(sent, self.world.size)
-        return WHOLE[self.options.compression](dist.group.WORLD, bucket)  # type: ignore[arg-type]
+    def _reduce(self, bucket: GradBucket) -> Future[Tensor]:
+        payload = bucket.buffer().nbytes // (2 if self.options.compression else 1)
+        self.bytes_sent += ring_allreduce(payload, self.world.size)
+        return HOOKS[self.options.compression](dist.group.WORLD, bucket)  # type: ignore[arg-type]
 
-    def _low_rank(self, bucket: GradBucket) -> Future[Tensor]:
+    def _reduce_low_rank(self, bucket: GradBucket) -> Future[Tensor]:
         state = self._powersgd
         assert state
-        compressing, counted = state.iter >= state.start_powerSGD_iter, state.total_numel_after_compression
+        compresses, before = state.iter >= state.start_powerSGD_iter, state.total_numel_after_compression
         future = powerSGD_hook(state, bucket)
-        elements = state.total_numel_after_compression - counted if compressing else bucket.buffer().numel()
+        elements = state.total_numel_after_compression - before if compresses else bucket.buffer().numel()
         self.bytes_sent += ring_allreduce(elements * bucket.buffer().itemsize, self.world.size)
         return future

@@ -1,4 +1,4 @@
-"""What a strategy is to the loop."""
+"""The interface of a distributed training strategy, as the training loop calls it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from trainyard.trainer.world import World
 
 Options = TypeVar("Options", bound=StrategyOptions)
 OnCommunication = Callable[[int, int, bool], None]
-"""Told of each exchange: wall clock of its start and its length in nanoseconds, and whether the rank waited for it."""
+"""Called after each communication with the wall-clock time of its start and its duration in nanoseconds, and whether
+the worker did nothing else meanwhile."""
 
 
 class Strategy(ABC, Generic[Options]):
-    """Keeps the ranks' models one. The gradient of a global batch is the mean over ranks.
+    """Synchronizes the models of all workers. The gradient of a global batch is the mean over workers.
 
-    The loop calls, in this order: `wrap_model`, `wrap_optimizer`; for each global batch `micro_batch` around each of its
-    parts, `optimizer_step` before the optimizer's step, and `after_step` after it; `synchronize` at the end of an epoch.
-    `bytes_sent` counts what this rank has sent, `own_optimizer` says whether each rank's optimizer has a
-    state of its own, `sharded` whether every forward pass is an exchange that all ranks must take part in.
+    The loop calls, in this order: `wrap_model` and `wrap_optimizer`; for each global batch `micro_batch` around each of
+    its micro-batches, `optimizer_step` around the optimizer's step, and `after_step` after it; `synchronize` at the end
+    of an epoch; `close` at the end.
+
+    Attributes:
+        options: The options of the strategy.
+        world: The workers.
+        bytes_sent: Bytes that this worker has sent.
+        own_optimizer: Whether the optimizer of each worker has a state of its own.
+        sharded: Whether every forward pass is a collective, in which all workers must take part.
     """
 
     own_optimizer = False
@@ -37,57 +44,62 @@ class Strategy(ABC, Generic[Options]):
 
     @abstractmethod
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        """The module to call in place of `network`; afterwards all ranks hold the same weights."""
+        """Return the module to call instead of `network`; afterwards all workers have the same weights."""
 
-    def wrap_optimizer(self, optimizer: Optimizer, parts: int) -> Optimizer:
-        """The optimizer to use in place of `optimizer`, which was made of the attached network's parameters.
+    def wrap_optimizer(self, optimizer: Optimizer, micro_batches: int) -> Optimizer:
+        """Return the optimizer to use instead of `optimizer`.
 
-        Before each of its steps there are `parts` backward passes.
+        Args:
+            optimizer: An optimizer of the wrapped model's parameters.
+            micro_batches: The number of backward passes before each of its steps.
         """
         return optimizer
 
     def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """The context of one forward and backward pass; `last` before the optimizer's step."""
+        """Return the context of one forward and backward pass; `last` is whether the optimizer's step follows."""
         return nullcontext()
 
     def optimizer_step(self) -> AbstractContextManager[None]:
-        """Waits until the gradients are those of the global batch; the context of what the optimizer does with them."""
+        """Wait until the gradients are those of the global batch, and return the context of the optimizer's step."""
         return nullcontext()
 
     def after_step(self) -> None:
-        """The optimizer has taken a step."""
+        """Do what is due after a step of the optimizer."""
 
     def close(self) -> None:
-        """End what the strategy has started beside the process group."""
+        """Stop what the strategy has started beside the process group."""
 
     def synchronize(self) -> None:
-        """Bring all ranks to the same weights, if they are apart."""
+        """Make the weights of all workers the same, if they are not."""
 
     @property
     def in_sync(self) -> bool:
-        """Whether all ranks hold the same weights now."""
+        """Whether all workers have the same weights now."""
         return True
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold of this strategy that is the same on all ranks."""
+        """Return the part of the state that is the same on all workers, for a checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
 
     def rank_state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold of this rank."""
+        """Return the part of the state that belongs to this worker, for a checkpoint."""
         return {}
 
     def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
-        """Go on from what `rank_state` returned on each rank of a gang, which may have been of another size."""
+        """Restore what `rank_state` returned on each worker of a group, which may have had another size."""
 
 
-def ring_allreduce(payload: int, ranks: int) -> int:
-    """Bytes that each rank sends to reduce `payload` bytes over a ring (Patarasuk and Yuan, JPDC 2009)."""
-    return 2 * payload * (ranks - 1) // ranks
+def ring_allreduce(payload: int, workers: int) -> int:
+    """Return the bytes that each worker sends to reduce `payload` bytes over a ring.
+
+    Patarasuk and Yuan, Journal of Parallel and Distributed Computing 2009.
+    """
+    return 2 * payload * (workers - 1) // workers
 
 
-def ring_allgather(payload: int, ranks: int) -> int:
-    """Bytes that each rank sends until all have the `payload` bytes of each."""
-    return payload * (ranks - 1)
+def ring_allgather(payload: int, workers: int) -> int:
+    """Return the bytes that each worker sends until all have the `payload` bytes of each."""
+    return payload * (workers - 1)

@@ -1,4 +1,4 @@
-"""What strategies that reduce gradients share: torch DistributedDataParallel with a hook for its buckets."""
+"""Wrap a network in torch's DistributedDataParallel, with a communication hook for its gradient buckets."""
 
 import time
 from collections.abc import Callable
@@ -13,36 +13,44 @@ from torch.nn.parallel import DistributedDataParallel
 from trainyard.trainer.strategies.base import OnCommunication
 from trainyard.trainer.world import World
 
-Exchange = Callable[[GradBucket], Future[Tensor]]
+Reduce = Callable[[GradBucket], Future[Tensor]]
 
 
-def parallel(
-    network: nn.Module, world: World, exchange: Exchange, on_communication: OnCommunication, bucket_mb: float | None
+def wrap(
+    network: nn.Module, world: World, reduce: Reduce, on_communication: OnCommunication, bucket_mb: float | None
 ) -> nn.Module:
-    """`network` with the gradients of each bucket replaced by what `exchange` makes of them, and each timed."""
+    """Return `network` in DDP.
+
+    Args:
+        network: The network.
+        world: The workers.
+        reduce: Returns the gradients of a bucket, reduced over all workers.
+        on_communication: Called after the communication of each bucket.
+        bucket_mb: The size of a bucket in MiB; DDP's default if None.
+    """
     devices = [world.gpu] if world.device.type == "cuda" else None
     wrapped = DistributedDataParallel(network, device_ids=devices, bucket_cap_mb=bucket_mb)
-    wrapped.register_comm_hook(None, _timed(exchange, on_communication))
+    wrapped.register_comm_hook(None, _build_hook(reduce, on_communication))
     return wrapped
 
 
-def no_sync_until_last(network: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """The context of one backward pass: gradients are exchanged in the last one alone."""
+def sync_if_last(network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Return the context of a backward pass, which communicates gradients only if it is the `last` one."""
     if last or not isinstance(network, DistributedDataParallel):
         return nullcontext()
     return network.no_sync()
 
 
-def _timed(exchange: Exchange, on_communication: OnCommunication) -> Callable[[None, GradBucket], Future[Tensor]]:
-    # DDP looks at these annotations: they must not be strings.
+def _build_hook(reduce: Reduce, on_communication: OnCommunication) -> Callable[[None, GradBucket], Future[Tensor]]:
+    # DDP inspects these annotations: they must not be strings.
     def hook(_: None, bucket: GradBucket) -> Future[Tensor]:
         wall, start = time.time_ns(), time.perf_counter_ns()
-        nothing_else_to_do = bucket.is_last()
+        is_last = bucket.is_last()  # the backward pass has nothing else to compute
 
-        def done(future: Future[Any]) -> Tensor:
-            on_communication(wall, time.perf_counter_ns() - start, nothing_else_to_do)
+        def finish(future: Future[Any]) -> Tensor:
+            on_communication(wall, time.perf_counter_ns() - start, is_last)
             return future.value()  # type: ignore[no-any-return]
 
-        return exchange(bucket).then(done)
+        return reduce(bucket).then(finish)
 
     return hook

@@ -1,4 +1,4 @@
-"""Everything sharded over the ranks: torch's fully_shard (FSDP2)."""
+"""Shard parameters, gradients and optimizer state over the workers: torch's fully_shard (FSDP2)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from trainyard.trainer.strategies.base import OnCommunication, Strategy
 
 
 class FSDP(Strategy[Options]):
+    """FSDP2, which gathers the parameters of one block at a time."""
+
     sharded = True
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        local.begin_alike(network, self.world)
+        """Shard the network, with the weights of rank 0."""
+        local.broadcast_weights(network, self.world)
         if self.world.size == 1:
             return network
         total = sum(p.nbytes for p in network.parameters())
-        blocks = _blocks(network, self.options.wrap)
-        inside = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
-        # The outermost parameters stay gathered between the forward and the backward pass.
-        self._gathered, self._reduced = total + inside, total
+        blocks = _find_blocks(network, self.options.wrap)
+        in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
+        # Parameters outside of blocks stay gathered between the forward and the backward pass.
+        self._gathered, self._reduced = total + in_blocks, total
         for module in [*blocks, network]:
             fully_shard(module)
         return network
 
     def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Reduce gradients in the last micro-batch only."""
         if self.world.size > 1:
             network.set_requires_gradient_sync(last)  # type: ignore[operator]
             sent = self._gathered + (self._reduced if last else 0)
@@ -37,16 +41,17 @@ class FSDP(Strategy[Options]):
         return nullcontext()
 
 
-def _blocks(network: nn.Module, wrap: tuple[str, ...]) -> list[nn.Module]:
-    """The modules that are gathered one at a time, inner ones first."""
+def _find_blocks(network: nn.Module, wrap: tuple[str, ...]) -> list[nn.Module]:
+    """Return the modules that are gathered one at a time, inner ones first."""
+    modules = list(reversed(list(network.modules())))
     if not wrap:
-        holders = (m for m in network.modules() if isinstance(m, nn.ModuleList | nn.Sequential))
-        chosen = {child for holder in holders for child in holder if any(True for _ in child.parameters())}
-        return [module for module in reversed(list(network.modules())) if module in chosen]
+        containers = (m for m in network.modules() if isinstance(m, nn.ModuleList | nn.Sequential))
+        children = {child for container in containers for child in container if any(True for _ in child.parameters())}
+        return [module for module in modules if module in children]
     classes = {type(module).__name__ for module in network.modules()}
     if unknown := sorted(set(wrap) - classes):
         raise TrainyardError(
-            f"strategy fsdp: wrap={list(wrap)} names {', '.join(unknown)}, and the model has no module of that class. "
-            f"It has {', '.join(sorted(classes))}."
+            f"strategy fsdp: wrap={list(wrap)} names {', '.join(unknown)}, but the model has no module of that class. "
+            f"Its classes are {', '.join(sorted(classes))}."
         )
-    return [module for module in reversed(list(network.modules())) if type(module).__name__ in wrap]
+    return [module for module in modules if type(module).__name__ in wrap]

@@ -1,4 +1,4 @@
-"""Gradients averaged by Horovod's optimizer, in ranks that are there already: no ssh, no horovodrun."""
+"""Average gradients with Horovod's optimizer, among workers that run already: without ssh and horovodrun."""
 
 from __future__ import annotations
 
@@ -19,29 +19,34 @@ from trainyard.trainer.world import World
 
 
 class Horovod(Strategy[Options]):
+    """Horovod's DistributedOptimizer."""
+
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
-        self._hvd = imported()
-        self._meeting = ExitStack()
-        self._meeting.enter_context(met(world))
+        self._hvd = import_horovod()
+        self._rendezvous = ExitStack()
+        self._rendezvous.enter_context(serve_rendezvous(world))
         self._hvd.init()
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
+        """Copy the weights of rank 0 to all workers."""
         self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
         self._network, self._on_communication = network, on_communication
         return network
 
-    def wrap_optimizer(self, optimizer: Optimizer, parts: int) -> Optimizer:
+    def wrap_optimizer(self, optimizer: Optimizer, micro_batches: int) -> Optimizer:
+        """Return Horovod's DistributedOptimizer."""
         compression = self._hvd.Compression.fp16 if self.options.compression else self._hvd.Compression.none
         self._optimizer = self._hvd.DistributedOptimizer(
-            optimizer, self._network.named_parameters(), compression, backward_passes_per_step=parts
+            optimizer, self._network.named_parameters(), compression, backward_passes_per_step=micro_batches
         )
-        # torch's checkpoints clear gradients by an argument that Horovod's method does not take.
-        clear = self._optimizer.zero_grad
-        self._optimizer.zero_grad = lambda set_to_none=True: clear()
+        # torch's checkpoints call zero_grad with an argument that Horovod's method does not take.
+        zero_grad = self._optimizer.zero_grad
+        self._optimizer.zero_grad = lambda set_to_none=True: zero_grad()
         return self._optimizer  # type: ignore[no-any-return]
 
     def optimizer_step(self) -> AbstractContextManager[None]:
+        """Wait for Horovod's communication."""
         size = sum(p.grad.nbytes for p in self._network.parameters() if p.grad is not None)
         self.bytes_sent += ring_allreduce(size // (2 if self.options.compression else 1), self.world.size)
         wall, start = time.time_ns(), time.perf_counter_ns()
@@ -50,25 +55,30 @@ class Horovod(Strategy[Options]):
         return self._optimizer.skip_synchronize()  # type: ignore[no-any-return]
 
     def close(self) -> None:
+        """Shut Horovod and its rendezvous down."""
         self._hvd.shutdown()
-        self._meeting.close()
+        self._rendezvous.close()
 
 
-def imported() -> Any:
-    """Horovod's torch package. Raises TrainyardError where it is not installed."""
+def import_horovod() -> Any:
+    """Return the module horovod.torch.
+
+    Raises:
+        TrainyardError: It is not installed.
+    """
     try:
         import horovod.torch
     except ImportError as error:
         raise TrainyardError(
-            "strategy='horovod': the Python that the gang runs with has no Horovod built for its torch "
-            f"({error}). Install the wheel that `make horovod` builds, or write strategy='allreduce'."
+            f"strategy='horovod': the workers' Python environment has no Horovod that matches its torch ({error}). "
+            "Install the wheel that `make horovod` builds, or write strategy='allreduce'."
         ) from error
     return horovod.torch
 
 
 @contextmanager
-def met(world: World) -> Iterator[None]:
-    """Tells Horovod of the ranks, in the environment that its `init` reads; rank 0 serves the rendezvous meanwhile."""
+def serve_rendezvous(world: World) -> Iterator[None]:
+    """Set the environment that Horovod's `init` reads; rank 0 serves the rendezvous meanwhile."""
     hosts = world.gather(world.host)
     server, address = None, [""]
     if world.is_main:
@@ -76,26 +86,29 @@ def met(world: World) -> Iterator[None]:
         address = [f"{world.host}:{port}"]
     if world.size > 1:
         dist.broadcast_object_list(address, 0)
-    variables = environment(hosts, world.rank, address[0])
-    before = {name: os.environ[name] for name in variables if name in os.environ}
+    variables = build_environment(hosts, world.rank, address[0])
+    previous = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ |= variables
     try:
         yield
     finally:
         for name in variables:
             del os.environ[name]
-        os.environ |= before
+        os.environ |= previous
         if server:
             server.stop()
 
 
-def environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]:
-    """What Horovod's `init` reads to be `rank` of a gang that meets at `address` ("host:port").
+def build_environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]:
+    """Return the environment that Horovod's `init` reads.
 
-    `hosts` is where each rank runs.
+    Args:
+        hosts: The host of each worker, by rank.
+        rank: The number of this worker.
+        address: Where the rendezvous is served ("host:port").
     """
     host, _, port = address.rpartition(":")
-    return {f"HOROVOD_{name.upper()}": str(value) for name, value in _slot(hosts, rank).items()} | {
+    return {f"HOROVOD_{name.upper()}": str(value) for name, value in _build_slot(hosts, rank).items()} | {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
         "HOROVOD_CONTROLLER": "gloo",
@@ -104,27 +117,27 @@ def environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]
 
 
 def serve(hosts: Sequence[str]) -> tuple[Any, int]:
-    """The server by which the ranks on `hosts` meet, running, and its port."""
+    """Start the rendezvous server for the workers on `hosts`, and return it with its port."""
     from horovod.runner.common.util.hosts import SlotInfo
     from horovod.runner.http.http_server import RendezvousServer
 
     server = RendezvousServer(verbose=0)
     port = server.start()
-    server.init([SlotInfo(**_slot(hosts, rank)) for rank in range(len(hosts))])
+    server.init([SlotInfo(**_build_slot(hosts, rank)) for rank in range(len(hosts))])
     return server, port
 
 
-def _slot(hosts: Sequence[str], rank: int) -> dict[str, Any]:
-    """Where `rank` stands: among all, among those on its host, and among their like on other hosts."""
+def _build_slot(hosts: Sequence[str], rank: int) -> dict[str, Any]:
+    """Return the number of a worker: among all, on its host, and among those with its local rank on other hosts."""
     host = hosts[rank]
-    local = hosts[:rank].count(host)
-    across = [name for name in dict.fromkeys(hosts) if hosts.count(name) > local]
+    local_rank = hosts[:rank].count(host)
+    cross_hosts = [name for name in dict.fromkeys(hosts) if hosts.count(name) > local_rank]
     return {
         "hostname": host,
         "rank": rank,
         "size": len(hosts),
-        "local_rank": local,
+        "local_rank": local_rank,
         "local_size": hosts.count(host),
-        "cross_rank": across.index(host),
-        "cross_size": len(across),
+        "cross_rank": cross_hosts.index(host),
+        "cross_size": len(cross_hosts),
     }

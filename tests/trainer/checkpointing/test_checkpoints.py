@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: which are written, which are whole, and what is made of them."""
+"""Checkpoints in storage: which are written, which are valid, and how they are restored."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.runs import EVERY, RECIPES, losses, ordered, whole
+from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_with_fault
 from trainyard.errors import TrainyardError
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint, File
-from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, Saved
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.loop import engine as loop
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
@@ -23,43 +23,43 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def cut(batches: str, tmp_path: Path) -> Run:
-    """A run of one rank in `tmp_path` that was cut off in its second epoch; it goes on with what is given."""
+def interrupted(batches: str, tmp_path: Path) -> Run:
+    """Interrupt a run in its second epoch, and return a function that resumes it with other options."""
 
-    def go_on(**options: Any) -> list[dict[str, float]]:
-        return ordered(World(), batches, str(tmp_path), EVERY["allreduce"], None, options)
+    def resume(**options: Any) -> list[dict[str, float]]:
+        return train_with_fault(World(), batches, str(tmp_path), STRATEGIES["allreduce"], None, options)
 
-    with pytest.raises(RuntimeError, match="had enough"):
-        ordered_alone(batches, tmp_path, 16)
-    return go_on
+    with pytest.raises(RuntimeError, match="model failed"):
+        train_until_failure(batches, tmp_path, 16)
+    return resume
 
 
-def ordered_alone(batches: str, folder: Path, last: int) -> None:
-    """As `ordered`, and fails in its `last`-th forward pass."""
+def train_until_failure(batches: str, folder: Path, last: int) -> None:
+    """Train, and fail in update number `last`."""
 
-    def failing(engine: Any, share: Any) -> None:
-        if engine._at.updates + 1 == last:
+    def fail(engine: Any, batch: Any) -> None:
+        if engine._position.updates + 1 == last:
             engine.run.checkpoints.wait()
-            raise RuntimeError("the model had enough")
-        update(engine, share)
+            raise RuntimeError("the model failed")
+        update(engine, batch)
 
     update = loop._Engine._update
     patch = pytest.MonkeyPatch()
-    patch.setattr(loop._Engine, "_update", failing)
+    patch.setattr(loop._Engine, "_update", fail)
     try:
-        ordered(World(), batches, str(folder), EVERY["allreduce"], None, {})
+        train_with_fault(World(), batches, str(folder), STRATEGIES["allreduce"], None, {})
     finally:
         patch.undo()
 
 
-def test_it_goes_on_in_the_middle_of_an_epoch(
-    cut: Run, undisturbed: list[float], capfd: pytest.CaptureFixture[str]
+def test_a_run_resumes_in_the_middle_of_an_epoch(
+    interrupted: Run, uninterrupted: list[float], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert losses(cut()) == undisturbed
+    assert get_losses(interrupted()) == uninterrupted
     assert "step-00000014-group-1: epoch 2, step 3" in capfd.readouterr().out
 
 
-def checksum_error(uri: str) -> str:
+def alter_a_file(uri: str) -> str:
     file = next(Path(uri).glob("__0_0.distcp"))
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -67,59 +67,59 @@ def checksum_error(uri: str) -> str:
     return "__0_0.distcp was altered: its checksum differs"
 
 
-def cut_short(uri: str) -> str:
+def truncate_a_file(uri: str) -> str:
     file = Path(uri, "loop.pt")
     file.write_bytes(file.read_bytes()[:100])
     return "loop.pt has 100 of "
 
 
-def without_a_file(uri: str) -> str:
+def remove_a_file(uri: str) -> str:
     Path(uri, ".metadata").unlink()
     return ".metadata is missing"
 
 
-def unfinished(uri: str) -> str:
+def remove_the_index(uri: str) -> str:
     Path(uri, index.INDEX).unlink()
     return "it was not finished"
 
 
-@pytest.mark.parametrize("damage", [altered, cut_short, without_a_file, unfinished])
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
-    cut: Run,
+@pytest.mark.parametrize("damage", [alter_a_file, truncate_a_file, remove_a_file, remove_the_index])
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
+    interrupted: Run,
     tmp_path: Path,
-    undisturbed: list[float],
+    uninterrupted: list[float],
     capfd: pytest.CaptureFixture[str],
     damage: Callable[[str], str],
 ) -> None:
-    newest = whole(tmp_path)[0]
+    newest = list_committed(tmp_path)[0]
     problem = damage(newest)
-    assert losses(cut()) == undisturbed
-    said = capfd.readouterr().out
-    assert f"checkpoint {newest} is passed over: {problem}" in said
-    assert "step-00000011-group-1: epoch 2, step 0" in said
+    assert get_losses(interrupted()) == uninterrupted
+    output = capfd.readouterr().out
+    assert f"skipping checkpoint {newest}: {problem}" in output
+    assert "step-00000011-group-1: epoch 2, step 0" in output
 
 
-def test_another_run_begins_from_its_own_start(cut: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert len(cut(seed=5)) == 3
-    said = capfd.readouterr().out
-    assert "it is of another recipe, dataset, batch size, seed or strategy" in said and "going on" not in said
+def test_a_different_run_starts_from_the_beginning(interrupted: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert len(interrupted(seed=5)) == 3
+    output = capfd.readouterr().out
+    assert "it is of another recipe, dataset, batch size, seed or strategy" in output and "resuming" not in output
 
 
-def test_more_epochs_go_on_from_the_end(cut: Run, undisturbed: list[float]) -> None:
-    cut()
-    assert len(cut(epochs=3)) == 3, "there is nothing left to do"
+def test_a_finished_run_has_nothing_left_to_do(interrupted: Run, uninterrupted: list[float]) -> None:
+    interrupted()
+    assert len(interrupted(epochs=3)) == 3, "no further epoch"
 
 
-def test_the_newest_and_the_best_stay(cut: Run, tmp_path: Path) -> None:
-    cut(keep_checkpoints=3)
-    found = [Checkpoint.load(f"{uri}/{index.INDEX}") for uri in whole(tmp_path)]
-    assert len(found) in (3, 4)
-    assert [c.updates for c in found[:3]] == [33, 31, 28]
-    assert any(c.best for c in found)
-    assert len(list((tmp_path / "checkpoints").iterdir())) == len(found)
+def test_the_newest_and_the_best_checkpoints_are_kept(interrupted: Run, tmp_path: Path) -> None:
+    interrupted(keep_checkpoints=3)
+    checkpoints = [Checkpoint.load(f"{uri}/{index.INDEX}") for uri in list_committed(tmp_path)]
+    assert len(checkpoints) in (3, 4)
+    assert [c.updates for c in checkpoints[:3]] == [33, 31, 28]
+    assert any(c.best for c in checkpoints)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == len(checkpoints)
 
 
-def test_an_older_gang_leaves_alone_what_a_later_one_saves(tmp_path: Path) -> None:
+def test_an_older_group_does_not_remove_checkpoints_of_a_later_one(tmp_path: Path) -> None:
     root = str(tmp_path)
     older = Checkpoints(root, "run", "a", World(), 1)
     older.save(Position(1), {"model": {"w": torch.ones(2)}}, {}, best=False)
@@ -134,8 +134,8 @@ def test_an_older_gang_leaves_alone_what_a_later_one_saves(tmp_path: Path) -> No
     assert [(u, g) for u, g, _ in index.list_checkpoints(root)] == [(9, 1), (3, 2)]
 
 
-class Runs:
-    """Writes a file when it is unpickled."""
+class RunsCode:
+    """Write a file when unpickled."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -145,21 +145,23 @@ class Runs:
 
 
 @pytest.mark.parametrize("name", ["loop.pt", "metadata.pt"])
-def test_code_in_a_checkpoint_is_not_run(cut: Run, tmp_path: Path, name: str) -> None:
-    """Whoever can write there can also make the checksums fit."""
-    newest = whole(tmp_path)[0]
+def test_code_in_a_checkpoint_is_not_executed(interrupted: Run, tmp_path: Path, name: str) -> None:
+    """An attacker with write access can also write matching checksums."""
+    newest = list_committed(tmp_path)[0]
     file = Path(newest, name)
-    torch.save(Runs(tmp_path / "ran"), file)
-    found = Checkpoint.load(f"{newest}/{index.INDEX}")
-    made = File(bytes=file.stat().st_size, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
-    Path(newest, index.INDEX).write_text(found.model_copy(update={"files": found.files | {name: made}}).to_json())
+    torch.save(RunsCode(tmp_path / "ran"), file)
+    checkpoint = Checkpoint.load(f"{newest}/{index.INDEX}")
+    entry = File(bytes=file.stat().st_size, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+    Path(newest, index.INDEX).write_text(
+        checkpoint.model_copy(update={"files": checkpoint.files | {name: entry}}).to_json()
+    )
     with pytest.raises(Exception, match=r"weights_only|Weights only|torch\.load"):
-        cut()
+        interrupted()
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_schedule_that_cannot_be_loaded_again_is_refused(batches: str, tmp_path: Path) -> None:
-    with pytest.raises(TrainyardError, match=r"schedule has a state that cannot be loaded again.*state_dict\(\)"):
+def test_a_schedule_with_an_unsafe_state_is_refused(batches: str, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"state of the recipe's schedule cannot be loaded again.*state_dict\(\)"):
         fit(
             f"{RECIPES}:unsafe_schedule", dataset=batches, model=str(tmp_path), checkpoints=str(tmp_path / "c"),
             batch_size=50, epochs=2,
@@ -175,16 +177,16 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_run(batches: str, tmp_pat
         )  # fmt: skip
 
 
-def test_what_is_saved_is_the_state_of_that_step(tmp_path: Path) -> None:
-    """The copy is taken before training goes on."""
-    kept = Checkpoints(str(tmp_path), "run", "a", World(), 2)
+def test_the_saved_state_is_that_of_its_step(tmp_path: Path) -> None:
+    """The state is copied before training continues."""
+    checkpoints = Checkpoints(str(tmp_path), "run", "a", World(), 2)
     weights = torch.zeros(1000)
-    kept.save(Position(1), {"model": {"w": weights}}, {}, best=False)
+    checkpoints.save(Position(1), {"model": {"w": weights}}, {}, best=False)
     weights += 1
-    kept.wait()
-    found = Saved(whole_in(tmp_path), Checkpoint.load(f"{whole_in(tmp_path)}/{index.INDEX}"))
-    assert not found.tensors("model")["w"].any()
+    checkpoints.wait()
+    saved = SavedCheckpoint(get_newest(tmp_path), Checkpoint.load(f"{get_newest(tmp_path)}/{index.INDEX}"))
+    assert not saved.read_tensors("model")["w"].any()
 
 
-def whole_in(root: Path) -> str:
+def get_newest(root: Path) -> str:
     return index.list_checkpoints(str(root))[0][2]

@@ -1,4 +1,4 @@
-"""A bundle in other formats, read by their own libraries: the same predictions from the same rows."""
+"""Model artifacts in other formats, read by their own libraries: the same predictions from the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.trainer import datasets
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
-from trainyard.trainer.formats.export import check, export
+from trainyard.trainer.formats.export import check_formats, export
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
@@ -48,7 +48,7 @@ MODELS = {f"{RECIPES}:linear": datasets.blobs, "digits.recipe:convnet": images, 
 
 @pytest.fixture(scope="module", params=MODELS)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
-    """A bundle, and what makes rows for it."""
+    """Return a model, and a function that builds rows for it."""
     folder = tmp_path_factory.mktemp("trained")
     rows = MODELS[request.param]
     batches = datasets.write(folder / "dataset", {"train": rows(200)})
@@ -60,11 +60,11 @@ def inputs(model: TrainedModel, rows: datasets.Columns) -> datasets.Columns:
     return {column.name: rows[column.name] for column in model.artifact.inputs}
 
 
-def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    assert list(found) == list(expected)
+def assert_same(result: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert list(result) == list(expected)
     for name, values in expected.items():
-        assert np.asarray(found[name]) == pytest.approx(values, rel=1e-5, abs=1e-6)
-        assert np.asarray(found[name]).dtype == values.dtype
+        assert np.asarray(result[name]) == pytest.approx(values, rel=1e-5, abs=1e-6)
+        assert np.asarray(result[name]).dtype == values.dtype
 
 
 def test_onnxruntime_predicts_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_program_of_torch_export_predicts_the_same(trained: tuple[str, Any], t
     program, model = torch.export.load(tmp_path / "model.pt2").module(), load_model(uri)
     for count in ROWS:
         columns = inputs(model, rows(count, seed=1))
-        found = program({name: torch.from_numpy(values) for name, values in columns.items()})
-        assert_same({name: tensor.numpy() for name, tensor in found.items()}, model.predict(columns))
+        result = program({name: torch.from_numpy(values) for name, values in columns.items()})
+        assert_same({name: tensor.numpy() for name, tensor in result.items()}, model.predict(columns))
 
 
 def test_mlflow_scores_a_frame_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
@@ -96,16 +96,16 @@ def test_mlflow_scores_a_frame_the_same(trained: tuple[str, Any], tmp_path: Path
     scorer, model = mlflow.pyfunc.load_model(str(tmp_path / "model")), load_model(uri)
     for count in ROWS:
         columns = inputs(model, rows(count, seed=1))
-        found = scorer.predict(frame(columns))
-        assert_same({name: np.stack([*found[name].to_numpy()]) for name in found}, model.predict(columns))
+        result = scorer.predict(frame(columns))
+        assert_same({name: np.stack([*result[name].to_numpy()]) for name in result}, model.predict(columns))
 
 
 def frame(columns: datasets.Columns) -> pd.DataFrame:
-    """As `toPandas` gives it: a tensor is a flat array of its row."""
+    """Return a frame as `toPandas` does: a tensor is a flat array in each row."""
     return pd.DataFrame({k: v if v.ndim == 1 else list(v.reshape(len(v), -1)) for k, v in columns.items()})
 
 
-def test_an_mlflow_model_brings_the_code_that_it_takes(tmp_path: Path) -> None:
+def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
     fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50)
     export(str(tmp_path / "model"), "mlflow", str(tmp_path / "served"))
@@ -123,7 +123,7 @@ def test_an_mlflow_model_brings_the_code_that_it_takes(tmp_path: Path) -> None:
     assert file == str(tmp_path / "served/code/trainyard/trainer/__init__.py")
 
 
-def test_formats_lie_beside_the_weights(tmp_path: Path) -> None:
+def test_formats_are_written_beside_the_weights(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
     for _ in range(2):
         fitted = fit(
@@ -139,18 +139,22 @@ def test_formats_lie_beside_the_weights(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_be_traced_does_not_become_current(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
-    with pytest.raises(TrainyardError, match=r"(?s)torch.export cannot follow.*the bundle before stays current"):
+    with pytest.raises(
+        TrainyardError, match=r"(?s)torch.export cannot trace.*the previous model artifact stays current"
+    ):
         fit(
-            f"{RECIPES}:unforeseeable", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50,
+            f"{RECIPES}:untraceable", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50,
             formats=("pt2",),
         )  # fmt: skip
     (weights,) = (tmp_path / "model").iterdir()
     assert weights.is_dir()
 
 
-def test_what_a_format_needs_is_named_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_of_a_format_are_reported_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
-    monkeypatch.setitem(sys.modules, "onnxscript", None)  # Python's own way to say that there is none
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # makes its import fail
     with pytest.raises(TrainyardError, match=r"'onnx' needs onnxscript.*Install airflow-trainyard\[formats\]"):
         fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), formats=("onnx",))
     with pytest.raises(TrainyardError, match="format 'keras' is unknown; write one of mlflow, onnx, pt2"):
@@ -158,15 +162,13 @@ def test_what_a_format_needs_is_named_before_training(tmp_path: Path, monkeypatc
     assert not (tmp_path / "model").exists()
 
 
-def test_rows_that_differ_in_length_have_no_other_format() -> None:
+def test_variable_length_columns_are_refused() -> None:
     words = Column(name="words", kind="list", type="int64", shape=())
-    with pytest.raises(TrainyardError, match="'pt2': the rows of column 'words' differ in length"):
-        check(["pt2"], [words])
+    with pytest.raises(TrainyardError, match="'pt2' does not support the variable-length column 'words'"):
+        check_formats(["pt2"], [words])
 
 
-def test_a_shell_writes_a_bundle_in_a_format(
-    trained: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_cli_exports_a_model(trained: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri, _ = trained
     assert main(["model", "export", uri, "pt2", str(tmp_path / "model.pt2")]) == 0
     assert torch.export.load(tmp_path / "model.pt2")
@@ -174,4 +176,4 @@ def test_a_shell_writes_a_bundle_in_a_format(
     assert "is not a model artifact" in capsys.readouterr().err
     (tmp_path / "precious").mkdir()
     assert main(["model", "export", uri, "mlflow", str(tmp_path / "precious")]) == 1
-    assert "precious exists already; choose another place" in capsys.readouterr().err
+    assert "precious exists already; choose another output" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How far one clock is behind another."""
+"""The offset between two clocks."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.trainer.group.clock import QUESTIONS, offset
+from trainyard.trainer.group.clock import REQUESTS, measure_offset
 
 DELAYS = st.lists(
-    st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=QUESTIONS, max_size=QUESTIONS
+    st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=REQUESTS, max_size=REQUESTS
 )  # fmt: skip
 
 
 @given(st.integers(-(10**15), 10**15), DELAYS)
-def test_the_offset_is_found_to_within_the_error_that_is_told(behind: int, delays: list[tuple[int, int]]) -> None:
+def test_the_offset_is_measured_to_within_its_error(behind: int, delays: list[tuple[int, int]]) -> None:
     now, ways = 10**18, iter(delays)
     way: Iterator[int] = iter(())
 
-    def here() -> int:
+    def local_time() -> int:
         return now
 
-    def ask() -> int:
+    def request_time() -> int:
         nonlocal now, way
         there, back = next(ways)
         now += there
@@ -30,6 +30,6 @@ def test_the_offset_is_found_to_within_the_error_that_is_told(behind: int, delay
         now += back
         return answer
 
-    found = offset(ask, here)
-    assert abs(found.behind_ns - behind) <= found.error_ns + 1
-    assert found.error_ns == min(there + back for there, back in delays) // 2
+    offset = measure_offset(request_time, local_time)
+    assert abs(offset.behind_ns - behind) <= offset.error_ns + 1
+    assert offset.error_ns == min(there + back for there, back in delays) // 2

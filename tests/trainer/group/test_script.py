@@ -1,4 +1,4 @@
-"""A script of the user's own, started by torchrun: the ranks meet by themselves."""
+"""A user's script under torchrun, which calls fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import losses
+from tests.trainer.runs import get_losses
 
 SCRIPT = """
 import json, sys
@@ -26,19 +26,19 @@ if fitted.artifact:
 
 
 @pytest.mark.ranks
-def test_a_script_trains_on_the_ranks_that_torchrun_starts(batches: str, tmp_path: Path) -> None:
-    found = {}
+def test_a_script_trains_on_the_workers_that_torchrun_starts(batches: str, tmp_path: Path) -> None:
+    results = {}
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
     for name, launcher in [("one", []), ("two", torchrun)]:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *launcher, str(script), batches, str(tmp_path / name)],
             env={"PYTHONPATH": "plugins:.", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
             capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        (found[name],) = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    one, two = (json.loads(found[name].removeprefix("RESULT")) for name in ("one", "two"))
-    assert losses(two) == pytest.approx(losses(one), rel=1e-5)
+        assert process.returncode == 0, process.stderr[-3000:]
+        (results[name],) = [line for line in process.stdout.splitlines() if line.startswith("RESULT")]
+    one, two = (json.loads(results[name].removeprefix("RESULT")) for name in ("one", "two"))
+    assert get_losses(two) == pytest.approx(get_losses(one), rel=1e-5)
     assert "bytes_per_step" in two[0] and "bytes_per_step" not in one[0]

@@ -1,4 +1,4 @@
-"""Scripts of a user's own, which know nothing of Trainyard, on the ranks of a gang."""
+"""Users' own scripts, which do not use Trainyard, on a worker group."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def run(spark: Any, directory: Path, name: str, *arguments: str, **fields: Any) 
         events.flush()
 
 
-def results(directory: Path) -> list[dict[str, Any]]:
+def read_results(directory: Path) -> list[dict[str, Any]]:
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
-def starts(directory: Path) -> list[str]:
+def read_starts(directory: Path) -> list[str]:
     return (directory / "starts").read_text().split()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["horovod_digits", "ddp_digits"])
-def test_a_published_script_trains_one_model_on_all_ranks(spark: Any, tmp_path: Path, name: str) -> None:
-    found = run(spark, tmp_path, name, "--epochs", "6", "--results", str(tmp_path))
-    assert found == {"workers": 2, "restarts": 0}
-    first, second = results(tmp_path)
+def test_a_script_trains_one_model_on_all_workers(spark: Any, tmp_path: Path, name: str) -> None:
+    result = run(spark, tmp_path, name, "--epochs", "6", "--results", str(tmp_path))
+    assert result == {"workers": 2, "restarts": 0}
+    first, second = read_results(tmp_path)
     assert first["weights"] == second["weights"]
     assert first["accuracy"] == second["accuracy"] > 0.85
     assert [(r["size"], r["local"]) for r in (first, second)] == [(2, 0), (2, 1)]
@@ -58,65 +58,65 @@ def test_one_application_runs_scripts_one_after_the_other(spark: Any, tmp_path: 
             folder = tmp_path / f"{name}{turn}"
             folder.mkdir()
             run(spark, folder, name, "--epochs", "1", "--results", str(folder))
-            assert len({r["weights"] for r in results(folder)}) == 1
+            assert len({r["weights"] for r in read_results(folder)}) == 1
 
 
 @pytest.mark.spark
-def test_a_rank_alone_runs_a_script_too(spark: Any, tmp_path: Path) -> None:
+def test_a_single_worker_runs_a_script(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, "horovod_digits", "--epochs", "1", "--results", str(tmp_path), workers=1)
     assert json.loads((tmp_path / "0.json").read_text())["size"] == 1
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("strategy", ["allreduce", "horovod"])
-def test_a_script_that_calls_fit_finds_the_ranks_too(spark: Any, tmp_path: Path, batches: str, strategy: str) -> None:
+def test_a_script_that_calls_fit_uses_all_workers(spark: Any, tmp_path: Path, batches: str, strategy: str) -> None:
     model = str(tmp_path / "model")
     run(spark, tmp_path, "fitting", batches, model, strategy)
     assert model_artifact.read_current(model).metrics["bytes_per_step"] > 0
 
 
-def left(_: Any) -> tuple[list[str], list[str], bool]:
+def find_leftovers(_: Any) -> tuple[list[str], list[str], bool]:
     import torch.distributed as dist
 
-    known = [name for name in os.environ if name.startswith(("HOROVOD_", "MASTER_", "TORCHELASTIC_", "LEFT_"))]
-    return known, [path for path in [*sys.argv, *sys.path] if "scripts" in path], dist.is_initialized()
+    variables = [name for name in os.environ if name.startswith(("HOROVOD_", "MASTER_", "TORCHELASTIC_", "LEFT_"))]
+    return variables, [path for path in [*sys.argv, *sys.path] if "scripts" in path], dist.is_initialized()
 
 
 @pytest.mark.spark
-def test_nothing_of_a_script_stays_in_the_processes_that_spark_uses_again(spark: Any, tmp_path: Path) -> None:
+def test_nothing_of_a_script_remains_in_the_processes_that_spark_reuses(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, "obedient", str(tmp_path), "no rank", "does anything")
-    found = spark.sparkContext.parallelize(range(2), 2).map(left).collect()
-    assert found == [([], [], False)] * 2
+    leftovers = spark.sparkContext.parallelize(range(2), 2).map(find_leftovers).collect()
+    assert leftovers == [([], [], False)] * 2
 
 
 @pytest.mark.spark
-def test_its_time_is_in_the_events(spark: Any, tmp_path: Path) -> None:
+def test_a_script_is_a_span_in_the_events(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, "obedient", str(tmp_path), "no rank", "does anything")
-    found = event_log.read(str(tmp_path / "run"))
-    assert {e["args"]["name"] for e in found if e["name"] == "thread_name"} == {"driver", "rank 0", "rank 1"}
-    assert [e["name"] for e in found if e["ph"] == "X"].count("script") == 2
+    events = event_log.read(str(tmp_path / "run"))
+    assert {e["args"]["name"] for e in events if e["name"] == "thread_name"} == {"driver", "worker 0", "worker 1"}
+    assert [e["name"] for e in events if e["ph"] == "X"].count("script") == 2
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("met", [[], ["met"]], ids=["before the ranks met", "after they met"])
+@pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_a_script_raises_ends_all_ranks_and_is_told_with_its_line(
-    spark: Any, tmp_path: Path, rank: int, met: list[str]
+def test_an_exception_in_a_script_ends_all_workers_and_is_reported_with_its_line(
+    spark: Any, tmp_path: Path, rank: int, connected: list[str]
 ) -> None:
     with pytest.raises(TrainyardError) as error:
-        run(spark, tmp_path, "obedient", str(tmp_path), str(rank), "raise", *met, max_restarts=3)
-    told = str(error.value)
-    assert told.startswith(f"rank {rank} of 2 on ")
-    assert "failed: RuntimeError: the data had enough\nand said so\nTraceback" in told
-    assert "obedient.py" in told and told.endswith("and said so")
-    assert starts(tmp_path) == ["0"], "it would raise again"
+        run(spark, tmp_path, "obedient", str(tmp_path), str(rank), "raise", *connected, max_restarts=3)
+    message = str(error.value)
+    assert message.startswith(f"rank {rank} of 2 on ")
+    assert "failed: RuntimeError: the data is bad\nsecond line\nTraceback" in message
+    assert "obedient.py" in message and message.endswith("second line")
+    assert read_starts(tmp_path) == ["0"], "no restart"
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("3", "tests.trainer.scripts.obedient ended with exit status 3; what it printed is in the log"),
+        ("3", "tests.trainer.scripts.obedient ended with exit status 3; its output is in the log"),
         ("no data in /x", "tests.trainer.scripts.obedient ended: no data in /x"),
     ],
 )
@@ -131,22 +131,22 @@ def test_an_exit_status_of_0_is_success(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("met", [[], ["met"]], ids=["before the ranks met", "after they met"])
-def test_a_killed_rank_ends_the_others(spark: Any, tmp_path: Path, met: list[str]) -> None:
-    with pytest.raises(TrainyardError, match=r"rank 1 of 2 ended without a word: its process was killed"):
-        run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill", *met)
-    assert starts(tmp_path) == ["0"]
+@pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
+def test_a_killed_worker_ends_the_others(spark: Any, tmp_path: Path, connected: list[str]) -> None:
+    with pytest.raises(TrainyardError, match=r"rank 1 of 2 ended without an error: its process was killed"):
+        run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill", *connected)
+    assert read_starts(tmp_path) == ["0"]
 
 
 @pytest.mark.spark
-def test_a_script_that_lost_a_rank_starts_again_if_it_may(spark: Any, tmp_path: Path) -> None:
-    found = run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill once", "met", max_restarts=1)
-    assert found == {"workers": 2, "restarts": 1}
-    assert starts(tmp_path) == ["0", "1"]
+def test_a_script_that_lost_a_worker_restarts(spark: Any, tmp_path: Path) -> None:
+    result = run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill once", "connected", max_restarts=1)
+    assert result == {"workers": 2, "restarts": 1}
+    assert read_starts(tmp_path) == ["0", "1"]
 
 
 @pytest.mark.spark
-def test_a_script_that_is_nowhere_is_named(spark: Any, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_script_names_it(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"No module named tests\.trainer\.scripts\.nowhere"):
         run(spark, tmp_path, "nowhere")
 
@@ -154,8 +154,8 @@ def test_a_script_that_is_nowhere_is_named(spark: Any, tmp_path: Path) -> None:
 TWO_HOSTS = ("a", "a", "b", "a", "b")
 
 
-def test_torch_is_told_of_ranks_and_hosts() -> None:
-    assert script.environment(TWO_HOSTS, 4, "a:29500", start=2) == {
+def test_the_environment_for_torch_has_ranks_and_hosts() -> None:
+    assert script.build_environment(TWO_HOSTS, 4, "a:29500", start=2) == {
         "RANK": "4",
         "WORLD_SIZE": "5",
         "LOCAL_RANK": "1",
@@ -173,12 +173,15 @@ def test_torch_is_told_of_ranks_and_hosts() -> None:
     ("rank", "local", "cross"),
     [(0, (0, 3), (0, 2)), (1, (1, 3), (0, 2)), (2, (0, 2), (1, 2)), (3, (2, 3), (0, 1)), (4, (1, 2), (1, 2))],
 )
-def test_horovod_is_told_of_neighbours_and_their_like(
+def test_the_environment_for_horovod_has_local_and_cross_ranks(
     rank: int, local: tuple[int, int], cross: tuple[int, int]
 ) -> None:
-    found = horovod.environment(TWO_HOSTS, rank, "10.0.0.1:4000")
-    assert (found["HOROVOD_HOSTNAME"], found["HOROVOD_RANK"]) == (TWO_HOSTS[rank], str(rank))
-    assert found["HOROVOD_SIZE"] == "5"
-    assert (found["HOROVOD_LOCAL_RANK"], found["HOROVOD_LOCAL_SIZE"]) == tuple(map(str, local))
-    assert (found["HOROVOD_CROSS_RANK"], found["HOROVOD_CROSS_SIZE"]) == tuple(map(str, cross))
-    assert (found["HOROVOD_GLOO_RENDEZVOUS_ADDR"], found["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == ("10.0.0.1", "4000")
+    variables = horovod.build_environment(TWO_HOSTS, rank, "10.0.0.1:4000")
+    assert (variables["HOROVOD_HOSTNAME"], variables["HOROVOD_RANK"]) == (TWO_HOSTS[rank], str(rank))
+    assert variables["HOROVOD_SIZE"] == "5"
+    assert (variables["HOROVOD_LOCAL_RANK"], variables["HOROVOD_LOCAL_SIZE"]) == tuple(map(str, local))
+    assert (variables["HOROVOD_CROSS_RANK"], variables["HOROVOD_CROSS_SIZE"]) == tuple(map(str, cross))
+    assert (variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"], variables["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == (
+        "10.0.0.1",
+        "4000",
+    )

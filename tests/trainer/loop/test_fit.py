@@ -1,4 +1,4 @@
-"""Fitting in one process: what a user of a shell or notebook sees."""
+"""`fit` in one process, as in a shell or notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trainer.recipes import linear
 from trainyard.errors import TrainyardError
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint
-from trainyard.trainer.checkpointing.checkpoints import Saved
+from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
@@ -33,7 +33,7 @@ def test_a_recipe_learns(batches: str, tmp_path: Path) -> None:
     assert fitted.history.epochs[-1]["loss"] < fitted.history.epochs[0]["loss"]
 
 
-def test_a_reloaded_bundle_gives_the_same_outputs(batches: str, tmp_path: Path) -> None:
+def test_a_reloaded_model_gives_the_same_outputs(batches: str, tmp_path: Path) -> None:
     fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, batch_size=32)
     rows = datasets.blobs(50, seed=2)
     first, second = load_model(str(tmp_path)), load_model(str(tmp_path))
@@ -43,38 +43,45 @@ def test_a_reloaded_bundle_gives_the_same_outputs(batches: str, tmp_path: Path) 
     assert (scores.argmax(1) == rows["label"]).mean() > 0.9
 
 
-def test_a_bundle_has_a_card_for_people(batches: str, tmp_path: Path) -> None:
-    made = fit(
+def test_a_model_artifact_has_a_card(batches: str, tmp_path: Path) -> None:
+    artifact = fit(
         f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, recipe_params={"learning_rate": 0.1}
     ).artifact
-    assert made
-    card = (tmp_path / made.weights).with_name("card.md").read_text()
+    assert artifact
+    card = (tmp_path / artifact.weights).with_name("card.md").read_text()
     for line in (
         r"# tests.trainer.recipes:linear",
-        f"| accuracy | {made.metrics['accuracy']:.6g} |",
+        f"| accuracy | {artifact.metrics['accuracy']:.6g} |",
         r"| x | float \[8\], normalized by element |",
         "| label | int64, the label |",
         r"| learning\_rate | 0.1 |",
-        f"| dataset | version 1, content {made.dataset_hash} |",
-        f"| training | 1 ranks on {made.device}, ",
+        f"| dataset | version 1, content {artifact.dataset_hash} |",
+        f"| training | 1 workers on {artifact.device}, ",
     ):
         assert line in card
-    assert made.seconds > 0
+    assert artifact.seconds > 0
 
 
 def test_the_same_seed_gives_the_same_weights(batches: str, tmp_path: Path) -> None:
     def weights(name: str, seed: int) -> str:
-        made = fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / name), epochs=1, batch_size=32, seed=seed)
-        assert made.artifact
-        return made.artifact.weights_sha256
+        fitted = fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / name), epochs=1, batch_size=32, seed=seed
+        )
+        assert fitted.artifact
+        return fitted.artifact.weights_sha256
 
     assert weights("a", 1) == weights("b", 1) != weights("c", 2)
 
 
-def test_accumulation_in_parts_equals_the_whole_batch(batches: str, tmp_path: Path) -> None:
-    def losses(accumulate: int) -> list[float]:
+def test_micro_batches_give_the_result_of_the_whole_batch(batches: str, tmp_path: Path) -> None:
+    def losses(micro_batches: int) -> list[float]:
         history = fit(
-            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, batch_size=50, micro_batches=accumulate
+            f"{RECIPES}:linear",
+            dataset=batches,
+            model=str(tmp_path),
+            epochs=2,
+            batch_size=50,
+            micro_batches=micro_batches,
         ).history
         return [epoch["loss"] for epoch in history.epochs]
 
@@ -91,7 +98,7 @@ def test_early_stopping_keeps_the_best_weights(batches: str, tmp_path: Path) -> 
     assert fitted.history.best == int(np.argmin(losses)) == len(losses) - 3
 
 
-def test_a_step_of_the_users_own_replaces_forward_and_loss(batches: str, tmp_path: Path) -> None:
+def test_a_custom_step_replaces_forward_and_loss(batches: str, tmp_path: Path) -> None:
     history = fit(f"{RECIPES}:weighted_step", dataset=batches, model=str(tmp_path), epochs=3, batch_size=32).history
     assert history.epochs[-1]["loss"] < history.epochs[0]["loss"]
 
@@ -104,55 +111,55 @@ def test_mixed_precision_learns_too(batches: str, tmp_path: Path, precision: str
     assert fitted.metrics["accuracy"] > 0.9
 
 
-def test_checkpoints_hold_all_it_takes_to_go_on(batches: str, tmp_path: Path) -> None:
+def test_checkpoints_have_the_state_to_resume_from(batches: str, tmp_path: Path) -> None:
     fit(
         f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=32,
         checkpoints=str(tmp_path / "checkpoints"),
     )  # fmt: skip
     (_, _, uri), *_ = index.list_checkpoints(str(tmp_path / "checkpoints"))
-    saved = Saved(uri, Checkpoint.load(f"{uri}/{index.INDEX}"))
-    assert (saved.index.epoch, saved.index.step, len(saved.loop()["history"])) == (3, 0, 3)
+    saved = SavedCheckpoint(uri, Checkpoint.load(f"{uri}/{index.INDEX}"))
+    assert (saved.index.epoch, saved.index.step, len(saved.read_loop_state()["history"])) == (3, 0, 3)
     for part in ("model", "best", "optimizer.state"):
-        assert any(name.endswith("weight") or "weight." in name for name in saved.tensors(part)), part
+        assert any(name.endswith("weight") or "weight." in name for name in saved.read_tensors(part)), part
 
 
-def refusal(batches: str, tmp_path: Path, recipe: str = "linear", **options: object) -> str:
+def get_error(batches: str, tmp_path: Path, recipe: str = "linear", **options: object) -> str:
     with pytest.raises(TrainyardError) as error:
         fit(f"{RECIPES}:{recipe}", dataset=batches, model=str(tmp_path), **{"batch_size": 32} | options)
     return str(error.value)
 
 
 def test_a_batch_larger_than_the_split_is_refused(batches: str, tmp_path: Path) -> None:
-    message = refusal(batches, tmp_path, batch_size=601)
+    message = get_error(batches, tmp_path, batch_size=601)
     assert "batch_size=601" in message and "'train'" in message and "600 rows" in message
 
 
 def test_labels_out_of_range_are_refused_before_training(batches: str, tmp_path: Path) -> None:
-    message = refusal(batches, tmp_path, recipe_params={"limit": 2})
+    message = get_error(batches, tmp_path, recipe_params={"limit": 2})
     assert "classes=2" in message and "'label'" in message and "0 to 2" in message and "classes=3" in message
 
 
-def test_a_diverging_loss_ends_training_and_says_where(batches: str, tmp_path: Path) -> None:
-    message = refusal(batches, tmp_path, recipe="diverging")
+def test_a_diverging_loss_ends_training_with_its_position(batches: str, tmp_path: Path) -> None:
+    message = get_error(batches, tmp_path, recipe="diverging")
     assert "diverged" in message and "epoch" in message and "learning rate" in message
 
 
-def test_a_recipe_that_cannot_be_imported_is_named(batches: str, tmp_path: Path) -> None:
+def test_the_error_for_a_recipe_that_cannot_be_imported_names_it(batches: str, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"recipe 'nowhere\.recipe:net' cannot be imported: ModuleNotFoundError"):
         fit("nowhere.recipe:net", dataset=batches, model=str(tmp_path))
 
 
-def test_a_function_that_returns_no_recipe_is_named(batches: str, tmp_path: Path) -> None:
-    assert "returned a int" in refusal(batches, tmp_path, recipe="no_recipe")
+def test_a_function_that_does_not_return_a_recipe_is_refused(batches: str, tmp_path: Path) -> None:
+    assert "returned a int" in get_error(batches, tmp_path, recipe="no_recipe")
 
 
-def test_a_schedule_by_anything_else_is_refused() -> None:
-    with pytest.raises(TrainyardError, match="schedule_by='step'; write 'update' or 'epoch'"):
+def test_an_invalid_schedule_by_is_refused() -> None:
+    with pytest.raises(TrainyardError, match="schedule_by='step' is not valid; write 'update' or 'epoch'"):
         replace(linear(), schedule_by="step")  # type: ignore[arg-type]
 
 
 def test_an_unknown_metric_to_monitor_is_refused(batches: str, tmp_path: Path) -> None:
-    message = refusal(batches, tmp_path, monitor="acuracy")
+    message = get_error(batches, tmp_path, monitor="acuracy")
     assert "monitor='acuracy'" in message and "accuracy" in message
 
 
@@ -165,9 +172,9 @@ def test_an_altered_weights_file_is_refused(batches: str, tmp_path: Path) -> Non
         load_model(str(tmp_path))
 
 
-def test_another_network_than_the_bundles_is_refused(batches: str, tmp_path: Path) -> None:
+def test_a_recipe_that_builds_a_different_network_is_refused(batches: str, tmp_path: Path) -> None:
     fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=1, batch_size=32)
-    with pytest.raises(TrainyardError, match="builds another network"):
+    with pytest.raises(TrainyardError, match="builds a different network"):
         load_model(str(tmp_path), linear(classes=4))
 
 

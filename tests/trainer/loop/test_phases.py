@@ -1,4 +1,4 @@
-"""Where a rank's time goes."""
+"""The time of a worker in each phase."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import datasets
-from tests.trainer.runs import EVERY, RECIPES
+from tests.trainer.runs import RECIPES, STRATEGIES
 from tests.trainer.workers import Workers
 from trainyard.report import timeline
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.phases import COMMUNICATION_WAIT, SPANS, Phases
+from trainyard.trainer.loop.phases import COMMUNICATION_WAIT, MAX_SPANS, Phases
 from trainyard.trainer.world import World
 
 
-def test_waiting_for_an_exchange_is_a_phase_of_its_own_and_not_part_of_the_one_it_lies_in() -> None:
+def test_waiting_for_communication_is_a_phase_of_its_own_and_subtracted_from_the_surrounding_one() -> None:
     phases = Phases(None)
     with phases.phase("backward"):
         began = time.perf_counter_ns()
@@ -29,37 +29,37 @@ def test_waiting_for_an_exchange_is_a_phase_of_its_own_and_not_part_of_the_one_i
     assert 0 <= phases.totals["backward"] < passed / 1e9
 
 
-def test_an_exchange_beside_the_phase_takes_nothing_from_it() -> None:
+def test_communication_that_overlaps_a_phase_is_not_subtracted() -> None:
     phases = Phases(None)
     with phases.phase("backward"):
         phases.on_communication(time.time_ns(), 10**12, False)
     assert set(phases.totals) == {"backward"} and phases.totals["backward"] > 0
 
 
-def test_it_is_known_where_a_rank_is() -> None:
+def test_the_current_phase_is_recorded() -> None:
     phases = Phases(None)
     with phases.phase("forward"):
-        before = phases.here.entered
-        assert phases.here.phase == "forward"
+        before = phases.current.entered
+        assert phases.current.phase == "forward"
     with phases.phase("backward"):
-        assert (phases.here.phase, phases.here.entered) == ("backward", before + 1)
+        assert (phases.current.phase, phases.current.entered) == ("backward", before + 1)
 
 
-def test_the_spans_of_a_run_stay_few_however_many_epochs_it_has(tmp_path: Path) -> None:
-    log = EventLog(str(tmp_path), "train", "rank 0")
+def test_the_number_of_spans_is_limited_for_any_number_of_epochs(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path), "train", "worker 0")
     phases = Phases(log)
     for _ in range(200):
         for _ in range(500):
             phases.add("forward", 0, 1)
         phases.end_epoch()
     log.flush()
-    told = events.read(str(tmp_path))
-    assert sum(event["name"] == "forward" for event in told) <= SPANS
-    assert sum(event["name"] == "seconds" for event in told) == 200
+    logged = events.read(str(tmp_path))
+    assert sum(event["name"] == "forward" for event in logged) <= MAX_SPANS
+    assert sum(event["name"] == "seconds" for event in logged) == 200
 
 
-def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:
-    log = EventLog(folder, "train", f"rank {world.rank}", world.rank)
+def measure(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:
+    log = EventLog(folder, "train", f"worker {world.rank}", world.rank)
     began = time.perf_counter()
     fitted = fit(
         f"{RECIPES}:linear", dataset=batches, model=f"{folder}/model", world=world, epochs=3, batch_size=20,
@@ -67,37 +67,37 @@ def spent(world: World, batches: str, folder: str, strategy: object) -> tuple[li
     )  # fmt: skip
     passed = time.perf_counter() - began
     log.flush()
-    return [dict(rank.seconds) for rank in fitted.phase_seconds], passed, fitted.limit
+    return [dict(rank.seconds) for rank in fitted.phase_seconds], passed, fitted.bottleneck
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("strategy", ["allreduce", "averaging", "threshold", "diloco", "horovod"])
-def test_every_rank_knows_what_all_ranks_spent(tmp_path: Path, strategy: str) -> None:
+def test_every_worker_gets_the_phases_of_all_workers(tmp_path: Path, strategy: str) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
-    with Workers(2) as gang:
-        one, two = gang(spent, batches, str(tmp_path), EVERY[strategy])
+    with Workers(2) as workers:
+        one, two = workers(measure, batches, str(tmp_path), STRATEGIES[strategy])
     assert one[0] == two[0] and len(one[0]) == 2 and one[2] == two[2]
     every = {"data wait", "forward", "backward", "wait for communication", "optimizer", "checkpoint", "validate"}
-    for seconds, whole in zip(one[0], (one[1], two[1]), strict=True):
+    for seconds, total in zip(one[0], (one[1], two[1]), strict=True):
         assert every <= set(seconds)
-        assert 0 < sum(seconds.values()) <= whole, "phases do not overlap"
+        assert 0 < sum(seconds.values()) <= total, "phases do not overlap"
     names = {e["name"] for e in events.read(str(tmp_path)) if e["ph"] == "X"}
     assert {"communication", "wait for communication"} <= names
 
 
-def validated(world: World, batches: str, folder: str) -> dict[str, float]:
-    log = EventLog(folder, "train", f"rank {world.rank}", world.rank)
+def validate(world: World, batches: str, folder: str) -> dict[str, float]:
+    log = EventLog(folder, "train", f"worker {world.rank}", world.rank)
     phases = Phases(log)
-    fit(f"{RECIPES}:dawdling", dataset=batches, model=f"{folder}/model", world=world, epochs=2, phases=phases)
+    fit(f"{RECIPES}:slow_validation", dataset=batches, model=f"{folder}/model", world=world, epochs=2, phases=phases)
     log.flush()
     return dict(phases.totals)
 
 
 @pytest.mark.ranks
-def test_waiting_for_a_rank_that_still_validates_is_neither_validating_nor_part_of_a_step(tmp_path: Path) -> None:
+def test_waiting_for_a_worker_that_still_validates_is_neither_validation_nor_part_of_a_step(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
-    with Workers(2) as gang:
-        _, quick = gang(validated, batches, str(tmp_path))
-    drawn = timeline.steps(events.read(str(tmp_path)))
-    assert drawn and "data wait" in drawn.names, "what is drawn begins with an epoch, not where the ranks meet after it"
+    with Workers(2) as workers:
+        _, quick = workers(validate, batches, str(tmp_path))
+    chart = timeline.steps(events.read(str(tmp_path)))
+    assert chart and "data wait" in chart.names, "the chart begins with an epoch, not at the synchronization after it"
     assert quick["wait for workers"] > quick["validate"]

@@ -1,4 +1,4 @@
-"""A gang that was cut off goes on from its last checkpoint, in any number of ranks, as if nothing had been."""
+"""An interrupted group resumes from its last checkpoint, with any number of workers, and with the same losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import EVERY, killed, losses, ordered, whole
+from tests.trainer.runs import STRATEGIES, get_losses, list_committed, train_until_killed, train_with_fault
 from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint
@@ -19,58 +19,58 @@ pytestmark = pytest.mark.ranks
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("allreduce", (4, 2, 3)), ("fsdp", (2, 1, 2))])
-def test_a_run_of_gangs_of_other_sizes_has_the_loss_curve_of_one(
-    batches: str, tmp_path: Path, undisturbed: list[float], name: str, sizes: tuple[int, int, int]
+def test_a_run_of_groups_of_different_sizes_has_the_losses_of_one_worker(
+    batches: str, tmp_path: Path, uninterrupted: list[float], name: str, sizes: tuple[int, int, int]
 ) -> None:
-    """Killed in the first epoch and in the second; the global batches stay, and so do the losses."""
-    run = (batches, str(tmp_path), EVERY[name], sizes[0], {})
-    killed(tmp_path, sizes[0], f"{sizes[0] - 1} 7 kill", *run)
-    killed(tmp_path, sizes[1], "0 18 kill", *run)
-    with Workers(sizes[2]) as gang:
-        found = gang(ordered, *run)
-    assert losses(found[0]) == losses(found[1]) == pytest.approx(undisturbed, rel=1e-4)
-    assert {Path(uri).name.rpartition("-")[2] for uri in whole(tmp_path)} == {"3"}, "each gang writes its own"
+    """Kill a worker in the first epoch and in the second; global batches and losses stay the same."""
+    run = (batches, str(tmp_path), STRATEGIES[name], sizes[0], {})
+    train_until_killed(tmp_path, sizes[0], f"{sizes[0] - 1} 7 kill", *run)
+    train_until_killed(tmp_path, sizes[1], "0 18 kill", *run)
+    with Workers(sizes[2]) as workers:
+        results = workers(train_with_fault, *run)
+    assert get_losses(results[0]) == get_losses(results[1]) == pytest.approx(uninterrupted, rel=1e-4)
+    assert {Path(uri).name.rpartition("-")[2] for uri in list_committed(tmp_path)} == {"3"}, "each group writes its own"
 
 
 @pytest.mark.parametrize("name", ["allreduce", "averaging", "resetting", "threshold", "diloco", "horovod"])
-def test_every_strategy_goes_on_with_all_of_its_state(batches: str, tmp_path: Path, name: str) -> None:
-    """With dropout too: random numbers derive from the step."""
-    options = {"recipe_params": {"orders": f"{tmp_path}/orders", "dropout": 0.3}}
-    arguments = (batches, str(tmp_path), EVERY[name], None, options)
-    killed(tmp_path, 2, "1 17 kill", *arguments)
-    with Workers(2) as gang:
-        found = gang(ordered, *arguments)[0]
+def test_every_strategy_resumes_with_all_of_its_state(batches: str, tmp_path: Path, name: str) -> None:
+    """Also with dropout: random numbers derive from the step."""
+    options = {"recipe_params": {"fault": f"{tmp_path}/fault", "dropout": 0.3}}
+    arguments = (batches, str(tmp_path), STRATEGIES[name], None, options)
+    train_until_killed(tmp_path, 2, "1 17 kill", *arguments)
+    with Workers(2) as workers:
+        resumed = workers(train_with_fault, *arguments)[0]
         (tmp_path / "checkpoints").rename(tmp_path / "before")
-        expected = gang(ordered, *arguments)[0]
-    assert losses(found) == pytest.approx(losses(expected), rel=1e-6)
+        expected = workers(train_with_fault, *arguments)[0]
+    assert get_losses(resumed) == pytest.approx(get_losses(expected), rel=1e-6)
 
 
-def test_low_rank_gradients_go_on_with_what_was_owed(batches: str, tmp_path: Path) -> None:
-    """Two steps that send all, until DDP's buckets are what they were, are the only difference."""
-    arguments = (batches, str(tmp_path), EVERY["powersgd"], None, {})
-    killed(tmp_path, 2, "1 17 kill", *arguments)
-    with Workers(2) as gang:
-        found = gang(ordered, *arguments)[0]
-    assert len(found) == 3 and found[-1]["accuracy"] > 0.95
+def test_low_rank_gradients_resume_with_their_errors(batches: str, tmp_path: Path) -> None:
+    """The only difference are two uncompressed steps, until DDP has rebuilt its buckets."""
+    arguments = (batches, str(tmp_path), STRATEGIES["powersgd"], None, {})
+    train_until_killed(tmp_path, 2, "1 17 kill", *arguments)
+    with Workers(2) as workers:
+        epochs = workers(train_with_fault, *arguments)[0]
+    assert len(epochs) == 3 and epochs[-1]["accuracy"] > 0.95
 
 
-def test_a_rank_that_is_asked_to_end_saves_the_gangs_state_first(batches: str, tmp_path: Path) -> None:
+def test_the_group_saves_its_state_when_a_worker_receives_sigterm(batches: str, tmp_path: Path) -> None:
     options = {"epochs": 5000, "checkpoint_steps": 40}
-    with Workers(2) as gang:
-        gang.begin(ordered, batches, str(tmp_path), EVERY["allreduce"], None, options)
-        until(lambda: bool(whole(tmp_path)))
-        os.kill(gang.processes[1].pid or 0, signal.SIGTERM)
-        outcomes = gang.outcomes()
+    with Workers(2) as workers:
+        workers.start(train_with_fault, batches, str(tmp_path), STRATEGIES["allreduce"], None, options)
+        wait_until(lambda: bool(list_committed(tmp_path)))
+        os.kill(workers.processes[1].pid or 0, signal.SIGTERM)
+        outcomes = workers.outcomes()
         for outcome in outcomes:
-            assert "TerminatedError: a rank was asked to end (SIGTERM) in epoch" in outcome
-            assert "The state is saved; the next try goes on from there." in outcome
-        newest = Checkpoint.load(f"{whole(tmp_path)[0]}/{index.INDEX}")
-        told = outcomes[0].partition("in epoch ")[2].split(", after step ")
-        assert (newest.epoch + 1, newest.step) == (int(told[0]), int(told[1].split(".")[0]))
+            assert "TerminatedError: a worker received SIGTERM in epoch" in outcome
+            assert "The state is saved; the next attempt resumes from it." in outcome
+        newest = Checkpoint.load(f"{list_committed(tmp_path)[0]}/{index.INDEX}")
+        position = outcomes[0].partition("in epoch ")[2].split(", after step ")
+        assert (newest.epoch + 1, newest.step) == (int(position[0]), int(position[1].split(".")[0]))
 
 
-def until(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Runs followed by TensorBoard and MLflow, read by their own readers."""
+"""Runs in TensorBoard and MLflow, read with their own libraries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PARAMS = {"recipe": "a:b", "batch_size": 50}
 
 
 class Broken:
-    """A tracker whose server went away."""
+    """A tracker whose server is not reachable."""
 
     def epoch(self, number: int, figures: object) -> None:
-        raise ConnectionError("nobody listens")
+        raise ConnectionError("not reachable")
 
     def end(self, succeeded: bool) -> None:
-        raise ConnectionError("nobody listens")
+        raise ConnectionError("not reachable")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
     return datasets.write(tmp_path_factory.mktemp("data") / "dataset", {"train": datasets.blobs(200)})
 
 
-def tracked(batches: str, folder: Path, *trackers: object, recipe: str = "linear") -> list[dict[str, float]]:
+def train(batches: str, folder: Path, *trackers: object, recipe: str = "linear") -> list[dict[str, float]]:
     fitted = fit(
         f"{RECIPES}:{recipe}", dataset=batches, model=f"{folder}/model", epochs=3, batch_size=50,
         trackers=trackers,
@@ -47,14 +47,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def runs(server: str, name: str) -> list[tuple[str, dict[str, float], dict[str, str]]]:
     client = MlflowClient(server)
-    (experiment,) = [found for found in client.search_experiments() if found.name == name]
+    (experiment,) = [each for each in client.search_experiments() if each.name == name]
     return [
         (run.info.status, run.data.metrics, run.data.params) for run in client.search_runs([experiment.experiment_id])
     ]
 
 
-def test_tensorboard_reads_every_epochs_figures(batches: str, tmp_path: Path) -> None:
-    epochs = tracked(batches, tmp_path, TensorBoard(str(tmp_path / "board"), PARAMS))
+def test_tensorboard_reads_the_metrics_of_every_epoch(batches: str, tmp_path: Path) -> None:
+    epochs = train(batches, tmp_path, TensorBoard(str(tmp_path / "board"), PARAMS))
     read = EventAccumulator(str(tmp_path / "board"))
     read.Reload()
     points = read.Scalars("loss")
@@ -62,43 +62,45 @@ def test_tensorboard_reads_every_epochs_figures(batches: str, tmp_path: Path) ->
     assert [point.value for point in points] == pytest.approx([epoch["loss"] for epoch in epochs])
 
 
-def test_event_files_go_to_any_storage(batches: str, tmp_path: Path) -> None:
-    tracked(batches, tmp_path, TensorBoard("memory://board/train", PARAMS))
+def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) -> None:
+    train(batches, tmp_path, TensorBoard("memory://board/train", PARAMS))
     from trainyard import storage
 
     (name,) = storage.list_names("memory://board/train")
     assert name.startswith("events.out.tfevents.")
 
 
-def test_mlflow_has_one_run_with_figures_and_parameters(batches: str, tmp_path: Path, server: str) -> None:
-    epochs = tracked(batches, tmp_path, MLflow(server, "digits", "r1 train", "runs/r1/train", PARAMS))
+def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: Path, server: str) -> None:
+    epochs = train(batches, tmp_path, MLflow(server, "digits", "r1 train", "runs/r1/train", PARAMS))
     ((status, metrics, params),) = runs(server, "digits")
     assert status == "FINISHED"
     assert metrics["loss"] == pytest.approx(epochs[-1]["loss"])
     assert params == {"recipe": "a:b", "batch_size": "50"}
 
 
-def test_a_try_that_follows_a_failed_one_goes_on_with_its_run(batches: str, tmp_path: Path, server: str) -> None:
+def test_an_attempt_after_a_failed_one_resumes_its_run(batches: str, tmp_path: Path, server: str) -> None:
     def tracker(batch_size: int) -> MLflow:
         changed = PARAMS | {"batch_size": batch_size}
         return MLflow(server, "retried", "r1 train", "runs/r1/train", changed)
 
     with pytest.raises(TrainyardError, match="diverged"):
-        tracked(batches, tmp_path, tracker(50), recipe="diverging")
+        train(batches, tmp_path, tracker(50), recipe="diverging")
     assert [status for status, _, _ in runs(server, "retried")] == ["FAILED"]
-    tracked(batches, tmp_path, tracker(60))
+    train(batches, tmp_path, tracker(60))
     assert [status for status, _, _ in runs(server, "retried")] == ["FINISHED"]
-    tracked(batches, tmp_path, tracker(50))
-    assert [status for status, _, _ in runs(server, "retried")] == ["FINISHED"] * 2, "done anew, it is another run"
+    train(batches, tmp_path, tracker(50))
+    assert [status for status, _, _ in runs(server, "retried")] == ["FINISHED"] * 2, (
+        "after a success a new run is created"
+    )
 
 
-def test_a_tracker_that_fails_ends_no_training(
+def test_a_tracker_that_fails_does_not_end_the_training(
     batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(tracked(batches, tmp_path, Broken())) == 3
-    assert capsys.readouterr().out.count("Broken takes no more figures of this run: nobody listens") == 1
+    assert len(train(batches, tmp_path, Broken())) == 3
+    assert capsys.readouterr().out.count("Broken failed, and gets no more metrics of this run: not reachable") == 1
 
 
-def test_a_server_that_cannot_be_is_refused_before_training() -> None:
+def test_an_invalid_server_is_refused_before_training() -> None:
     with pytest.raises(TrainyardError, match=r"mlflow='nonsense://x'.*http://mlflow:5000"):
         MLflow("nonsense://x", "digits", "r1 train", "runs/r1/train", PARAMS)

@@ -1,4 +1,4 @@
-"""A script for torchrun as PyTorch's own examples are written: nothing of Trainyard is in it."""
+"""A script for torchrun, written like PyTorch's own examples, without Trainyard."""
 
 import argparse
 import hashlib
@@ -32,14 +32,14 @@ def main(epochs: int, results: Path) -> None:
             optimizer.step()
     right = sum((model(images).argmax(1) == labels).sum() for images, labels in DataLoader(dataset, 500))
     weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-    found = {"size": dist.get_world_size(), "local": int(os.environ["LOCAL_RANK"])}
-    found |= {"accuracy": int(right) / len(dataset), "weights": weights}
-    (results / f"{dist.get_rank()}.json").write_text(json.dumps(found))
+    result = {"size": dist.get_world_size(), "local": int(os.environ["LOCAL_RANK"])}
+    result |= {"accuracy": int(right) / len(dataset), "weights": weights}
+    (results / f"{dist.get_rank()}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--results", type=Path, required=True)
-    given = parser.parse_args()
-    main(given.epochs, given.results)
+    arguments = parser.parse_args()
+    main(arguments.epochs, arguments.results)

@@ -1,4 +1,4 @@
-"""A script on its way to a recipe: its loop is Trainyard's already."""
+"""A script that calls fit."""
 
 import sys
 

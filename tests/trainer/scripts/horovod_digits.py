@@ -1,4 +1,4 @@
-"""A Horovod script as Horovod's own examples are written: nothing of Trainyard is in it."""
+"""A Horovod script, written like Horovod's own examples, without Trainyard."""
 
 import argparse
 import hashlib
@@ -82,5 +82,5 @@ for epoch in range(1, args.epochs + 1):
     accuracy = test()
 
 weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-found = {"size": hvd.size(), "local": hvd.local_rank(), "accuracy": accuracy, "weights": weights}
-(args.results / f"{hvd.rank()}.json").write_text(json.dumps(found))
+result = {"size": hvd.size(), "local": hvd.local_rank(), "accuracy": accuracy, "weights": weights}
+(args.results / f"{hvd.rank()}.json").write_text(json.dumps(result))

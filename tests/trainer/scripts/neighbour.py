@@ -1,4 +1,4 @@
-"""What a script imports from beside it."""
+"""A module that a script imports from its own folder."""
 
 from torch import nn
 

@@ -1,7 +1,7 @@
-"""Does as its command line says: `FOLDER RANK HOW [met]`; the other ranks wait for each other for ever.
+"""A script that ends as its command line says: `FOLDER RANK HOW [connected]`; the other workers wait for each other.
 
-It leaves its process as scripts do: a group that is up, variables set. The rank that is named adds a line to
-the file `starts` each time.
+Like other scripts it leaves a process group and variables behind. The named worker adds a line to the file `starts`
+each time.
 """
 
 import os
@@ -12,16 +12,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-folder, rank, how, *met = sys.argv[1:]
-mine = os.environ["RANK"]
-if mine == rank:
+folder, rank, how, *connected = sys.argv[1:]
+own_rank = os.environ["RANK"]
+if own_rank == rank:
     with Path(folder, "starts").open("a") as starts:
         starts.write(os.environ["TORCHELASTIC_RESTART_COUNT"] + "\n")
-if met or mine != rank:
+if connected or own_rank != rank:
     dist.init_process_group("gloo")
-if mine == rank and not Path(folder, "done").exists():
+if own_rank == rank and not Path(folder, "done").exists():
     if how == "raise":
-        raise RuntimeError("the data had enough\n\nand said so")
+        raise RuntimeError("the data is bad\n\nsecond line")
     if how == "kill once":
         Path(folder, "done").touch()
     if how.startswith("kill"):

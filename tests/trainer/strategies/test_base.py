@@ -1,4 +1,4 @@
-"""What an exchange costs."""
+"""The bytes of a collective."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from trainyard.trainer.strategies.base import ring_allgather, ring_allreduce
 
 
 def test_bytes_over_a_ring() -> None:
-    assert [ring_allreduce(1200, ranks) for ranks in (1, 2, 3, 4)] == [0, 1200, 1600, 1800]
-    assert [ring_allgather(100, ranks) for ranks in (1, 2, 4)] == [0, 100, 300]
+    assert [ring_allreduce(1200, workers) for workers in (1, 2, 3, 4)] == [0, 1200, 1600, 1800]
+    assert [ring_allgather(100, workers) for workers in (1, 2, 4)] == [0, 100, 300]

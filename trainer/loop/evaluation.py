@@ -1,0 +1,91 @@
+"""Evaluate the network on the validation split, and the parts of a step that evaluation and training share."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainyard.trainer.data.loader import Columns, Loader
+from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.recipe import Batch, Recipe
+from trainyard.trainer.world import World
+
+
+def evaluate(
+    loader: Loader,
+    epoch: int,
+    *,
+    recipe: Recipe,
+    network: Network,
+    world: World,
+    phases: Phases,
+    precision: str,
+    sharded: bool,
+) -> dict[str, float]:
+    """Return `validation_loss` and the recipe's metrics over a split, merged over all workers.
+
+    Args:
+        loader: The split.
+        epoch: The number of the epoch.
+        recipe: The recipe.
+        network: The network, on the device of this worker.
+        world: The workers.
+        phases: The phases of this worker.
+        precision: "float32", "bfloat16" or "float16".
+        sharded: Whether every forward pass is a collective, in which workers without rows must take part.
+    """
+    metrics = {name: metric.to(world.device) for name, metric in recipe.metrics.items()}
+    loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
+    network.eval()
+    with torch.no_grad(), autocast(world.device, precision):
+        for batch in loader.epoch(epoch):
+            phases.current.enter("validate")
+            if batch.rows == 0 and not sharded:
+                continue
+            columns = to_device(batch.columns, world.device)
+            if recipe.step:
+                loss_sum += recipe.step(network, columns).double() * batch.rows
+            if not recipe.step or metrics:
+                output = network(columns)
+                if not recipe.step:
+                    loss_sum += compute_loss(recipe, output, columns).double() * batch.rows
+                for metric in metrics.values() if batch.rows else ():
+                    metric.update(output, columns[recipe.label or ""])
+    results = {"validation_loss": sum_over_workers(loss_sum, world, phases) / loader.order.rows}
+    for name, metric in metrics.items():
+        results[name] = float(metric.compute())
+        metric.reset()
+    return results
+
+
+def sum_over_workers(value: Tensor, world: World, phases: Phases) -> float:
+    """Return the sum of one value over all workers; waiting for other workers is a phase of its own."""
+    own = value.item()  # a GPU computes it only now, which is not waiting for others
+    if world.size == 1:
+        return own
+    with phases.waiting():
+        return world.sum(value.clone()).item()
+
+
+def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
+    """Return the loss of a recipe without a step of its own."""
+    assert recipe.loss is not None and recipe.label is not None  # checked by Recipe
+    return recipe.loss(output, columns[recipe.label])
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
+    """Return the context of a forward pass in a precision."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, precision))
+
+
+def to_device(columns: Columns, device: torch.device) -> Columns:
+    """Return the columns of a batch on a device."""
+    if device.type == "cpu":
+        return columns
+    return {name: column.to(device, non_blocking=True) for name, column in columns.items()}
