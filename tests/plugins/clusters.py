@@ -35,7 +35,7 @@ def snapshot(**fields: Any) -> ClusterSnapshot:
     return replace(made, **fields)
 
 
-def gang(
+def group_plan(
     workers: int = 2, memory: str = "512m", native: str = "2g", least: int | None = None, **placement: Any
 ) -> Plan:
     chosen = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1} | placement

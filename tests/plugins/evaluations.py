@@ -22,5 +22,5 @@ def evaluation(model: Scores, *others: Baseline, **fields: Any) -> Evaluation:
 
 def beside(uri: str, weights: str, **differences: tuple[float, float, float]) -> Baseline:
     """A model that the other is above by (low, value, high) in each metric."""
-    found = {n: Difference(value=value, interval=(low, high)) for n, (low, value, high) in differences.items()}
-    return Baseline(**scores(uri, weights), differences=found)
+    by_metric = {n: Difference(value=value, interval=(low, high)) for n, (low, value, high) in differences.items()}
+    return Baseline(**scores(uri, weights), differences=by_metric)

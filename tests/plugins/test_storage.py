@@ -38,7 +38,7 @@ def test_of_many_creators_exactly_one_succeeds(tmp_path: Path) -> None:
     assert storage.list_names(f"file://{tmp_path}/d") == ["file"], "no staged file is left"
 
 
-def test_a_replaced_file_is_never_seen_in_part(tmp_path: Path) -> None:
+def test_a_replaced_file_is_never_visible_in_part(tmp_path: Path) -> None:
     uri = str(tmp_path / "file")
     versions = [bytes([n]) * 200_000 for n in range(20)]
     storage.replace(uri, versions[0])
@@ -65,6 +65,6 @@ def test_a_directory_is_never_moved_over_another(tmp_path: Path) -> None:
     assert storage.read(str(tmp_path / "b/file")) == b"b"
 
 
-def test_removing_nothing_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_missing_file_is_not_an_error(tmp_path: Path) -> None:
     storage.remove(str(tmp_path / "nothing"))
     assert storage.list_names(str(tmp_path / "nothing")) == []

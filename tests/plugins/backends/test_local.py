@@ -1,4 +1,4 @@
-"""An application on this machine ends whole, and its record, not its exit status, is believed."""
+"""An application on a local master: all of its processes end, and its record is the outcome."""
 
 import os
 import textwrap
@@ -55,67 +55,67 @@ def plan(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     )
     task_key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory=f"file://{tmp_path}/s/runs/toy/r1")
 
-    def planned(prepare: str) -> Plan:
+    def build(prepare: str) -> Plan:
         (dag_file.parent / "prepare.py").write_text(textwrap.dedent(prepare))
-        made = operator.plan(task_key, Settings(storage=f"file://{tmp_path}/s"))
-        storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
-        return made
+        plan = operator.plan(task_key, Settings(storage=f"file://{tmp_path}/s"))
+        storage.replace(plan.spec_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
+        return plan
 
-    return planned
+    return build
 
 
 def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path, monkeypatch) -> None:
     os.mkfifo(tmp_path / "running")
     monkeypatch.setenv("RUNNING", str(tmp_path / "running"))
-    made = plan(STUCK)
-    backend, refused = LocalBackend(made), []
+    plan = plan(STUCK)
+    backend, errors = LocalBackend(plan), []
 
     def run() -> None:
         try:
             backend.run(lambda line: None)
         except TrainyardError as error:
-            refused.append(str(error))
+            errors.append(str(error))
 
     running = threading.Thread(target=run)
     running.start()
     assert (tmp_path / "running").read_text() == "a task runs"
-    assert len(processes.tagged(made.tag)) >= 4
+    assert len(processes.find_tagged(plan.tag)) >= 4
     backend.kill()
     running.join()
-    assert processes.tagged(made.tag) == []
-    assert refused == ["ExportOperator 'export' was killed; its application and all of its processes were ended."]
+    assert processes.find_tagged(plan.tag) == []
+    assert errors == ["ExportOperator 'export' was killed; its application and all of its processes were ended."]
 
 
-def test_a_driver_that_vanishes_is_reported_with_its_last_words(plan, tmp_path, monkeypatch) -> None:
+def test_a_driver_that_is_killed_is_reported_with_its_last_output(plan, tmp_path, monkeypatch) -> None:
     os.mkfifo(tmp_path / "heard")
     monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
 
-    def hear(line: str) -> None:
+    def log(line: str) -> None:
         if line == "about to go":
             (tmp_path / "heard").write_text("go")
 
-    with pytest.raises(TrainyardError) as refused:
-        LocalBackend(plan(GONE)).run(hear)
-    [held] = resource_usage.read_run(f"file://{tmp_path}/s/runs/toy/r1")
-    assert (held.application, held.working, held.core_seconds) == ("try-1", 0.0, 2 * held.seconds)
-    message = str(refused.value)
+    with pytest.raises(TrainyardError) as raised:
+        LocalBackend(plan(GONE)).run(log)
+    [usage] = resource_usage.read_run(f"file://{tmp_path}/s/runs/toy/r1")
+    assert (usage.application, usage.busy_seconds, usage.core_seconds) == ("try-1", 0.0, 2 * usage.seconds)
+    message = str(raised.value)
     assert message.startswith("ExportOperator 'export': the application was ended by signal 9 before its driver")
     assert "about to go" in message
 
 
-def test_what_the_user_code_raises_is_the_reason_in_the_record(plan) -> None:
+def test_an_exception_of_user_code_is_the_error_of_the_record(plan) -> None:
     record = LocalBackend(plan("def rows(spark, source): raise ValueError('no column y')")).run(lambda line: None)
     assert record.status == "failed"
     assert "no column y" in str(record.error)
 
 
-def test_the_code_that_was_shipped_wins_over_what_lies_where_airflow_runs(plan, tmp_path, monkeypatch) -> None:
+def test_archived_code_wins_over_code_in_the_working_directory(plan, tmp_path, monkeypatch) -> None:
     decoy = tmp_path / "elsewhere" / "etl"
     decoy.mkdir(parents=True)
     (decoy / "__init__.py").write_text("raise RuntimeError('the wrong etl')")
     monkeypatch.chdir(decoy.parent)
     record = LocalBackend(plan("def rows(spark, source): return spark.range(500)")).run(lambda line: None)
     assert (record.status, record.error) == ("succeeded", None)
-    [held] = resource_usage.read_run(record.task_key.directory)
-    assert held.application == record.application
-    assert 0 < held.working < record.seconds < held.seconds
+    [usage] = resource_usage.read_run(record.task_key.directory)
+    assert usage.application == record.application
+    assert 0 < usage.busy_seconds < record.seconds < usage.seconds

@@ -30,7 +30,7 @@ done
 """
 
 
-def test_the_jobs_own_lines_and_spark_errors_stay_and_the_rest_goes() -> None:
+def test_output_of_the_job_and_errors_of_spark_are_kept() -> None:
     log = SparkLog()
     assert [line for line in OUTPUT.splitlines() if log.keep(line)] == [
         "epoch 1/8  loss 0.51",
@@ -40,8 +40,8 @@ def test_the_jobs_own_lines_and_spark_errors_stay_and_the_rest_goes() -> None:
     ]
 
 
-def test_a_jvm_that_does_not_start_leaves_its_reason_in_the_last_lines() -> None:
-    log = SparkLog(remembered=1)
+def test_the_error_of_a_jvm_that_does_not_start_is_kept() -> None:
+    log = SparkLog(max_last=1)
     for line in [
         'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark',
         "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1046)",
@@ -53,7 +53,7 @@ def test_a_jvm_that_does_not_start_leaves_its_reason_in_the_last_lines() -> None
     )
 
 
-def test_a_traceback_that_the_driver_prints_stays() -> None:
+def test_a_traceback_that_the_driver_prints_is_kept() -> None:
     log = SparkLog()
     lines = ["Traceback (most recent call last):", '  File "driver.py", line 57, in run', "ValueError: bad"]
     assert [line for line in lines if log.keep(line)] == lines

@@ -1,4 +1,4 @@
-"""What applications need, looked at on this machine. On a cluster: tests/cluster/test_preflight.py."""
+"""The checks of an installation on this machine. On a cluster: tests/cluster/test_preflight.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, name: str, **fields: object) -> Non
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Connections of a machine on which all is well."""
+    """Connections that pass every check."""
     connect(monkeypatch, "trainyard_default", conn_type="trainyard", extra={"storage": (tmp_path / "data").as_uri()})
     connect(monkeypatch, "spark_default", conn_type="spark", host="local[2]")
     return tmp_path
@@ -29,7 +29,7 @@ def checks() -> dict[str, doctor.Check]:
     return {check.subject: check for check in doctor.run_checks("trainyard_default", "spark_default")}
 
 
-def test_a_machine_on_which_all_is_well(local: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_installation_passes_every_check(local: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "FIX" not in shown
@@ -37,7 +37,7 @@ def test_a_machine_on_which_all_is_well(local: Path, capsys: pytest.CaptureFixtu
     assert list((local / "data").iterdir()) == [], "nothing is left behind"
 
 
-def test_each_thing_that_is_wrong_has_a_line_and_a_fix(
+def test_every_failed_check_has_a_line_and_a_fix(
     local: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (local / "data").write_text("a file, not a folder")
@@ -47,32 +47,34 @@ def test_each_thing_that_is_wrong_has_a_line_and_a_fix(
     shown = capsys.readouterr().out
     assert shown.count("FIX") == 3
     assert "Java: Spark needs Java 17 or newer" in shown
-    assert "write another place as storage in the extra of connection 'trainyard_default'" in shown
+    assert "write another storage in the extra of connection 'trainyard_default'" in shown
     assert "Write its host as local[2] or yarn" in shown
 
 
-def test_a_connection_that_is_missing_is_told_how_to_create(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_connection_comes_with_the_command_that_creates_it(
+    local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
-    found = list(doctor.run_checks("trainyard_default", "nowhere"))
-    assert found[-1].fix.startswith("there is no Spark connection 'nowhere'; create it")
+    results = list(doctor.run_checks("trainyard_default", "nowhere"))
+    assert results[-1].fix.startswith("there is no Spark connection 'nowhere'; create it")
 
 
-def test_a_cluster_whose_configuration_is_not_here_is_told(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cluster_configuration_is_reported(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "spark_default", conn_type="spark", host="yarn")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(local))
     assert "holds no yarn-site.xml" in checks()["ResourceManager"].fix
 
 
-def test_a_python_that_only_warns_is_well(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wordy = local / "python"
-    wordy.write_text("#!/bin/sh\necho 'DeprecationWarning: old' >&2\n")
-    wordy.chmod(0o755)
-    monkeypatch.setattr(doctor, "spark_environment", lambda: {"PYSPARK_PYTHON": str(wordy), "PATH": ""})
-    found = checks()
-    assert found["Python"].fix == "" and found["GPUs"].found == "unknown, without torch"
+def test_a_python_that_prints_warnings_passes(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = local / "python"
+    noisy.write_text("#!/bin/sh\necho 'DeprecationWarning: old' >&2\n")
+    noisy.chmod(0o755)
+    monkeypatch.setattr(doctor, "spark_environment", lambda: {"PYSPARK_PYTHON": str(noisy), "PATH": ""})
+    results = checks()
+    assert results["Python"].fix == "" and results["GPUs"].result == "unknown, without torch"
 
 
-def test_a_python_without_the_modules_is_told(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_the_modules_is_reported(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = local / "python"
     bare.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1\n")
     bare.chmod(0o755)

@@ -24,10 +24,10 @@ FIELDS = (
 @pytest.fixture
 def dataset(tmp_path):
     """A dataset of two splits, made without Spark."""
-    return make(tmp_path / "d", 1)
+    return write_version(tmp_path / "d", 1)
 
 
-def make(place, number):
+def write_version(place, number):
     splits = {}
     for split, rows in (("train", 6), ("test", 3)):
         batch = pa.record_batch(
@@ -45,8 +45,8 @@ def make(place, number):
             statistics[field.name] = column.summarize(field)
         splits[split] = Split(rows=rows, shards=tuple(writer.close()), statistics=statistics)
     columns = tuple(field.column for field in FIELDS)
-    told = Provenance(application=f"app-{number}", written_at="2024-01-01T00:00:00+00:00", source="parquet at s")
-    result = WriteResult(f"shards/w{number}", columns, "{}", splits, told)
+    provenance = Provenance(application=f"app-{number}", written_at="2024-01-01T00:00:00+00:00", source="parquet at s")
+    result = WriteResult(f"shards/w{number}", columns, "{}", splits, provenance)
     manifest.commit(str(place), build_single_partition_manifest(result, "", number))
     return place
 
@@ -65,23 +65,23 @@ def test_json_is_the_manifest(dataset, capsys):
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("damage", "message"),
     [
         (lambda file: file.write_bytes(file.read_bytes()[:-8]), "truncated or altered"),
         (lambda file: file.write_bytes(file.read_bytes().replace(b"\x3f", b"\x40")), "sha256 is"),
         (lambda file: file.unlink(), "is missing"),
     ],
 )
-def test_verify_names_the_bad_shard_and_fails(dataset, capsys, harm, told):
-    harm(dataset / "shards/w1/test.arrow")
+def test_verify_names_the_bad_shard_and_fails(dataset, capsys, damage, message):
+    damage(dataset / "shards/w1/test.arrow")
     assert main(["dataset", "verify", str(dataset)]) == 1
     shown = capsys.readouterr().out
     assert "verified 2 shards: 1 bad" in shown
-    assert "shard shards/w1/test.arrow" in shown and told in shown
+    assert "shard shards/w1/test.arrow" in shown and message in shown
 
 
-def test_clean_removes_what_no_version_names(dataset, capsys):
-    make(dataset, 2)
+def test_clean_removes_files_that_no_version_references(dataset, capsys):
+    write_version(dataset, 2)
     (dataset / "shards/w2/stray.arrow").write_bytes(b"")
     (dataset / "shards/dead").mkdir()
     assert main(["dataset", "clean", str(dataset)]) == 0
@@ -91,7 +91,7 @@ def test_clean_removes_what_no_version_names(dataset, capsys):
 
 
 def test_versions_are_listed_compared_and_expired(dataset, capsys):
-    make(dataset, 2)
+    write_version(dataset, 2)
     for action in (["versions"], ["compare", "1"], ["expire", "--keep", "1"]):
         assert main(["dataset", action[0], str(dataset), *action[1:]]) == 0
     shown = capsys.readouterr().out
@@ -103,6 +103,6 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
     assert "has no version 1; it has versions 2 to 2" in capsys.readouterr().err
 
 
-def test_a_place_without_a_dataset_fails_with_a_sentence(tmp_path, capsys):
+def test_a_missing_dataset_is_reported(tmp_path, capsys):
     assert main(["dataset", "show", str(tmp_path)]) == 1
     assert "is not a dataset" in capsys.readouterr().err

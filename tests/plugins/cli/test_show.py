@@ -36,7 +36,7 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     assert lines[3].endswith("no column y")
 
 
-def test_the_newest_run_is_the_one_that_did_something_last(tmp_path: Path) -> None:
+def test_the_newest_run_is_the_one_whose_last_application_started_last(tmp_path: Path) -> None:
     save(tmp_path, "a", "export", 30.0)
     save(tmp_path, "b", "export", 10.0)
     save(tmp_path, "b", "train", 20.0)
@@ -47,5 +47,5 @@ def test_the_newest_run_is_the_one_that_did_something_last(tmp_path: Path) -> No
 def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="DAG 'toy' has no run in"):
         show.newest_run(str(tmp_path), "toy")
-    with pytest.raises(TrainyardError, match="holds no run: no application has written a record there"):
+    with pytest.raises(TrainyardError, match="is not the directory of a run: it has no run record"):
         show.show(str(tmp_path))

@@ -22,11 +22,10 @@ class Unreachable(MemoryFileSystem):  # type: ignore[misc]
 
 
 def test_storage_that_cannot_be_read_is_a_problem_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_ROUTES", {"hdfs": Unreachable()})
+    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs": Unreachable()})
     with DAG("toy") as dag:
         EvaluateOperator(task_id="evaluate", model="hdfs://far/model", dataset="toy/dataset", metrics=["accuracy"])
-    (found,) = dry_run.plan_dag(dag)
-    assert found.problem == (
-        "EvaluateOperator 'evaluate': what the storage of connection 'trainyard_default' holds cannot be read: "
-        "no NameNode answers"
+    (stage,) = dry_run.plan_dag(dag)
+    assert stage.problem == (
+        "EvaluateOperator 'evaluate': the storage of connection 'trainyard_default' cannot be read: no NameNode answers"
     )

@@ -95,7 +95,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             train,
             {"strategy": "threshold", "precision": "float16"},
             "TrainOperator 'train': strategy='threshold' and precision='float16' exclude each other: the loss scale "
-            "of one rank is not that of another; write precision='bfloat16'.",
+            "differs between workers; write precision='bfloat16'.",
         ),
         (
             train,
@@ -149,7 +149,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             export,
             {"split_by": "user", "stratify": "label"},
-            "ExportOperator 'export': split_by and stratify exclude each other; keep one of them.",
+            "ExportOperator 'export': split_by and stratify exclude each other; remove one of them.",
         ),
         (
             export,
@@ -173,12 +173,12 @@ def test_a_bad_option_is_named_with_its_value_and_what_is_accepted(
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones(dag: DAG) -> None:
-    message = r"^EvaluateOperator 'evaluate': metrics\.0='acc': there are accuracy, .*ndcg@10, and 'module:function'"
+    message = r"^EvaluateOperator 'evaluate': metrics\.0='acc': write one of accuracy, .*ndcg@10, or 'module:function'"
     with pytest.raises(TrainyardError, match=message):
         evaluate(dag, metrics=["acc"])
 
 
-def test_code_that_is_nowhere_is_refused_with_what_there_is(dag: DAG) -> None:
+def test_missing_code_is_refused_with_the_names_that_exist(dag: DAG) -> None:
     with pytest.raises(TrainyardError, match=r"no toy/recpie\.py beside .* holds prepare, recipe"):
         train(dag, recipe="toy.recpie:network")
     missing = (
@@ -188,24 +188,24 @@ def test_code_that_is_nowhere_is_refused_with_what_there_is(dag: DAG) -> None:
         script(dag, script="toy.main")
 
 
-def test_the_name_of_a_required_option_misspelt_is_the_complaint(dag: DAG) -> None:
+def test_a_misspelled_required_option_is_named(dag: DAG) -> None:
     with pytest.raises(TrainyardError, match="'recipes' is not a known option; the nearest one is 'recipe'"):
         TrainOperator(task_id="train", dag=dag, recipes="toy.recipe:network", dataset="b", model="m")
 
 
-def test_what_a_template_will_be_is_left_for_later(dag: DAG) -> None:
+def test_a_template_is_validated_when_it_is_rendered(dag: DAG) -> None:
     train(dag, epochs="{{ params.epochs }}", workers="{{ params.workers }}", recipe="{{ params.recipe }}")
     export(dag, splits={"train": "{{ params.fraction }}", "test": 0.2}, seed="{{ params.seed }}")
 
 
-def test_a_template_hides_nothing_that_is_wrong_beside_it(dag: DAG) -> None:
+def test_a_template_does_not_hide_an_error_in_another_field(dag: DAG) -> None:
     with pytest.raises(TrainyardError, match=r"sum to 0\.5"):
         export(dag, source="{{ var.value.source }}", seed="{{ params.seed }}", splits={"train": 0.5})
     with pytest.raises(TrainyardError, match="epochs=-1"):
         train(dag, workers="{{ params.workers }}", epochs=-1)
 
 
-def test_what_another_task_returns_is_left_for_later(dag: DAG) -> None:
+def test_the_result_of_another_task_is_validated_when_it_exists(dag: DAG) -> None:
     source = export(dag)
     stage = train(dag, dataset=source.output)
     assert stage.upstream_task_ids == {"export"}
@@ -213,7 +213,7 @@ def test_what_another_task_returns_is_left_for_later(dag: DAG) -> None:
     assert program.upstream_task_ids == {"export"}
 
 
-def test_a_script_is_told_the_uri_of_what_another_task_returned(dag: DAG) -> None:
+def test_a_script_receives_the_uri_of_the_result_of_another_task(dag: DAG) -> None:
     program = script(dag, arguments="{{ what Airflow renders }}")
     program.arguments = ["--data", {"uri": "file:///s/toy/dataset", "rows": 40}, "--name", "toy/dataset"]
     assert program.resolve_fields("file:///s")["arguments"] == [
@@ -225,14 +225,14 @@ def test_a_script_is_told_the_uri_of_what_another_task_returned(dag: DAG) -> Non
 
 
 @pytest.mark.parametrize("operator", [train, evaluate])
-def test_the_version_that_an_export_returned_is_the_one_that_is_read(operator: Any, dag: DAG) -> None:
+def test_the_version_that_an_export_returned_is_read(operator: Any, dag: DAG) -> None:
     stage = operator(dag, dataset="{{ what Airflow renders }}")
     stage.dataset = {"uri": "file:///s/toy/dataset", "version": 3}
     located = stage.resolve_fields("file:///s")
     assert (located["dataset"], located["dataset_version"]) == ("file:///s/toy/dataset", 3)
 
 
-def test_a_version_that_is_asked_for_goes_before_the_one_that_was_returned(dag: DAG) -> None:
+def test_an_explicit_version_wins_over_the_one_that_an_export_returned(dag: DAG) -> None:
     stage = train(dag, dataset="{{ what Airflow renders }}", dataset_version=2)
     stage.dataset = {"uri": "file:///s/toy/dataset", "version": 3}
     assert stage.resolve_fields("file:///s")["dataset_version"] == 2
@@ -248,7 +248,7 @@ def test_a_secret_in_a_source_is_refused_and_not_repeated(dag: DAG, options: dic
     assert "marker" not in str(refused.value)
 
 
-def test_datasets_to_mix_in_are_named_as_the_dataset_itself_is(dag: DAG) -> None:
+def test_datasets_of_mix_are_resolved_like_dataset(dag: DAG) -> None:
     exported = {"uri": "file:///s/toy/more", "version": 3}
     stage = train(dag, mix=[{"dataset": "{{ what Airflow renders }}", "share": 0.2}])
     stage.mix = [{"dataset": exported, "share": 0.2}, {"dataset": "toy/other", "share": "0.1"}]
@@ -265,13 +265,13 @@ def test_datasets_to_mix_in_are_named_as_the_dataset_itself_is(dag: DAG) -> None
         ([{"dataset": "a"}], r"mix.0.share is missing"),
         (
             [{"dataset": "a", "share": 0.6}, {"dataset": "b", "share": 0.4}],
-            "its shares are 1 together; write less than 1",
+            "the shares sum to 1; they must sum to less than 1",
         ),
         ([{"dataset": "a", "parts": 2, "share": 0.5}], "parts"),
         ("a", "mix='a'"),
     ],
 )
-def test_a_mixture_that_is_none_is_refused_while_the_dag_is_parsed(dag: DAG, mix: Any, complaint: str) -> None:
+def test_an_invalid_mix_is_refused_while_the_dag_is_parsed(dag: DAG, mix: Any, complaint: str) -> None:
     with pytest.raises(TrainyardError, match=complaint):
         train(dag, mix=mix)
 
@@ -292,11 +292,11 @@ def test_every_option_may_be_a_template(dag: DAG) -> None:
         assert all(hasattr(operator, name) for name in operator.template_fields)
 
 
-def test_what_another_format_takes_is_looked_for_on_the_nodes(dag: DAG) -> None:
+def test_the_modules_of_another_format_are_required_on_the_nodes(dag: DAG) -> None:
     from trainyard.trainer.formats import export
 
     for name in export.FORMATS:
-        packages = export._format(name).PACKAGES
+        packages = export.get_format(name).PACKAGES
         assert train(dag, task_id=name, formats=[name]).modules({"formats": [name]}) == (
             *TrainOperator.REQUIREMENTS.modules,
             *packages,

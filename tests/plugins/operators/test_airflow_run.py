@@ -61,15 +61,15 @@ def modes(folder: Path) -> set[tuple[bool, int]]:
     return {(path.is_dir(), path.stat().st_mode & 0o777) for path in folder.rglob("*")}
 
 
-def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
+def test_a_run_writes_results_asset_events_links_and_the_error(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     dag("outcome")
-    done = python("-m", "airflow", "dags", "test", "outcome")
-    assert done.returncode != 0
-    assert "AirflowException: ValueError: the price of tea is unknown\n" in done.stdout + done.stderr
-    assert " INFO SparkContext" not in done.stdout
-    assert "XCom not found" not in done.stdout + done.stderr
+    process = python("-m", "airflow", "dags", "test", "outcome")
+    assert process.returncode != 0
+    assert "AirflowException: ValueError: the price of tea is unknown\n" in process.stdout + process.stderr
+    assert " INFO SparkContext" not in process.stdout
+    assert "XCom not found" not in process.stdout + process.stderr
 
     with sqlite3.connect(airflow_database) as database:
         pushed = database.execute("select task_id, key, value from xcom where dag_id = 'outcome'").fetchall()
@@ -79,12 +79,12 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
         other = database.execute(
             "select count(*) from asset_event e join asset a on a.id = e.asset_id where a.name = 'outcome/bad'"
         ).fetchone()
-    found = {(task, key): json.loads(value) for task, key, value in pushed}
-    result = found["good", "return_value"]
+    xcoms = {(task, key): json.loads(value) for task, key, value in pushed}
+    result = xcoms["good", "return_value"]
     assert result["rows"] == 40
     assert result["uri"].endswith("/s/outcome/good")
-    assert ("bad", "return_value") not in found
-    page = found["good", "trainyard_report"]
+    assert ("bad", "return_value") not in xcoms
+    page = xcoms["good", "trainyard_report"]
     assert "/trainyard/report?conn_id=trainyard_default&dag_id=outcome&run_id=manual__" in page
     event = json.loads(extra)
     assert (event["rows"], event["content_hash"]) == (40, result["content_hash"])
@@ -93,16 +93,18 @@ def test_a_run_leaves_results_asset_events_and_a_link_and_ends_with_the_reason(
     (failure,) = (tmp_path / "s/runs/outcome").glob("*/failures/*.json")
     assert failure.name == "bad.json" and "the price of tea is unknown" in json.loads(failure.read_text())["error"]
 
-    assert MARKER not in done.stdout + done.stderr
+    assert MARKER not in process.stdout + process.stderr
     # In a process of its own: one that closes a file of SQLite's gives up its locks on the database.
     command = ["grep", "--recursive", "--files-with-matches", "--fixed-strings"]
     places = [str(tmp_path), str(airflow_database.parent)]
-    told, kept = (subprocess.run([*command, text, *places], capture_output=True, text=True) for text in (MARKER, "tea"))
-    assert told.stdout == "", "files with the secret of a connection"
-    assert "report.html" in kept.stdout and "airflow.db" in kept.stdout, "all is looked at"
+    with_secret, with_text = (
+        subprocess.run([*command, text, *places], capture_output=True, text=True) for text in (MARKER, "tea")
+    )
+    assert with_secret.stdout == "", "files with the secret of a connection"
+    assert "report.html" in with_text.stdout and "airflow.db" in with_text.stdout, "all is looked at"
 
 
-def test_an_export_of_what_has_not_changed_runs_nothing(
+def test_an_unchanged_export_submits_no_application(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     dag("again", DAG[: DAG.index('    ExportOperator(task_id="bad"')])
@@ -145,7 +147,7 @@ with DAG("NAME", schedule=None):
 """
 RECIPE = """
 from torch import nn
-from trainer.recipe import Recipe
+from trainyard.trainer import Recipe
 
 class Line(nn.Module):
     def __init__(self):
@@ -160,13 +162,13 @@ def network():
 """
 
 
-def test_the_model_of_each_epoch_is_handed_to_the_evaluation(
+def test_every_epoch_of_a_model_can_be_evaluated(
     dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     (dag_file.parent / "recipe.py").write_text(RECIPE)
     dag("epochs", EPOCHS_DAG)
-    done = python("-m", "airflow", "dags", "test", "epochs", umask=0o077)
-    assert done.returncode == 0, done.stdout[-5000:]
+    process = python("-m", "airflow", "dags", "test", "epochs", umask=0o077)
+    assert process.returncode == 0, process.stdout[-5000:]
     assert modes(tmp_path / "s") == {(True, 0o700), (False, 0o600)}
     (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
     others = json.loads(record.read_text())["output"]["baselines"]
@@ -196,16 +198,16 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_runs_on_the_ranks_of_an_application(
+def test_a_script_runs_on_the_workers_of_an_application(
     dag: Callable[..., None], dag_file: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
     (dag_file.parent / "script.py").write_text(SCRIPT)
     (dag_file.parent / "beside.py").write_text('UNIT = "apples"')
     dag("scripted", SCRIPT_DAG)
-    done = python("-m", "airflow", "dags", "test", "scripted")
-    assert done.returncode == 0, done.stdout[-5000:]
+    process = python("-m", "airflow", "dags", "test", "scripted")
+    assert process.returncode == 0, process.stdout[-5000:]
     for rank in (0, 1):
-        assert f"rank {rank} was told yes and found 3 apples" in done.stdout + done.stderr
+        assert f"rank {rank} was told yes and found 3 apples" in process.stdout + process.stderr
     with sqlite3.connect(airflow_database) as database:
         query = "select value from xcom where dag_id = 'scripted' and key = 'return_value'"
         (result,) = database.execute(query).fetchone()
@@ -213,7 +215,7 @@ def test_a_script_runs_on_the_ranks_of_an_application(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_ending_the_airflow_process_ends_the_application(
+def test_terminating_the_airflow_process_ends_the_application(
     dag: Callable[..., None],
     environment: dict[str, str],
     tmp_path: Path,

@@ -25,7 +25,7 @@ with DAG("toy", schedule=None, params={"epochs": 3}):
 """
 
 
-def test_nothing_heavy_is_imported(python: Callable[..., Any], dag_file: Path) -> None:
+def test_parsing_a_dag_imports_no_heavy_package(python: Callable[..., Any], dag_file: Path) -> None:
     dag_file.write_text(DAG)
     heavy = [
         "torch",
@@ -41,7 +41,7 @@ def test_nothing_heavy_is_imported(python: Callable[..., Any], dag_file: Path) -
     assert done.stdout.strip().splitlines()[-1:] == ["[]"], done.stderr
 
 
-def test_plan_prints_what_would_be_submitted(python: Callable[..., Any], dag_file: Path, tmp_path: Path) -> None:
+def test_plan_prints_every_application(python: Callable[..., Any], dag_file: Path, tmp_path: Path) -> None:
     dag_file.write_text(DAG)
     done = python("-m", "trainyard", "plan", "toy")
     assert done.returncode == 0, done.stderr
@@ -50,8 +50,8 @@ def test_plan_prints_what_would_be_submitted(python: Callable[..., Any], dag_fil
     assert {line.split()[0]: line.split()[1] for line in lines[1:6]} == dict.fromkeys(
         ("export", "train", "script", "evaluate", "predict"), "local[2]"
     )
-    gangs = [line.split()[0] for line in lines if "1 driver + 2 ranks" in line]
-    assert sorted(gangs) == ["script", "train"]
+    groups = [line.split()[0] for line in lines if "1 driver + 2 workers" in line]
+    assert sorted(groups) == ["script", "train"]
     script = done.stdout.partition("script: ScriptOperator 'script'")[2]
     assert f'arguments = ["--data", "file://{tmp_path}/s/toy/dataset", "--epochs", "3"]' in script
     train = done.stdout.partition("train: TrainOperator 'train'")[2].partition("evaluate: Evaluate")[0]
@@ -62,14 +62,14 @@ def test_plan_prints_what_would_be_submitted(python: Callable[..., Any], dag_fil
     assert not (tmp_path / "s").exists()
 
 
-def test_plan_of_a_dag_that_fails_to_parse_ends_with_the_reason(python: Callable[..., Any], dag_file: Path) -> None:
+def test_plan_of_a_dag_that_fails_to_parse_prints_the_error(python: Callable[..., Any], dag_file: Path) -> None:
     dag_file.write_text(DAG.replace("workers=2", "workers=-2"))
     done = python("-m", "trainyard", "plan", "toy")
     assert done.returncode == 1
     assert "TrainOperator 'train': workers=-2: Input should be greater than 0." in done.stderr
 
 
-def test_evaluation_ships_the_recipe_that_its_model_was_trained_with(
+def test_an_evaluation_ships_the_recipe_of_its_model(
     python: Callable[..., Any], dag_file: Path, tmp_path: Path
 ) -> None:
     dag_file.write_text(DAG)
@@ -81,7 +81,7 @@ def test_evaluation_ships_the_recipe_that_its_model_was_trained_with(
     (model / "model.json").write_text(
         ModelArtifact(
             recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalization={}, weights="w",
-            weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, ranks=1,
+            weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, workers=1,
             seconds=1.0, device="cpu", application="", written_at="", versions={},
         ).to_json()
     )  # fmt: skip

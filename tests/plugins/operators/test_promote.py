@@ -11,7 +11,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tests.plugins.evaluations import beside, evaluation, scores
-from tests.plugins.operators.test_promotion import written
+from tests.plugins.operators.test_promotion import write_model
 from trainyard.errors import TrainyardError
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
@@ -33,12 +33,12 @@ def task(**options: Any) -> PromoteOperator:
 
 def judged(root: Path, low: float, value: float, high: float) -> dict[str, Any]:
     """The XCom of an evaluation of a new model, better by that much than the champion."""
-    champion = written(root / "toy/champion", b"old")
-    model = written(root / "toy/model", b"new")
+    champion = write_model(root / "toy/champion", b"old")
+    model = write_model(root / "toy/model", b"new")
     other = beside(f"file://{root}/toy/champion", champion.weights_sha256, accuracy=(low, value, high))
-    found = evaluation(Scores(**scores(f"file://{root}/toy/model", model.weights_sha256, accuracy=0.9)), other)
-    found.save()
-    return found.summary()
+    result = evaluation(Scores(**scores(f"file://{root}/toy/model", model.weights_sha256, accuracy=0.9)), other)
+    result.save()
+    return result.summary()
 
 
 class Events(dict[Any, Any]):
@@ -49,18 +49,18 @@ class Events(dict[Any, Any]):
         return self[asset]
 
 
-def test_a_better_model_takes_the_champions_place_and_tells_its_asset(root: Path) -> None:
+def test_a_better_model_replaces_the_champion_and_updates_its_asset(root: Path) -> None:
     given, events = judged(root, 0.01, 0.02, 0.03), Events()
-    found = task(evaluation=given).execute({"outlet_events": events})  # type: ignore[typeddict-item]
-    assert found["uri"] == f"file://{root}/toy/champion"
+    result = task(evaluation=given).execute({"outlet_events": events})  # type: ignore[typeddict-item]
+    assert result["uri"] == f"file://{root}/toy/champion"
     assert (
-        model_artifact.read_current(found["uri"]).weights_sha256 == given["weights_sha256"] == found["weights_sha256"]
+        model_artifact.read_current(result["uri"]).weights_sha256 == given["weights_sha256"] == result["weights_sha256"]
     )
-    assert events[Asset("toy/champion")].extra["why"] == found["why"]
+    assert events[Asset("toy/champion")].extra["why"] == result["why"]
 
 
 @pytest.mark.parametrize(("on_reject", "raised"), [("skip", AirflowSkipException), ("fail", AirflowException)])
-def test_else_what_comes_after_is_skipped_or_fails_and_the_champion_stays(
+def test_a_rejected_model_skips_or_fails_and_the_champion_stays(
     root: Path, on_reject: str, raised: type[Exception]
 ) -> None:
     given = judged(root, -0.01, 0.02, 0.03)
@@ -72,7 +72,7 @@ def test_else_what_comes_after_is_skipped_or_fails_and_the_champion_stays(
     assert model_artifact.read_current(str(root / "toy/champion")) == before
 
 
-def test_an_evaluation_that_is_not_there_fails(root: Path) -> None:
+def test_a_missing_evaluation_fails(root: Path) -> None:
     with pytest.raises(AirflowException, match=r"PromoteOperator 'promote': .*e\.json"):
         task().execute({})
 
@@ -82,18 +82,18 @@ def test_an_evaluation_that_is_not_there_fails(root: Path) -> None:
     [
         (
             {"metric": "confusion_matrix"},
-            r"'promote': of metric 'confusion_matrix' it is not known which way is better",
+            r"'promote': metric 'confusion_matrix' has no known direction",
         ),
-        ({"metric": "acc"}, r"of metric 'acc' it is not known"),
-        ({"required": {"toy.metrics:own": 1.0}}, r"of metric 'toy.metrics:own' it is not known"),
+        ({"metric": "acc"}, r"metric 'acc' has no known direction"),
+        ({"required": {"toy.metrics:own": 1.0}}, r"metric 'toy.metrics:own' has no known direction"),
         ({"margin": "much"}, r"margin='much'"),
-        ({"on_reject": "wait"}, r"on_reject='wait' is neither 'skip' nor 'fail'"),
+        ({"on_reject": "wait"}, r"on_reject='wait' is not valid; write 'skip' or 'fail'"),
     ],
 )
-def test_a_rule_that_can_decide_nothing_is_refused_early(options: dict[str, Any], message: str) -> None:
+def test_a_rule_that_cannot_decide_is_refused_early(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainyardError, match=message):
         task(**options)
 
 
-def test_templates_are_left_for_later() -> None:
+def test_templates_are_validated_when_they_are_rendered() -> None:
     assert task(metric="{{ params.metric }}", champion="{{ params.to }}").outlets == []

@@ -37,70 +37,75 @@ CANDIDATE = Scores(**scores("model", NEW, accuracy=0.9, log_loss=0.4, confusion_
 def test_a_model_that_is_better_by_the_rule_is_promoted(
     difference: tuple[float, float, float], rule: Rule, promoted: bool
 ) -> None:
-    found = evaluation(CANDIDATE, beside("champion", OLD, **{rule.metric: difference}))
-    assert promotion.judge(found, "champion", OLD, rule).promoted is promoted
+    candidate = evaluation(CANDIDATE, beside("champion", OLD, **{rule.metric: difference}))
+    assert promotion.decide(candidate, "champion", OLD, rule).promoted is promoted
 
 
 def test_the_first_model_is_promoted_if_it_is_good_enough() -> None:
-    found = evaluation(CANDIDATE)
-    assert promotion.judge(found, "champion", None, Rule(metric="accuracy")).promoted
-    refused = promotion.judge(found, "champion", None, Rule(metric="accuracy", required={"accuracy": 0.95}))
+    candidate = evaluation(CANDIDATE)
+    assert promotion.decide(candidate, "champion", None, Rule(metric="accuracy")).promoted
+    refused = promotion.decide(candidate, "champion", None, Rule(metric="accuracy", required={"accuracy": 0.95}))
     assert not refused.promoted
     assert refused.why == "accuracy is 0.9, and 0.95 is required"
 
 
-def test_a_promotion_that_is_repeated_stands() -> None:
-    found = evaluation(CANDIDATE, beside("champion", OLD, accuracy=(0.1, 0.2, 0.3)))
-    assert promotion.judge(found, "champion", NEW, Rule(metric="accuracy")).promoted
+def test_a_repeated_promotion_changes_nothing() -> None:
+    candidate = evaluation(CANDIDATE, beside("champion", OLD, accuracy=(0.1, 0.2, 0.3)))
+    assert promotion.decide(candidate, "champion", NEW, Rule(metric="accuracy")).promoted
 
 
-def test_what_decides_is_said() -> None:
-    found = evaluation(CANDIDATE, beside("champion", OLD, log_loss=(-0.03, -0.02, 0.01)))
-    verdict = promotion.judge(found, "champion", OLD, Rule(metric="log_loss"))
-    assert verdict.why == "log_loss is better by 0.02 (-0.01 to 0.03); more than 0 is asked for"
+def test_the_verdict_has_the_reason() -> None:
+    candidate = evaluation(CANDIDATE, beside("champion", OLD, log_loss=(-0.03, -0.02, 0.01)))
+    verdict = promotion.decide(candidate, "champion", OLD, Rule(metric="log_loss"))
+    assert verdict.why == "log_loss is better by 0.02 (-0.01 to 0.03); it must be better by more than 0"
 
 
 @pytest.mark.parametrize(
-    ("beside_it", "reigning", "metric", "message"),
+    ("baselines", "champion_weights", "metric", "message"),
     [
-        ((), OLD, "accuracy", r"does not compare with the champion at champion\. Write baselines="),
-        ((beside("champion", OLD),), "x" * 64, "accuracy", r"another was promoted meanwhile\. Evaluate again"),
+        ((), OLD, "accuracy", r"does not compare with the champion at champion\. Add .* to baselines="),
+        (
+            (beside("champion", OLD),),
+            "x" * 64,
+            "accuracy",
+            r"another promotion has replaced meanwhile\. Evaluate again",
+        ),
         ((), OLD, "f1", r"has no metric 'f1'; it has accuracy, log_loss, confusion_matrix\. Add it"),
     ],
 )
-def test_an_evaluation_that_does_not_say_is_refused(beside_it, reigning, metric, message) -> None:
+def test_an_evaluation_that_cannot_decide_is_refused(baselines, champion_weights, metric, message) -> None:
     with pytest.raises(TrainyardError, match=message):
-        promotion.judge(evaluation(CANDIDATE, *beside_it), "champion", reigning, Rule(metric=metric))
+        promotion.decide(evaluation(CANDIDATE, *baselines), "champion", champion_weights, Rule(metric=metric))
 
 
-def written(model: Path, weights: bytes) -> ModelArtifact:
-    """A bundle of made-up weights."""
+def write_model(model: Path, weights: bytes) -> ModelArtifact:
+    """Write a model artifact with these bytes as weights."""
     digest = weights.hex().ljust(64, "0")
-    found = ModelArtifact(
+    artifact = ModelArtifact(
         recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="h",
         weights=f"{digest[:16]}/weights.safetensors", weights_sha256=digest, dataset_version=1, metrics={}, epochs=1,
-        ranks=1, seconds=1.0, device="cpu", application="", written_at="", versions={},
+        workers=1, seconds=1.0, device="cpu", application="", written_at="", versions={},
     )  # fmt: skip
-    storage.replace(storage.join(str(model), found.weights), weights)
+    storage.replace(storage.join(str(model), artifact.weights), weights)
     for name in (f"{digest[:16]}/model.json", "model.json"):
-        storage.replace(storage.join(str(model), name), found.to_json().encode())
-    return found
+        storage.replace(storage.join(str(model), name), artifact.to_json().encode())
+    return artifact
 
 
 def test_the_champion_is_a_copy_of_the_model_that_was_evaluated(tmp_path: Path) -> None:
     model, champion = tmp_path / "model", str(tmp_path / "champion")
-    good = written(model, b"good")
-    found = evaluation(Scores(**scores(str(model), good.weights_sha256, accuracy=0.9)))
+    good = write_model(model, b"good")
+    candidate = evaluation(Scores(**scores(str(model), good.weights_sha256, accuracy=0.9)))
     storage.replace(storage.join(str(model), good.weights_sha256[:16], "mlflow/MLmodel"), b"another format")
-    written(model, b"newer")
-    promotion.publish(found, champion, Rule(metric="accuracy"), "it was good")
+    write_model(model, b"newer")
+    promotion.publish(candidate, champion, Rule(metric="accuracy"), "it was good")
     assert model_artifact.read_current(champion) == good
-    assert promotion.reigning(champion) == good.weights_sha256
+    assert promotion.champion_weights(champion) == good.weights_sha256
     assert storage.read(storage.join(champion, good.weights)) == b"good"
     assert storage.read(storage.join(champion, good.weights_sha256[:16], "mlflow/MLmodel")) == b"another format"
-    told = Promotion.load(storage.join(champion, good.weights_sha256[:16], "promotion.json"))
-    assert (told.why, told.evaluation) == ("it was good", found.uri)
+    stored = Promotion.load(storage.join(champion, good.weights_sha256[:16], "promotion.json"))
+    assert (stored.why, stored.evaluation) == ("it was good", candidate.uri)
 
 
 def test_there_is_no_champion_before_the_first() -> None:
-    assert promotion.reigning("/nowhere/champion") is None
+    assert promotion.champion_weights("/nowhere/champion") is None

@@ -1,4 +1,4 @@
-"""An Airflow API server in this process, with users, DAGs and runs of the tests' own."""
+"""An Airflow API server in this process, with users, DAGs and runs of the tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Airflow:
-    """Pages as a user gets them, of runs below `root`."""
+    """A client of the pages, for runs below `root`."""
 
     app: Any
     root: str
 
     def get(self, path: str = "", /, user: str | None = "ann", accept: str = "*/*", **query: Any) -> Any:
-        """The answer to a user, or to somebody who has not logged in: to a script of theirs, or what `accept` says."""
+        """Get a page as `user`, or without login when it is None."""
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
         from starlette.testclient import TestClient
@@ -39,7 +39,7 @@ class Airflow:
         return TestClient(self.app).get(f"/trainyard/{path}?{urlencode(query)}", headers=headers)
 
     def dag(self, dag_id: str) -> None:
-        """A DAG that Airflow knows."""
+        """Add a DAG to Airflow's database."""
         from airflow.models import DagModel
         from airflow.utils.session import create_session
 
@@ -49,30 +49,31 @@ class Airflow:
     def run(
         self, dag_id: str, run_id: str, number: int = 0, known: bool = True, state: str = "success", **record: Any
     ) -> str:
-        """A run with one stage in storage, the `number`-th since noon; its directory."""
+        """Write a run with one stage, which starts `number` minutes after noon, and return its directory."""
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
 
         directory = run_directory(self.root, dag_id, run_id)
-        begun = NOON + timedelta(minutes=number)
+        started_at = NOON + timedelta(minutes=number)
         task_key = TaskKey(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
-        told: dict[str, Any] = {
-            "task_key": task_key, "job": "export", "application": "local-1", "started_at": begun.timestamp(), "seconds": 7.0,
-            "status": "succeeded", "output": {"uri": f"{self.root}/toy/dataset", "version": number + 1, "rows": 40},
+        output = {"uri": f"{self.root}/toy/dataset", "version": number + 1, "rows": 40}
+        fields: dict[str, Any] = {
+            "task_key": task_key, "job": "export", "application": "local-1", "started_at": started_at.timestamp(),
+            "seconds": 7.0, "status": "succeeded", "output": output,
         }  # fmt: skip
-        RunRecord(**(told | record)).save()
+        RunRecord(**(fields | record)).save()
         if known:
             with create_session() as session:
                 session.add(
-                    DagRun(dag_id=dag_id, run_id=run_id, run_after=begun, run_type="manual", state=state,
-                           start_date=begun)
+                    DagRun(dag_id=dag_id, run_id=run_id, run_after=started_at, run_type="manual", state=state,
+                           start_date=started_at)
                 )  # fmt: skip
         return directory
 
 
 @pytest.fixture(scope="module")
 def server(airflow_database: Path) -> Iterator[Any]:
-    """Airflow's own application, with its plugins and an auth manager that tells users apart."""
+    """Start Airflow's API server with its plugins and an auth manager with several users."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.plugins.pages.users.OwnDags")
         patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
@@ -89,7 +90,7 @@ def server(airflow_database: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def airflow(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
-    """The server, whose connection leads to this test's own folder; DAGs are forgotten at the end."""
+    """Yield a client of the server with a storage of this test; its DAGs are deleted at the end."""
     from airflow.models import DagModel
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session

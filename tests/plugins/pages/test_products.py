@@ -1,4 +1,4 @@
-"""What runs of a pipeline made, as their records tell."""
+"""Metrics, datasets and champions, collected from the records of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.evaluations import evaluation, scores
-from tests.plugins.operators.test_promotion import written
+from tests.plugins.operators.test_promotion import write_model
 from trainyard.operators import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores
@@ -26,18 +26,18 @@ def record(job: str, output: dict[str, Any], status: str = "succeeded") -> RunRe
     )
 
 
-def test_each_metric_that_is_a_number_is_a_figure_and_evaluations_come_first() -> None:
+def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
     first = [
         record("train", {"metrics": {"loss": 0.5, "accuracy": math.nan}}),
         record("evaluate", {"metrics": {"accuracy": 0.9, "confusion_matrix": [[1]]}}),
     ]
     second = [record("train", {"metrics": {"loss": 0.25}}), record("evaluate", {}, status="failed")]
-    found = products.figures([("r1", first), ("r2", second)])
-    assert [(one.task, one.name, one.values) for one in found] == [
+    figures = products.collect_figures([("r1", first), ("r2", second)])
+    assert [(one.task, one.name, one.values) for one in figures] == [
         ("evaluate", "accuracy", {"r1": 0.9}),
         ("train", "loss", {"r1": 0.5, "r2": 0.25}),
     ]
-    assert found[1].chart.lines[0].points == "0.0,0.0 300.0,150.0"
+    assert figures[1].chart.lines[0].points == "0.0,0.0 300.0,150.0"
 
 
 @pytest.mark.parametrize(
@@ -50,26 +50,28 @@ def test_each_metric_that_is_a_number_is_a_figure_and_evaluations_come_first() -
         ("http://elsewhere/toy", False),
     ],
 )
-def test_only_what_lies_below_the_root_is_read(uri: str, inside: bool) -> None:
-    assert products.below("file:///data/", uri) is inside
+def test_only_uris_below_the_storage_are_read(uri: str, inside: bool) -> None:
+    assert products.is_below("file:///data/", uri) is inside
 
 
 def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:
-    wrote = [record("export", {"uri": uri, "version": 3, "rows": 40}) for uri in (f"{tmp_path.as_uri()}/a", "s3://b/c")]
-    [found] = products.datasets(tmp_path.as_uri(), [("r1", wrote)])
-    assert (found.uri, found.of_runs, found.kept) == (f"{tmp_path.as_uri()}/a", {"r1": (3, 40)}, [])
+    records = [
+        record("export", {"uri": uri, "version": 3, "rows": 40}) for uri in (f"{tmp_path.as_uri()}/a", "s3://b/c")
+    ]
+    [dataset] = products.collect_datasets(tmp_path.as_uri(), [("r1", records)])
+    assert (dataset.uri, dataset.by_run, dataset.versions) == (f"{tmp_path.as_uri()}/a", {"r1": (3, 40)}, [])
 
 
-def test_the_champion_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
     root = tmp_path.as_uri()
-    model = written(tmp_path / "toy/model", b"new")
-    found = evaluation(Scores(**scores(f"{root}/toy/model", model.weights_sha256, accuracy=0.9)))
-    promotion.publish(found, f"{root}/toy/champion", Rule(metric="accuracy"), "there is no champion yet")
+    model = write_model(tmp_path / "toy/model", b"new")
+    candidate = evaluation(Scores(**scores(f"{root}/toy/model", model.weights_sha256, accuracy=0.9)))
+    promotion.publish(candidate, f"{root}/toy/champion", Rule(metric="accuracy"), "there is no champion yet")
     records = [
         record("predict", {"model": f"{root}/toy/champion"}),
         record("evaluate", {"baselines": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
     ]
-    [champion] = products.champions(root, records)
+    [champion] = products.collect_champions(root, records)
     assert champion.uri == f"{root}/toy/champion"
     assert champion.weights == model.weights_sha256[:16]
     assert champion.promotion.why == "there is no champion yet"

@@ -26,7 +26,7 @@ def test_other_content_gives_another_name(pipelines: Path, tmp_path: Path) -> No
     assert build_archive(["toy.prepare:rows"], pipelines / "toy" / "dag.py", tmp_path).name != first.name
 
 
-def test_it_holds_what_a_job_imports_and_no_leftovers(pipelines: Path, tmp_path: Path) -> None:
+def test_the_archive_has_what_a_job_imports_and_nothing_else(pipelines: Path, tmp_path: Path) -> None:
     (pipelines / "toy" / "__pycache__").mkdir()
     (pipelines / "toy" / "__pycache__" / "prepare.cpython-311.pyc").write_bytes(b"")
     (pipelines / "toy" / ".secret").write_text("")
@@ -46,7 +46,7 @@ def test_a_single_module_beside_the_dag_is_found(tmp_path: Path) -> None:
     assert user_package("alone:rows", tmp_path / "dag.py") == {"alone.py": tmp_path / "alone.py"}
 
 
-def test_an_installed_package_is_relied_on(tmp_path: Path) -> None:
+def test_an_installed_package_is_not_archived(tmp_path: Path) -> None:
     assert user_package("pydantic.main:BaseModel", tmp_path / "dag.py") == {}
 
 
@@ -58,12 +58,12 @@ def test_a_module_that_is_missing_in_the_users_package_is_refused_where_airflow_
         user_package("toy.script", pipelines / "toy" / "dag.py")
 
 
-def test_a_script_is_shipped_with_what_lies_beside_it(pipelines: Path) -> None:
+def test_a_script_is_archived_with_the_modules_beside_it(pipelines: Path) -> None:
     (pipelines / "toy" / "script.py").write_text("")
     assert {"toy/script.py", "toy/recipe.py"} <= user_package("toy.script", pipelines / "toy" / "dag.py").keys()
 
 
-def test_a_package_that_holds_data_is_refused(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_with_data_files_is_refused(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "MAX_BYTES", 10)
     (pipelines / "toy" / "table.csv").write_text("x" * 11)
     with pytest.raises(TrainyardError, match="Keep data in storage, not in the package"):

@@ -22,13 +22,13 @@ def spark(tmp_path: Path) -> Path:
     return home
 
 
-def test_the_archive_holds_the_jars_at_its_root(spark: Path, tmp_path: Path) -> None:
+def test_the_archive_has_the_jars_at_its_root(spark: Path, tmp_path: Path) -> None:
     uri = environment.spark_archive(f"file://{tmp_path}/s", spark)
     with zipfile.ZipFile(str(storage.local_path(uri))) as packed:
         assert {name: packed.read(name) for name in packed.namelist()} == {"a.jar": b"a.jar", "b.jar": b"b.jar"}
 
 
-def test_the_same_jars_are_put_there_once_and_others_beside_them(spark: Path, tmp_path: Path) -> None:
+def test_the_same_jars_are_uploaded_once_and_others_beside_them(spark: Path, tmp_path: Path) -> None:
     root = f"file://{tmp_path}/s"
     first = environment.spark_archive(root, spark)
     written = Path(str(storage.local_path(first))).stat().st_mtime_ns
@@ -40,27 +40,27 @@ def test_the_same_jars_are_put_there_once_and_others_beside_them(spark: Path, tm
 
 
 @pytest.mark.parametrize("name", environment.PROVIDED)
-def test_who_says_where_the_jars_are_is_left_alone(spark: Path, tmp_path: Path, name: str) -> None:
+def test_an_explicit_setting_for_the_jars_is_kept(spark: Path, tmp_path: Path, name: str) -> None:
     assert environment.settings(f"file://{tmp_path}/s", {name: "hdfs:///spark.zip"}, spark) == {}
     assert not (tmp_path / "s").exists()
 
 
-def test_a_local_archive_is_put_there_once_under_its_hash(spark: Path, tmp_path: Path) -> None:
+def test_a_local_archive_is_uploaded_once_under_its_hash(spark: Path, tmp_path: Path) -> None:
     root, python = f"file://{tmp_path}/s", tmp_path / "python.tar.gz"
     python.write_bytes(b"packed")
     known = {"spark.yarn.jars": "x", "spark.archives": f"{python}#environment, hdfs:///other.zip#other"}
-    found = environment.settings(root, known, spark)["spark.archives"]
-    first, second = found.split(",")
+    archives = environment.settings(root, known, spark)["spark.archives"]
+    first, second = archives.split(",")
     assert second == "hdfs:///other.zip#other"
     uri, name = first.split("#")
     digest = hashlib.sha256(b"packed").hexdigest()
     assert (uri, name) == (f"{root}/environments/{digest[:16]}-python.tar.gz", "environment")
     assert storage.read(uri) == b"packed"
     written = Path(str(storage.local_path(uri))).stat().st_mtime_ns
-    assert environment.settings(root, known, spark)["spark.archives"] == found
+    assert environment.settings(root, known, spark)["spark.archives"] == archives
     assert Path(str(storage.local_path(uri))).stat().st_mtime_ns == written
 
 
-def test_an_archive_that_is_not_there_is_named(spark: Path, tmp_path: Path) -> None:
+def test_a_missing_archive_is_named(spark: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"spark\.archives names /nowhere\.tar\.gz"):
         environment.settings(f"file://{tmp_path}/s", {"spark.archives": "/nowhere.tar.gz#environment"}, spark)

@@ -42,7 +42,7 @@ def test_the_same_job_gives_the_same_plan() -> None:
     assert planned(workers=2) == planned(workers=2)
 
 
-def test_the_job_is_told_where_its_spec_lies_and_nothing_else() -> None:
+def test_the_only_argument_is_the_uri_of_the_job_spec() -> None:
     assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/specs/train.json")
 
 
@@ -53,28 +53,28 @@ def test_the_users_configuration_wins() -> None:
     assert plan.conf["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-def test_a_gang_gets_its_slots_at_once_or_soon_an_error() -> None:
+def test_a_worker_group_gets_all_slots_at_once_or_an_early_error() -> None:
     assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
     assert "spark.dynamicAllocation.enabled" not in planned().conf
 
 
-def test_local_ranks_are_forked_from_a_process_that_has_imported_what_they_need() -> None:
+def test_local_workers_are_forked_from_a_daemon_that_has_their_imports() -> None:
     conf = planned(workers=2).conf
     assert conf["spark.python.daemon.module"] == "trainyard.trainer.group.daemon"
     assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip", "the daemon starts before Spark puts it on the path"
     assert "spark.python.daemon.module" not in planned().conf
 
 
-def test_a_path_of_the_users_own_is_kept_beside_the_daemons() -> None:
+def test_a_python_path_of_the_user_is_kept() -> None:
     conf = planned(workers=2, **{"spark.executorEnv.PYTHONPATH": "/mine"}).conf
     assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip:/mine"
 
 
-def test_more_ranks_than_slots_are_refused_before_anything_starts() -> None:
+def test_more_workers_than_slots_are_refused_before_anything_starts() -> None:
     with pytest.raises(TrainyardError) as refused:
         planned("local[2]", workers=4)
     assert str(refused.value) == (
-        "TrainOperator 'train': workers=4 ranks must run at once, and master local[2] has 2 slots. "
+        "TrainOperator 'train': 4 workers must run at once, and master local[2] has 2 slots. "
         "Write local[4] as the host of connection 'spark_default', or workers=2."
     )
 
@@ -87,17 +87,17 @@ def test_a_secret_on_a_command_line_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "instead"), OPTION_OF_SETTING.items())
-def test_what_sizes_and_places_containers_is_said_by_its_option(name: str, instead: str) -> None:
+def test_a_setting_that_an_operator_option_controls_is_refused(name: str, instead: str) -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf={name: "1"})
     with pytest.raises(TrainyardError, match=re.escape(f"conf sets {name}, which is computed; write {instead}.")):
         build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
-def test_a_gang_that_may_be_smaller_needs_slots_for_the_least_of_it() -> None:
+def test_an_elastic_group_needs_slots_for_its_minimum() -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, min_workers=2)
     plan = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
-    assert plan.containers == "1 driver + 2 to 4 ranks"
-    with pytest.raises(TrainyardError, match="workers=2 ranks must run at once, and master local has 1 slot"):
+    assert plan.containers == "1 driver + 2 to 4 workers"
+    with pytest.raises(TrainyardError, match="2 workers must run at once, and master local has 1 slot"):
         build_plan(job, SparkConnection("spark_default", "local"), RUNTIME)
 
 
@@ -106,13 +106,13 @@ def on_yarn(workers: int, placement: Placement) -> Plan:
     return build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
-def test_ranks_that_share_a_container_share_its_cores_and_gpus() -> None:
+def test_workers_in_one_container_share_its_cores_and_gpus() -> None:
     conf = on_yarn(4, Placement(gpus_per_worker=1, workers_per_container=2)).conf
     assert (conf["spark.executor.instances"], conf["spark.executor.cores"]) == ("2", "2")
     assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
 
 
-def test_containers_hold_as_many_ranks_each() -> None:
+def test_every_container_has_the_same_number_of_workers() -> None:
     with pytest.raises(TrainyardError, match=r"workers_per_container=2 does not divide workers=3; .* Write a divisor"):
         on_yarn(3, Placement(workers_per_container=2))
 
@@ -125,7 +125,7 @@ def test_slots_of_a_master(master: str, slots: int | None) -> None:
     assert local_slots(master) == slots
 
 
-def test_a_tag_is_one_tasks_own_and_stays_with_it_through_retries() -> None:
+def test_a_tag_is_unique_to_a_task_and_the_same_for_its_retries() -> None:
     assert application_tag(task_key(try_number=1)) == application_tag(task_key(try_number=2))
     tags = {application_tag(task_key(**other)) for other in ({}, {"map_index": 0}, {"task_id": "x"}, {"run_id": "r2"})}
     assert len(tags) == 4
@@ -134,37 +134,37 @@ def test_a_tag_is_one_tasks_own_and_stays_with_it_through_retries() -> None:
 YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
 
 
-def test_on_yarn_an_application_carries_its_tag_and_outlives_airflow() -> None:
-    found = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
-    assert found.conf["spark.yarn.tags"] == found.tag
-    assert found.conf["spark.yarn.submit.waitAppCompletion"] == "false"
-    assert (found.conf["spark.executor.instances"], found.conf["spark.executor.cores"]) == ("2", "1")
-    assert "SPARK_LOCAL_IP" not in found.env
+def test_on_yarn_an_application_has_its_tag_and_outlives_airflow() -> None:
+    plan = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
+    assert plan.conf["spark.yarn.tags"] == plan.tag
+    assert plan.conf["spark.yarn.submit.waitAppCompletion"] == "false"
+    assert (plan.conf["spark.executor.instances"], plan.conf["spark.executor.cores"]) == ("2", "1")
+    assert "SPARK_LOCAL_IP" not in plan.env
 
 
-def test_memory_and_placement_are_settings_on_yarn_alone() -> None:
-    asked = Job(
+def test_memory_and_placement_become_settings_only_on_yarn() -> None:
+    job = Job(
         "TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, memory=Memory(heap="1g", native="2g"),
         driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
     )  # fmt: skip
-    found = build_plan(asked, YARN, RUNTIME)
-    assert found.conf["spark.executor.memoryOverhead"] == "2432m"
-    assert found.conf["spark.driver.memory"] == "512m"
-    assert found.placement.queue == "train"
-    assert [file.rsplit("/", 1)[-1] for file in found.files] == ["gpus.sh"]
-    local = build_plan(asked, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    plan = build_plan(job, YARN, RUNTIME)
+    assert plan.conf["spark.executor.memoryOverhead"] == "2432m"
+    assert plan.conf["spark.driver.memory"] == "512m"
+    assert plan.placement.queue == "train"
+    assert [file.rsplit("/", 1)[-1] for file in plan.files] == ["gpus.sh"]
+    local = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
     assert not [name for name in local.conf if "yarn" in name or "memory" in name.lower() or "gpu" in name]
     assert local.files == ()
 
 
-def test_on_yarn_the_driver_runs_in_the_cluster_or_not_at_all() -> None:
+def test_on_yarn_only_cluster_deploy_mode_is_accepted() -> None:
     client = SparkConnection("spark_default", "yarn", deploy_mode="client")
     with pytest.raises(TrainyardError, match="connection 'spark_default' has deploy-mode client; on YARN"):
         build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}), client, RUNTIME)
 
 
 def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:
-    made = run_directory("file:///s", "toy", "manual__2026-01-01T00:00:00+00:00")
-    assert made.startswith("file:///s/runs/toy/manual__2026-01-01T00_00_00_00_00-")
-    assert made != run_directory("file:///s", "toy", "manual__2026-01-01T00_00_00+00:00")
+    plan = run_directory("file:///s", "toy", "manual__2026-01-01T00:00:00+00:00")
+    assert plan.startswith("file:///s/runs/toy/manual__2026-01-01T00_00_00_00_00-")
+    assert plan != run_directory("file:///s", "toy", "manual__2026-01-01T00_00_00+00:00")
     assert "/.." not in run_directory("file:///s", "..", "../../etc")

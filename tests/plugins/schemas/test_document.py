@@ -52,11 +52,11 @@ def test_another_kind_of_document_is_refused_by_name() -> None:
     assert "spec.json holds a export spec; a train spec was expected" in refusal(DOCUMENTS[0].to_json())
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_invalid_json_is_refused() -> None:
     assert "spec.json is not JSON" in refusal("{")
 
 
-def test_what_is_no_document_is_refused() -> None:
+def test_json_that_is_not_a_document_is_refused() -> None:
     assert "it has no 'document' and 'version'" in refusal("[]")
 
 
@@ -68,6 +68,6 @@ def test_an_unknown_field_is_named() -> None:
     assert "wrokers is not a known option" in refusal(changed(wrokers=2))
 
 
-def test_a_document_that_is_not_there_raises_file_not_found(tmp_path: Path) -> None:
+def test_a_missing_document_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         TrainSpec.load(f"file://{tmp_path}/none.json")

@@ -1,4 +1,4 @@
-"""What the task log says of an application that is waited for."""
+"""The trigger that waits for an application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainyard.yarn.resource_manager import Application
 
 
 @pytest.mark.parametrize(
-    ("state", "diagnostics", "said"),
+    ("state", "diagnostics", "description"),
     [
         ("RUNNING", "", "application_1 is RUNNING"),
         (
@@ -28,17 +28,17 @@ from trainyard.yarn.resource_manager import Application
         ),
     ],
 )
-def test_figures_and_times_that_change_are_left_out(state: str, diagnostics: str, said: str) -> None:
-    assert describe_state(Application("application_1", state, "UNDEFINED", "etl", diagnostics, "", 0.0)) == said
+def test_the_state_has_no_figures_and_times_that_change(state: str, diagnostics: str, description: str) -> None:
+    assert describe_state(Application("application_1", state, "UNDEFINED", "etl", diagnostics, "", 0.0)) == description
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """A ResourceManager that knows nobody."""
+    """A ResourceManager that refuses every user."""
 
-    asked: ClassVar[list[float]] = []
+    times: ClassVar[list[float]] = []
 
     def do_GET(self) -> None:
-        self.asked.append(time.monotonic())
+        self.times.append(time.monotonic())
         body = b'{"RemoteException": {"message": "who are you?"}}'
         self.send_response(403)
         self.send_header("Content-Type", "application/json")
@@ -49,20 +49,20 @@ class Refusing(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The ResourceManager of the tests refuses; the times at which it was asked."""
+    """Start a ResourceManager that refuses, and yield the times of its requests."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         name, value = "yarn.resourcemanager.webapp.address", f"127.0.0.1:{server.server_port}"
         entry = f"<property><name>{name}</name><value>{value}</value></property>"
         (tmp_path / "yarn-site.xml").write_text(f"<configuration>{entry}</configuration>")
         monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-        Refusing.asked.clear()
-        yield Refusing.asked
+        Refusing.times.clear()
+        yield Refusing.times
         server.shutdown()
 
 
 def first(trigger: ApplicationTrigger) -> dict[str, Any]:
-    """What the trigger says when it fires."""
+    """Return the payload of the first event."""
 
     async def event() -> dict[str, Any]:
         return dict((await anext(aiter(trigger.run()))).payload)
@@ -70,14 +70,14 @@ def first(trigger: ApplicationTrigger) -> dict[str, Any]:
     return asyncio.run(event())
 
 
-def test_one_that_refuses_is_asked_again_and_told_of_in_the_end(refusing: list[float]) -> None:
+def test_a_resource_manager_that_refuses_is_polled_until_the_patience_ends(refusing: list[float]) -> None:
     event = first(ApplicationTrigger("application_1", "tag", poll=0.01, patience=0.2))
     assert len(refusing) > 1
     assert event["application"] == "application_1"
     assert event["trouble"].endswith("who are you?")
 
 
-def test_what_an_earlier_try_submitted_is_asked_for_when_airflow_knows_of_the_wait(refusing: list[float]) -> None:
-    began = time.monotonic()
+def test_the_first_poll_for_a_reattached_application_is_delayed(refusing: list[float]) -> None:
+    start = time.monotonic()
     first(ApplicationTrigger("application_1", "tag", reattached=True, poll=0.2, patience=0.1))
-    assert refusing[0] - began >= 3 * 0.2
+    assert refusing[0] - start >= 3 * 0.2

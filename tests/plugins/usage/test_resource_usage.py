@@ -1,4 +1,4 @@
-"""What is kept of an application that has ended: how much it held, and for how long it worked."""
+"""The stored resource usage of an application: what it allocated, and for how long it computed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def record(directory: Path, output: dict[str, Any]) -> RunRecord:
     )  # fmt: skip
 
 
-def held(directory: Path, application: str = "a1", working: float = 1.0) -> ResourceUsage:
+def usage(directory: Path, application: str = "a1", busy_seconds: float = 1.0) -> ResourceUsage:
     return ResourceUsage(
-        task_key=task_key(directory), application=application, queue="train", began=1.0, seconds=2.0, working=working,
-        core_seconds=4.0,
+        task_key=task_key(directory), application=application, queue="train", started_at=1.0, seconds=2.0,
+        busy_seconds=busy_seconds, core_seconds=4.0,
     )  # fmt: skip
 
 
@@ -35,31 +35,29 @@ def span(name: str, begin: float, end: float) -> dict[str, Any]:
     return {"ph": "X", "name": name, "ts": begin * 1e6, "dur": (end - begin) * 1e6}
 
 
-def test_ranks_work_in_the_phases_in_which_they_compute(tmp_path: Path) -> None:
+def test_a_training_is_busy_in_the_phases_in_which_its_workers_compute(tmp_path: Path) -> None:
     idle = {"set up": 5.0, "data wait": 2.0, "wait for communication": 3.0, "wait for workers": 4.0}
     phases = idle | {"forward": 10.0, "backward": 20.0, "validate": 1.0}
-    assert resource_usage.working(record(tmp_path, {"seconds": phases}), []) == pytest.approx(31)
+    assert resource_usage.busy_seconds(record(tmp_path, {"seconds": phases}), []) == pytest.approx(31)
 
 
-def test_a_stage_works_while_any_span_of_its_driver_goes_on_but_for_those_of_starting(tmp_path: Path) -> None:
+def test_another_job_is_busy_during_the_spans_of_its_driver_except_those_of_its_start(tmp_path: Path) -> None:
     events = [
         span("start Spark", 0, 4), span("read source", 4, 6), span("prepare", 5, 7), span("write dataset", 9, 10),
         {"ph": "M", "name": "process_name", "ts": 0},
     ]  # fmt: skip
-    assert resource_usage.working(record(tmp_path, {}), events) == pytest.approx(4)
+    assert resource_usage.busy_seconds(record(tmp_path, {}), events) == pytest.approx(4)
 
 
-def test_every_application_of_a_task_is_kept_once(tmp_path: Path) -> None:
-    for one in (held(tmp_path, "a1"), held(tmp_path, "a2"), held(tmp_path, "a1", working=0.0)):
+def test_the_usage_of_every_application_is_written_once(tmp_path: Path) -> None:
+    for one in (usage(tmp_path, "a1"), usage(tmp_path, "a2"), usage(tmp_path, "a1", busy_seconds=0.0)):
         resource_usage.save(one, print)
-    assert [(one.application, one.working) for one in resource_usage.read_run(tmp_path.as_uri())] == [
-        ("a1", 1.0),
-        ("a2", 1.0),
-    ]
+    stored = resource_usage.read_run(tmp_path.as_uri())
+    assert [(one.application, one.busy_seconds) for one in stored] == [("a1", 1.0), ("a2", 1.0)]
 
 
-def test_what_cannot_be_kept_is_told_and_fails_nothing(tmp_path: Path) -> None:
-    (tmp_path / "usage").write_text("a file, where a folder must be")
-    told: list[str] = []
-    resource_usage.save(held(tmp_path), told.append)
-    assert "What a1 held could not be kept" in told[0]
+def test_a_write_error_is_logged_and_not_raised(tmp_path: Path) -> None:
+    (tmp_path / "usage").write_text("a file in place of the folder")
+    lines: list[str] = []
+    resource_usage.save(usage(tmp_path), lines.append)
+    assert "The resource usage of a1 could not be written" in lines[0]

@@ -1,4 +1,4 @@
-"""The ledger's arithmetic: parts add up, busy is at most allocated, one application holds at least what stages hold."""
+"""The arithmetic of the usage report: parts add up, busy <= allocated <= single-application baseline."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ QUEUES = ("etl", "train")
 
 def usage(task: str = "train", **fields: float | str) -> ResourceUsage:
     task_key = TaskKey(dag_id="digits", run_id="r1", task_id=task, directory="file:///runs/digits/r1")
-    given = {"began": MONDAY, "seconds": 3600.0, "working": 1800.0, "core_seconds": 7200.0, "queue": "train"}
-    return ResourceUsage.model_validate({"task_key": task_key, "application": "a1"} | given | fields)
+    defaults = {
+        "started_at": MONDAY, "seconds": 3600.0, "busy_seconds": 1800.0, "core_seconds": 7200.0, "queue": "train",
+    }  # fmt: skip
+    return ResourceUsage.model_validate({"task_key": task_key, "application": "a1"} | defaults | fields)
 
 
-def amounts(most: float = 1e7) -> st.SearchStrategy[float]:
-    return st.floats(0, most, allow_subnormal=False)
+def amounts(maximum: float = 1e7) -> st.SearchStrategy[float]:
+    return st.floats(0, maximum, allow_subnormal=False)
 
 
 usages = st.builds(
-    usage, began=st.floats(MONDAY, MONDAY + 1e6), seconds=st.floats(1, 1e6), working=amounts(2e6),
+    usage, started_at=st.floats(MONDAY, MONDAY + 1e6), seconds=st.floats(1, 1e6), busy_seconds=amounts(2e6),
     core_seconds=amounts(), memory_mb_seconds=amounts(), gpu_seconds=amounts(), queue=st.sampled_from(QUEUES),
 )  # fmt: skip
-accounts = st.builds(
+runs = st.builds(
     RunUsage, dag_id=st.sampled_from(["digits", "penguins"]), run_id=st.text(max_size=3),
-    entries=st.lists(st.builds(usage_report.application_usage, usages), min_size=1, max_size=6).map(tuple),
+    applications=st.lists(st.builds(usage_report.convert_usage, usages), min_size=1, max_size=6).map(tuple),
 )  # fmt: skip
 
 
@@ -42,68 +44,67 @@ def close(amount: ResourceHours) -> object:
     return pytest.approx(astuple(amount), rel=1e-9, abs=1e-9)
 
 
-def added(lines: list[UsageLine], figure: str) -> tuple[float, ...]:
+def add_up(lines: list[UsageLine], figure: str) -> tuple[float, ...]:
     return astuple(sum((getattr(line, figure) for line in lines), ResourceHours()))
 
 
-@given(st.lists(accounts, max_size=8))
-def test_the_sums_of_the_parts_are_the_whole(found: list[RunUsage]) -> None:
-    whole = usage_report.sum_runs("all", found)
-    assert whole.single_application is not None
+@given(st.lists(runs, max_size=8))
+def test_the_sums_of_the_groups_add_up_to_the_sum_of_all_runs(group: list[RunUsage]) -> None:
+    total = usage_report.sum_runs("all", group)
+    assert total.baseline is not None
     for lines in (
-        usage_report.group_runs(lambda account: account.dag_id, found),
-        usage_report.group_runs(usage_report.week, found),
+        usage_report.group_runs(lambda run: run.dag_id, group),
+        usage_report.group_runs(usage_report.week_of, group),
     ):
-        for figure in ("allocated", "busy", "idle", "single_application"):
-            assert added(lines, figure) == close(getattr(whole, figure))
+        for figure in ("allocated", "busy", "idle", "baseline"):
+            assert add_up(lines, figure) == close(getattr(total, figure))
     for figure in ("allocated", "busy", "idle"):
-        assert added(usage_report.group_queues(found), figure) == close(getattr(whole, figure))
+        assert add_up(usage_report.group_queues(group), figure) == close(getattr(total, figure))
 
 
 @given(usages)
-def test_nothing_is_busy_that_was_not_allocated(held: ResourceUsage) -> None:
-    entry = usage_report.application_usage(held)
-    assert all(0 <= busy <= had for busy, had in zip(astuple(entry.busy), astuple(entry.allocated), strict=True))
+def test_busy_is_at_most_allocated(one: ResourceUsage) -> None:
+    application = usage_report.convert_usage(one)
+    pairs = zip(astuple(application.busy), astuple(application.allocated), strict=True)
+    assert all(0 <= busy <= allocated for busy, allocated in pairs)
 
 
-@given(accounts)
-def test_one_application_holds_at_least_what_the_stages_hold(found: RunUsage) -> None:
-    whole = usage_report.sum_runs("", [found])
-    assert whole.single_application is not None
-    for one, staged in zip(astuple(whole.single_application), astuple(whole.allocated), strict=True):
-        assert one >= staged * (1 - 1e-6)
+@given(runs)
+def test_the_baseline_is_at_least_what_the_stages_allocated(run: RunUsage) -> None:
+    line = usage_report.sum_runs("", [run])
+    assert line.baseline is not None
+    for baseline, allocated in zip(astuple(line.baseline), astuple(line.allocated), strict=True):
+        assert baseline >= allocated * (1 - 1e-6)
 
 
 @given(usages)
-def test_a_run_of_one_application_is_its_own_monolith(held: ResourceUsage) -> None:
-    entry = usage_report.application_usage(held)
-    assert astuple(usage_report.single_application([entry])) == pytest.approx(astuple(entry.allocated), rel=1e-6)
+def test_the_baseline_of_one_application_is_what_it_allocated(one: ResourceUsage) -> None:
+    application = usage_report.convert_usage(one)
+    baseline = usage_report.compute_baseline([application])
+    assert astuple(baseline) == pytest.approx(astuple(application.allocated), rel=1e-6)
 
 
-@given(st.lists(accounts, max_size=8))
-def test_the_worst_offender_comes_first(found: list[RunUsage]) -> None:
-    offences = [usage_report.idle_key(line) for line in usage_report.group_queues(found)]
-    assert offences == sorted(offences, reverse=True)
+@given(st.lists(runs, max_size=8))
+def test_the_most_idle_line_comes_first(group: list[RunUsage]) -> None:
+    idle = [usage_report.idle_key(line) for line in usage_report.group_queues(group)]
+    assert idle == sorted(idle, reverse=True)
 
 
-def test_a_gang_between_two_stages_would_have_kept_its_gpus_all_the_while() -> None:
+def test_the_baseline_keeps_the_gpus_of_training_during_the_other_stages() -> None:
     export = usage("export", seconds=7200.0, core_seconds=7200.0)
-    train = usage("train", began=MONDAY + 7200, core_seconds=8 * 3600.0, gpu_seconds=2 * 3600.0)
-    predict = usage("predict", began=MONDAY + 3 * 3600, core_seconds=3600.0)
-    found = usage_report.single_application([usage_report.application_usage(one) for one in (export, train, predict)])
-    assert found == ResourceHours(cores=pytest.approx(8 * 4), gpus=pytest.approx(2 * 4))
+    train = usage("train", started_at=MONDAY + 7200, core_seconds=8 * 3600.0, gpu_seconds=2 * 3600.0)
+    predict = usage("predict", started_at=MONDAY + 3 * 3600, core_seconds=3600.0)
+    baseline = usage_report.compute_baseline([usage_report.convert_usage(one) for one in (export, train, predict)])
+    assert baseline == ResourceHours(cores=pytest.approx(8 * 4), gpus=pytest.approx(2 * 4))
 
 
-def test_stages_beside_each_other_would_have_needed_the_sum_of_both() -> None:
-    entry: ApplicationUsage = usage_report.application_usage(usage())
-    assert usage_report.single_application([entry, replace(entry, task="other")]).cores == pytest.approx(4)
+def test_the_baseline_of_concurrent_stages_needs_the_sum_of_both() -> None:
+    application: ApplicationUsage = usage_report.convert_usage(usage())
+    both = [application, replace(application, task="other")]
+    assert usage_report.compute_baseline(both).cores == pytest.approx(4)
 
 
-def test_a_run_belongs_to_the_iso_week_in_which_it_began() -> None:
-    sunday = RunUsage(
-        "digits",
-        "r1",
-        (usage_report.application_usage(usage(began=MONDAY - 1)), usage_report.application_usage(usage())),
-    )
-    assert usage_report.week(sunday) == "2026-W47"
-    assert usage_report.week(RunUsage("digits", "r2", (usage_report.application_usage(usage()),))) == "2026-W48"
+def test_a_run_belongs_to_the_iso_week_in_which_it_started() -> None:
+    sunday = (usage_report.convert_usage(usage(started_at=MONDAY - 1)), usage_report.convert_usage(usage()))
+    assert usage_report.week_of(RunUsage("digits", "r1", sunday)) == "2026-W47"
+    assert usage_report.week_of(RunUsage("digits", "r2", (usage_report.convert_usage(usage()),))) == "2026-W48"

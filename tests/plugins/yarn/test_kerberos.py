@@ -20,7 +20,7 @@ def test_a_user_is_the_first_part_of_a_principal(principal: str) -> None:
 
 def test_a_token_for_one_name_node_by_its_name_is_not_found() -> None:
     why = kerberos.unusable_token(SECURE, "hdfs://namenode:8020/trainyard")
-    assert why.startswith("hdfs://namenode:8020 is one NameNode that asks for Kerberos")
+    assert why.startswith("hdfs://namenode:8020 is a single NameNode with Kerberos")
     assert "Set hadoop.security.token.service.use_ip to false in core-site.xml" in why
 
 
@@ -39,13 +39,13 @@ def test_any_other_token_is_found_or_not_needed(core: dict[str, str], uri: str) 
     assert kerberos.unusable_token(core, uri) == ""
 
 
-def test_storage_that_asks_for_a_ticket_is_refused_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_with_kerberos_is_refused_without_a_ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, value = next(iter(SECURE.items()))
     (tmp_path / "core-site.xml").write_text(
         f"<configuration><property><name>{name}</name><value>{value}</value></property></configuration>"
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    cluster.admit("file:///data")
-    with pytest.raises(TrainyardError, match=r"the cluster asks for Kerberos.* install airflow-trainyard\[kerberos\]"):
-        cluster.admit("hdfs://namenode:8020/data")
+    cluster.require_ticket("file:///data")
+    with pytest.raises(TrainyardError, match=r"requires Kerberos; install airflow-trainyard\[kerberos\]"):
+        cluster.require_ticket("hdfs://namenode:8020/data")

@@ -36,27 +36,27 @@ def test_a_live_application_is_reattached(state: str) -> None:
     assert decide_on_start([application(1, "FAILED", "FAILED"), live], None, None) == Reattach(live)
 
 
-def test_of_two_live_applications_the_older_is_kept() -> None:
+def test_of_two_live_applications_the_older_is_reattached() -> None:
     older, younger = application(1, "RUNNING", "UNDEFINED"), application(2, "ACCEPTED", "UNDEFINED")
     assert decide_on_start([older, younger], None, None) == Reattach(older)
 
 
-def test_a_finished_application_with_its_record_is_taken() -> None:
+def test_the_result_of_a_finished_application_is_used() -> None:
     assert decide_on_start([application(1, "FAILED", "FAILED"), application(2)], record(2), None) == UseResult(
         record(2)
     )
 
 
-def test_a_record_of_an_earlier_application_is_not_the_newest_ones_result() -> None:
+def test_a_record_of_an_earlier_application_is_not_used() -> None:
     assert decide_on_start(
         [application(1), application(2, "KILLED", "KILLED")], record(1), application(1).id
     ) == Submit(after=application(2, "KILLED", "KILLED"))
 
 
-@pytest.mark.parametrize("found", [None, record(1, "failed")])
-def test_an_ended_application_without_a_good_record_is_done_again(found: RunRecord | None) -> None:
-    assert decide_on_start([application(1)], found, None) == Submit(after=application(1))
+@pytest.mark.parametrize("latest", [None, record(1, "failed")])
+def test_an_ended_application_without_a_successful_record_is_submitted_again(latest: RunRecord | None) -> None:
+    assert decide_on_start([application(1)], latest, None) == Submit(after=application(1))
 
 
-def test_a_result_that_is_spent_is_made_anew() -> None:
+def test_a_superseded_result_is_computed_again() -> None:
     assert decide_on_start([application(1)], record(1), superseded=application(1).id) == Submit()

@@ -1,4 +1,4 @@
-"""What a ResourceManager answers is understood; one that does not answer is told from one that refuses."""
+"""The answers of a ResourceManager, and the difference between no answer and a refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from trainyard.yarn.resource_manager import ResourceManager, UnreachableError
 
 
-def test_those_that_do_not_answer_are_named() -> None:
+def test_resource_managers_that_do_not_answer_are_named() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         urls = tuple(f"http://127.0.0.1:{closed.getsockname()[1]}/{name}" for name in ("rm1", "rm2"))
@@ -59,15 +59,15 @@ def manager() -> Iterator[Callable[[str], ResourceManager]]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("told", [AS_HADOOP_WRITES_IT, AS_A_LIST])
-def test_what_an_application_held_is_read_in_each_way_that_hadoop_writes_a_map(
-    manager: Callable[[str], ResourceManager], told: str
+@pytest.mark.parametrize("resource_map", [AS_HADOOP_WRITES_IT, AS_A_LIST])
+def test_resource_seconds_are_read_in_every_form_that_hadoop_writes(
+    manager: Callable[[str], ResourceManager], resource_map: str
 ) -> None:
-    found = manager(APPLICATION.replace("MAP", told)).application("application_1_1")
-    assert found and (found.started, found.launched, found.finished) == (1.0, 2.0, 12.0)
-    assert found.resource_seconds == {"memory-mb": 10240.0, "vcores": 20.0, "yarn.io/gpu": 10.0}
+    application = manager(APPLICATION.replace("MAP", resource_map)).application("application_1_1")
+    assert application and (application.started, application.launched, application.finished) == (1.0, 2.0, 12.0)
+    assert application.resource_seconds == {"memory-mb": 10240.0, "vcores": 20.0, "yarn.io/gpu": 10.0}
 
 
-def test_an_application_that_held_nothing_has_no_map(manager: Callable[[str], ResourceManager]) -> None:
-    found = manager(APPLICATION.replace("MAP", "null")).application("application_1_1")
-    assert found and found.resource_seconds == {}
+def test_an_application_without_resource_seconds_has_none(manager: Callable[[str], ResourceManager]) -> None:
+    application = manager(APPLICATION.replace("MAP", "null")).application("application_1_1")
+    assert application and application.resource_seconds == {}

@@ -1,4 +1,4 @@
-"""ResourceManagers are found by Hadoop's own configuration."""
+"""The addresses of ResourceManagers in Hadoop's configuration."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from trainyard.errors import TrainyardError
 from trainyard.yarn import cluster, site
 
 
-def test_properties_of_a_file(tmp_path: Path) -> None:
+def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "yarn-site.xml"
     file.write_text("<configuration><property><name> a.b </name><value>1 </value></property></configuration>")
     assert site.properties(file) == {"a.b": "1"}
 
 
-def test_one_resource_manager_by_its_host_name() -> None:
+def test_the_address_of_one_resource_manager_follows_from_its_host_name() -> None:
     assert site.resource_managers({"yarn.resourcemanager.hostname": "rm"}) == ("http://rm:8088",)
 
 
-def test_its_address_wins_over_its_host_name() -> None:
-    found = {"yarn.resourcemanager.hostname": "rm", "yarn.resourcemanager.webapp.address": "web:9000"}
-    assert site.resource_managers(found) == ("http://web:9000",)
+def test_an_address_wins_over_a_host_name() -> None:
+    properties = {"yarn.resourcemanager.hostname": "rm", "yarn.resourcemanager.webapp.address": "web:9000"}
+    assert site.resource_managers(properties) == ("http://web:9000",)
 
 
-def test_all_of_a_pair() -> None:
-    found = {
+def test_every_resource_manager_of_a_high_availability_pair_is_listed() -> None:
+    properties = {
         "yarn.resourcemanager.ha.enabled": "true",
         "yarn.resourcemanager.ha.rm-ids": "rm1, rm2",
         "yarn.resourcemanager.hostname.rm1": "one",
         "yarn.resourcemanager.webapp.address.rm2": "two:18088",
     }
-    assert site.resource_managers(found) == ("http://one:8088", "http://two:18088")
+    assert site.resource_managers(properties) == ("http://one:8088", "http://two:18088")
 
 
-def test_https_only() -> None:
-    found = {"yarn.http.policy": "HTTPS_ONLY", "yarn.resourcemanager.hostname": "rm"}
-    assert site.resource_managers(found) == ("https://rm:8090",)
+def test_the_policy_https_only_selects_https_addresses() -> None:
+    properties = {"yarn.http.policy": "HTTPS_ONLY", "yarn.resourcemanager.hostname": "rm"}
+    assert site.resource_managers(properties) == ("https://rm:8090",)
 
 
 @pytest.mark.parametrize("environ", [{}, {"HADOOP_CONF_DIR": "/nowhere"}])
-def test_without_configuration_one_is_told_where_to_put_it(environ: dict[str, str]) -> None:
-    with pytest.raises(TrainyardError, match=r"HADOOP_CONF_DIR=.* holds no yarn-site.xml; where Airflow runs, set it"):
+def test_a_missing_configuration_is_refused_with_where_to_put_it(environ: dict[str, str]) -> None:
+    with pytest.raises(TrainyardError, match=r"HADOOP_CONF_DIR=.* has no yarn-site.xml; where Airflow runs, set it"):
         site.folder(environ)
 
 
 @pytest.mark.parametrize(
     ("core", "kind"), [({}, "simple"), ({"hadoop.http.authentication.type": "kerberos"}, "kerberos")]
 )
-def test_how_pages_know_who_asks(core: dict[str, str], kind: str) -> None:
+def test_the_authentication_follows_the_configuration(core: dict[str, str], kind: str) -> None:
     assert site.authentication(core) == kind
 
 
-def test_kerberos_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_library_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "<property><name>{}</name><value>{}</value></property>"
     for file, name, value in (
         ("core-site.xml", "hadoop.http.authentication.type", "kerberos"),
