@@ -18,7 +18,7 @@ containers = st.builds(Resources, st.integers(1, 8), st.integers(1, 3), st.integ
 rooms = st.lists(st.builds(Resources, st.integers(0, 16), st.integers(0, 6), st.integers(0, 4)), max_size=4)
 
 
-def request(plan: Plan, at: ClusterSnapshot) -> ResourceRequest:
+def request_for(plan: Plan, at: ClusterSnapshot) -> ResourceRequest:
     queue = at.queue(plan.queue)
     assert queue
     return capacity.resource_request(plan, queue, *capacity.containers(plan, at, queue))
@@ -53,34 +53,34 @@ def test_the_room_beside_the_driver_equals_what_a_search_finds(executor: Resourc
 
 
 def test_a_resource_request_has_the_sizes_that_yarn_grants() -> None:
-    request = request(group_plan(4, workers_per_container=2), snapshot())
+    request = request_for(group_plan(4, workers_per_container=2), snapshot())
     assert request.executor == Resources(3072, cores=2, gpus=2)
     assert request.count == 2
 
 
 def test_a_whole_node_container_has_the_size_of_its_node() -> None:
-    assert request(group_plan(isolation="whole_node"), snapshot()).executor == Resources(6144, cores=1, gpus=0)
+    assert request_for(group_plan(isolation="whole_node"), snapshot()).executor == Resources(6144, cores=1, gpus=0)
 
 
 def test_allocated_resources_are_a_shortfall() -> None:
     busy = snapshot(nodes=(*snapshot().nodes[:2], node("g2", free=Resources(1024, 3, 1))))
     train = queue("train", "gpu")
-    assert capacity.shortfall(request(group_plan(2), snapshot()), snapshot(), train) == ""
-    assert capacity.shortfall(request(group_plan(2), busy), busy, train) == ""
-    assert capacity.shortfall(request(group_plan(4), busy), busy, train) == "2 of 4 containers have room"
+    assert capacity.shortfall(request_for(group_plan(2), snapshot()), snapshot(), train) == ""
+    assert capacity.shortfall(request_for(group_plan(2), busy), busy, train) == ""
+    assert capacity.shortfall(request_for(group_plan(4), busy), busy, train) == "2 of 4 containers have room"
 
 
 def test_reserved_resources_are_a_shortfall() -> None:
     train = queue("train", "gpu", pending={"gpu": NODE + NODE})
     wanted = snapshot(queues=(train,))
-    lacking = capacity.shortfall(request(group_plan(2), wanted), wanted, train)
+    lacking = capacity.shortfall(request_for(group_plan(2), wanted), wanted, train)
     assert lacking == "other applications wait for the free resources"
 
 
 def test_a_queue_at_its_maximum_is_a_shortfall() -> None:
     train = queue("train", "gpu")
     used = replace(train, max={"gpu": NODE}, used={"gpu": Resources(1024, 1, 1)})
-    lacking = capacity.shortfall(request(group_plan(2), snapshot()), snapshot(), used)
+    lacking = capacity.shortfall(request_for(group_plan(2), snapshot()), snapshot(), used)
     assert lacking == "queue root.train has reached its capacity"
 
 
