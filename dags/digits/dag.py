@@ -1,4 +1,4 @@
-"""Handwritten digits: image files in, a classifier and its predictions out."""
+"""Train a classifier on image files of handwritten digits, and predict with it."""
 
 from airflow.sdk import DAG, Param, task
 
@@ -14,9 +14,9 @@ from trainyard.operators import (
 )
 
 PARAMS = {
-    "epochs": Param(8, type="integer", minimum=1, description="passes over the rows that are trained on"),
-    "batch_size": Param(64, type="integer", minimum=1, description="rows of a batch, over all ranks"),
-    "workers": Param(2, type="integer", minimum=1, description="ranks of the gang"),
+    "epochs": Param(8, type="integer", minimum=1, description="passes over the training rows"),
+    "batch_size": Param(64, type="integer", minimum=1, description="rows of a batch, over all workers"),
+    "workers": Param(2, type="integer", minimum=1, description="workers of the group"),
     "strategy": Param("allreduce", enum=["allreduce", "averaging", "threshold", "diloco", "fsdp"]),
     "learning_rate": Param(0.003, type="number", exclusiveMinimum=0),
     "width": Param(32, type="integer", minimum=1, description="channels of the first layer"),

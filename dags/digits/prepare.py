@@ -1,4 +1,4 @@
-"""From image files to rows: a key, an 8 x 8 tensor and a label each."""
+"""Convert image files to rows with a key, an 8 x 8 tensor and a label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, FloatType
 
 
 def images(spark: SparkSession, source: DataFrame) -> DataFrame:
-    """`source` is read by Spark's `image` format; the folder of a file is its label."""
+    """Return a row for each file of `source`, read by Spark's `image` format. The folder of a file is its label."""
 
     @F.pandas_udf(ArrayType(FloatType()))
     def pixels(data: Iterator[pd.Series]) -> Iterator[pd.Series]:

@@ -1,4 +1,4 @@
-"""The source of the example: scikit-learn's 1,797 handwritten digits, one PNG file each."""
+"""Write the source of the example: scikit-learn's 1,797 handwritten digits as PNG files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from trainyard import storage
 
 SCALE = 15
-"""The digits have 17 shades, 0 to 16; in the files they are spread over 0 to 240."""
+"""The 17 shades of the digits, 0 to 16, become 0 to 240 in the files."""
 
 
 def write(directory: str) -> str:
-    """Write `DIRECTORY/LABEL/NUMBER.png`, unless they are there, and return the directory, a URI."""
+    """Write `DIRECTORY/LABEL/NUMBER.png`, unless the files exist; return the URI of the directory."""
     from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    done = storage.join(directory, "_SUCCESS")
-    if storage.exists(done):
+    marker = storage.join(directory, "_SUCCESS")
+    if storage.exists(marker):
         return directory
 
     def save(number: int) -> None:
@@ -28,5 +28,5 @@ def write(directory: str) -> str:
 
     with ThreadPoolExecutor(64) as pool:
         list(pool.map(save, range(len(digits.target))))
-    storage.replace(done, b"")
+    storage.replace(marker, b"")
     return directory

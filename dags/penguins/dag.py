@@ -1,4 +1,4 @@
-"""Palmer penguins: a table in, a regression of body mass out."""
+"""Train a regression of the body mass of Palmer penguins on a table."""
 
 from pathlib import Path
 

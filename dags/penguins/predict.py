@@ -1,4 +1,4 @@
-"""New predictions whenever the penguins have another champion.
+"""Predict for all penguins whenever there is a new champion.
 
 Scheduled by the asset `penguins/champion`, which the DAG `penguins_sweep` updates.
 """

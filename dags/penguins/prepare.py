@@ -1,4 +1,4 @@
-"""From a CSV of penguins to rows: numbers and one-hot categories in one tensor, the body mass as label."""
+"""Convert a CSV of penguins to rows with a tensor of numbers and one-hot categories, and the body mass as label."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SIZES = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm")
 
 
 def table(spark: SparkSession, source: DataFrame) -> DataFrame:
-    """Penguins without a body mass are left out; one whose sex is not known is neither."""
+    """Return a row for each penguin with a body mass. If the sex is missing, both of its categories are 0."""
     sizes = [F.col(name).cast("float") for name in SIZES]
     categories = [*one_hot("species", SPECIES), *one_hot("island", ISLANDS), *one_hot("sex", SEXES)]
-    known = source.where("body_mass_g IS NOT NULL")
-    return known.select(
+    weighed = source.where("body_mass_g IS NOT NULL")
+    return weighed.select(
         F.concat_ws("-", "species", "island", "year", *SIZES, "body_mass_g").alias("penguin"),
         F.array(*sizes, *categories).alias("features"),
         (F.col("body_mass_g") / 1000).cast("float").alias("body_mass_kg"),
@@ -24,5 +24,5 @@ def table(spark: SparkSession, source: DataFrame) -> DataFrame:
 
 
 def one_hot(name: str, values: tuple[str, ...]) -> list[Column]:
-    """One column for each value: 1 where `name` has it, else 0, also where it is missing."""
+    """Return a column for each value: 1 where the column `name` has it, and 0 where not or where it is null."""
     return [F.coalesce((F.col(name) == value).cast("float"), F.lit(0.0).cast("float")) for value in values]

@@ -1,4 +1,4 @@
-"""A small network that tells a penguin's weight."""
+"""A small network that predicts the body mass of a penguin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning rates side by side on the penguins, whenever their batches are new; the best model goes on to the champion.
+"""Compare learning rates whenever there is a new dataset of penguins; promote the best model if it beats the champion.
 
 Scheduled by the asset `penguins/dataset`, which the DAG `penguins` updates.
 """

@@ -1,4 +1,4 @@
-"""Few labeled rows: a network that learned the digits 0 to 4 helps to tell 5 to 9 apart, of which 50 are labeled."""
+"""Transfer a network trained on the digits 0 to 4 to the digits 5 to 9, of which only 50 are labeled."""
 
 from airflow.sdk import DAG, task
 
@@ -8,7 +8,7 @@ from trainyard.operators import EvaluateOperator, ExportOperator, FeaturizeOpera
 
 KNOWN, NEW = [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]
 CONVOLUTIONS = "4"
-"""The layer of the network at which its convolutions end."""
+"""The layer after the last convolution."""
 
 with DAG("transfer", schedule=None, doc_md=__doc__):
 

@@ -1,4 +1,4 @@
-"""Some of the digits, numbered from 0 on."""
+"""Select some of the digits, and number them from 0 on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 
 def images(spark: SparkSession, source: DataFrame, only: Sequence[int]) -> DataFrame:
-    """Images of the digits in `only`, pixels from 0 to 1; the label is the digit's place in `only`."""
+    """Return images of the digits in `only`, with pixels from 0 to 1. The label is the index of the digit in `only`."""
     return source.where(F.col("digit").isin(list(only))).select(
         "id",
         F.transform("pixels", lambda pixel: (pixel / 255).cast("float")).alias("image"),

@@ -1,4 +1,4 @@
-"""A small convolutional network for 28 x 28 digits, and a head for what its layers make of them."""
+"""A small convolutional network for 28 x 28 digits, and a head for features of its layers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def convnet(
 
 
 def head(size: int, classes: int) -> Recipe:
-    """Classes from `size` features."""
+    """Return a recipe for a linear classifier of `size` features."""
     return Recipe(
         model=nn.Linear(size, classes),
         features="features",

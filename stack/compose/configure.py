@@ -1,8 +1,11 @@
-"""Writes the configuration of the Hadoop in docker-compose.yaml: `python -m stack.compose.configure DIRECTORY`.
+"""Write the configuration of the Hadoop in docker-compose.yaml.
 
-A folder for each daemon, with `java.args` to start it by, and one for clients. Every daemon is a container that
-the others know by the daemon's name below `localhost`, and listens on Hadoop's own ports. A browser takes all names
-there for its own machine, and finds the pages that are published: links of Airflow's and YARN's lead there as well.
+    python -m stack.compose.configure DIRECTORY
+
+There is a folder for each daemon, with the arguments of its `java` command in `java.args`, and one for clients. Each
+daemon is a container with the daemon's name below `localhost`, and listens on Hadoop's default ports. A browser
+resolves all names below `localhost` to its own machine, where the pages are published, so links of Airflow and YARN
+work in both.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ ADDRESSES = {
     f"{daemon.name}.{port}": f"{daemon.name}.localhost:{number}"
     for daemon in DAEMONS.values()
     for port, number in daemon.ports.items()
-} | {"gpunode1.http": "gpunode1.localhost:8043"}  # a browser's machine has one port 8042, and node1 is there
+} | {"gpunode1.http": "gpunode1.localhost:8043"}  # port 8042 of the browser's machine is that of node1
 
 
-def files(gpus: int) -> dict[str, str]:
-    """All files by their names, where the nodes of the partition have so many GPUs each."""
-    found = {f"client/{name}": text for name, text in config.files(None, HOME, ADDRESSES).items()}
-    found["client/spark-defaults.conf"] = config.spark_defaults(
+def build_files(gpus: int) -> dict[str, str]:
+    """Return the texts of all files by name; each node of the partition has so many GPUs."""
+    files = {f"client/{name}": text for name, text in config.build_files(None, HOME, ADDRESSES).items()}
+    files["client/spark-defaults.conf"] = config.build_spark_defaults(
         PYSPARK,
         {
             "spark.eventLog.enabled": "true",
@@ -41,30 +44,30 @@ def files(gpus: int) -> dict[str, str]:
     )
     for daemon in DAEMONS.values():
         sized = replace(daemon, gpus=gpus) if isinstance(daemon, NodeManager) and daemon.gpus else daemon
-        found |= _daemon(sized)
-    return found
+        files |= _build_daemon_files(sized)
+    return files
 
 
 def write(directory: Path, gpus: int) -> None:
-    """Write all of them below `directory`."""
-    for name, text in files(gpus).items():
+    """Write all files below `directory`."""
+    for name, text in build_files(gpus).items():
         file = directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
-def _daemon(daemon: Daemon) -> dict[str, str]:
-    arguments = config.java(daemon, CONF / daemon.name, JARS, HOME)
-    own = config.files(daemon, HOME, ADDRESSES) | {"java.args": "\n".join(arguments) + "\n"}
-    return {f"{daemon.name}/{name}": text for name, text in own.items()}
+def _build_daemon_files(daemon: Daemon) -> dict[str, str]:
+    arguments = config.build_java_arguments(daemon, CONF / daemon.name, JARS, HOME)
+    files = config.build_files(daemon, HOME, ADDRESSES) | {"java.args": "\n".join(arguments) + "\n"}
+    return {f"{daemon.name}/{name}": text for name, text in files.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--gpus", type=int, default=2, help="GPUs of each node of the partition")
-    chosen = parser.parse_args()
-    write(chosen.directory, chosen.gpus)
+    arguments = parser.parse_args()
+    write(arguments.directory, arguments.gpus)
 
 
 if __name__ == "__main__":

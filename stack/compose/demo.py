@@ -1,4 +1,4 @@
-"""Runs one DAG through Airflow's REST interface, and lists the containers that YARN started for it.
+"""Run a DAG through Airflow's REST interface, and list the containers that YARN started for it.
 
     PYTHONPATH=.:plugins python -m stack.compose.demo DAG
 
@@ -16,48 +16,50 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from stack.hadoop.containers import Watch, listed
+from stack.hadoop.containers import ContainerWatch, format_containers
 
-PARSED_SECONDS = 120.0
-ENDED = ("success", "failed")
+PARSE_TIMEOUT_SECONDS = 120.0
+FINAL_STATES = ("success", "failed")
 
 
 class Airflow:
-    """Airflow's REST interface, to its one user."""
+    """Airflow's REST interface, as its only user."""
 
     def __init__(self, url: str, password: str) -> None:
         self._url = f"{url}/api/v2"
         self._session = requests.Session()
-        # Reading outlasts an api-server, or its database, that is started again.
-        again = Retry(total=10, backoff_factor=1, status_forcelist=[500, 502, 503, 504])
-        self._session.mount(url, HTTPAdapter(max_retries=again))
+        # Requests are retried while the API server or its database restarts.
+        retry = Retry(total=10, backoff_factor=1, status_forcelist=[500, 502, 503, 504])
+        self._session.mount(url, HTTPAdapter(max_retries=retry))
         login = {"username": "admin", "password": password}
-        token = _answer(self._session.post(f"{url}/auth/token", json=login, timeout=30))["access_token"]
+        token = _get_json(self._session.post(f"{url}/auth/token", json=login, timeout=30))["access_token"]
         self._session.headers["Authorization"] = f"Bearer {token}"
 
     def trigger(self, dag: str) -> str:
-        """Start a run of `dag`, which may not have been parsed yet; the run's id."""
-        end = time.monotonic() + PARSED_SECONDS
+        """Start a run of `dag`, which may not be parsed yet; return the id of the run."""
+        end = time.monotonic() + PARSE_TIMEOUT_SECONDS
         while self._session.get(f"{self._url}/dags/{dag}", timeout=30).status_code == 404 and time.monotonic() < end:
             time.sleep(1)
-        new = self._session.post(f"{self._url}/dags/{dag}/dagRuns", json={"logical_date": None}, timeout=30)
-        return str(_answer(new)["dag_run_id"])
+        response = self._session.post(f"{self._url}/dags/{dag}/dagRuns", json={"logical_date": None}, timeout=30)
+        return str(_get_json(response)["dag_run_id"])
 
-    def state(self, dag: str, run: str) -> str:
-        return str(_answer(self._session.get(f"{self._url}/dags/{dag}/dagRuns/{run}", timeout=30))["state"])
+    def get_state(self, dag: str, run: str) -> str:
+        """Return the state of a run."""
+        return str(_get_json(self._session.get(f"{self._url}/dags/{dag}/dagRuns/{run}", timeout=30))["state"])
 
 
 class ResourceManager:
-    """The ResourceManager's REST interface, to the user that applications run as."""
+    """The ResourceManager's REST interface, as the user that applications run as."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/ws/v1/cluster"
 
-    def yarn(self, path: str, **query: str) -> Any:
-        return _answer(requests.get(f"{self._url}/{path}", params=query | {"user.name": "trainyard"}, timeout=30))
+    def query_yarn(self, path: str, **query: str) -> Any:
+        """Return the answer at `path`."""
+        return _get_json(requests.get(f"{self._url}/{path}", params=query | {"user.name": "trainyard"}, timeout=30))
 
 
-def _answer(response: requests.Response) -> Any:
+def _get_json(response: requests.Response) -> Any:
     response.raise_for_status()
     return response.json()
 
@@ -65,12 +67,12 @@ def _answer(response: requests.Response) -> Any:
 def main() -> int:
     dag = sys.argv[1]
     airflow = Airflow(f"http://127.0.0.1:{os.environ['AIRFLOW_PORT']}", os.environ["AIRFLOW_ADMIN_PASSWORD"])
-    with Watch(ResourceManager(f"http://127.0.0.1:{os.environ['RESOURCEMANAGER_PORT']}")) as watch:
+    with ContainerWatch(ResourceManager(f"http://127.0.0.1:{os.environ['RESOURCEMANAGER_PORT']}")) as watch:
         run = airflow.trigger(dag)
         print(f"{dag} {run}", flush=True)
-        while (state := airflow.state(dag, run)) not in ENDED:
+        while (state := airflow.get_state(dag, run)) not in FINAL_STATES:
             time.sleep(2)
-    print(f"{state}\n\n{listed(watch.containers)}")
+    print(f"{state}\n\n{format_containers(watch.containers)}")
     return 0 if state == "success" else 1
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one DAG on the containers, and prints which of YARN's containers ran where and what came of the run.
+# Run a DAG on the containers, and print on which nodes YARN's containers ran, and the result of the run.
 set -euo pipefail
 dag=${1:-digits}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and starts the containers by $COMPOSE, and ends when each is healthy. Their secrets are made once, in .env.
+# Build and start the containers with $COMPOSE, and exit when all are healthy. Secrets are generated once, in .env.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -1,10 +1,12 @@
-"""A real Hadoop on this machine, without containers: `python -m stack.hadoop.cluster start|stop|status --home DIR`.
+"""Run a real Hadoop on this machine, without containers.
 
-With `--kerberos` a new one asks everybody for Kerberos, HDFS, YARN and their pages.
+    python -m stack.hadoop.cluster start|stop|status --home DIR
 
-Daemons listen on loopback, on ports that were free, so several clusters live side by side: all that one
-is lies in its home. `start` ends when every node has registered with its label; `stop` ends every daemon.
-`HOME/env.sh` is to be sourced by what submits to it.
+`start` creates the cluster if there is none, starts its daemons, and returns when every node has registered with its
+label; `stop` ends all daemons. With `--kerberos` a new cluster requires Kerberos for HDFS, YARN and their pages.
+
+Daemons listen on free ports of the loopback interface, and all files of a cluster are in its home, so several clusters
+can run at the same time. Source `HOME/env.sh` to submit applications to a cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,15 +45,21 @@ from stack.hadoop.config import (
 )
 from stack.hadoop.kerberos import Kdc
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
 HOST = "localhost"
-PATIENCE = 180.0
+TIMEOUT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster: its home folder, the port of each `daemon.port`, and the KDC of one that asks for Kerberos."""
+    """A Hadoop cluster.
+
+    Attributes:
+        home: The folder with all its files.
+        ports: The number of each port, by `daemon.port`, such as "namenode.rpc".
+        kdc: The KDC of a cluster that requires Kerberos.
+    """
 
     home: Path
     ports: dict[str, int]
@@ -59,39 +67,39 @@ class Cluster:
 
     @classmethod
     def create(cls, home: Path, kerberos: bool = False) -> Cluster:
-        """A new, formatted cluster in the empty folder `home`; nothing of it runs yet but the KDC."""
+        """Create and format a cluster in the empty folder `home`. Only its KDC runs then."""
         if home.exists() and any(home.iterdir()):
-            raise SystemExit(f"{home} is not empty; stop what is there, and remove it.")
+            raise SystemExit(f"{home} is not empty; stop the cluster in it and remove the folder, or choose another.")
         home.mkdir(parents=True, exist_ok=True)
-        ports = _free_ports([*config.port_names(), *(["kdc"] if kerberos else [])])
-        cluster = cls._of(home, ports)
+        ports = _find_free_ports([*config.list_ports(), *(["kdc"] if kerberos else [])])
+        cluster = cls._build(home, ports)
         if cluster.kdc:
             cluster.kdc.create()
-        others = cluster.kdc.properties() if cluster.kdc else {}
+        kerberos_properties = cluster.kdc.build_properties() if cluster.kdc else {}
         addresses = {name: f"{HOST}:{port}" for name, port in cluster.ports.items()}
         for daemon in (None, *DAEMONS.values()):
-            for name, text in config.files(daemon, home, addresses, others).items():
-                file = cluster._conf(daemon) / name
+            for name, text in config.build_files(daemon, home, addresses, kerberos_properties).items():
+                file = cluster._conf_dir(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
         (home / "log").mkdir()
         (home / "pid").mkdir()
-        cluster._start_kdc()  # a NameNode logs in even to format
+        cluster._start_kdc()  # the NameNode logs in to format, too
         cluster._run(NAME_NODE, "-format", "-force", "-nonInteractive")
-        (cluster._conf(None) / "spark-defaults.conf").write_text(_spark_defaults())
-        (home / "env.sh").write_text(cluster.environment_script())
+        (cluster._conf_dir(None) / "spark-defaults.conf").write_text(_build_spark_defaults())
+        (home / "env.sh").write_text(cluster.build_environment_script())
         (home / "cluster.json").write_text(json.dumps({"ports": cluster.ports}))
         return cluster
 
     @classmethod
     def open(cls, home: Path) -> Cluster:
-        """The cluster that was created in `home`."""
-        return cls._of(home, json.loads((home / "cluster.json").read_text())["ports"])
+        """Return the cluster that was created in `home`."""
+        return cls._build(home, json.loads((home / "cluster.json").read_text())["ports"])
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls, home: Path, kerberos: bool = False) -> Iterator[Cluster]:
-        """A new cluster in the empty folder `home`, healthy; it ends with the `with`."""
+    def launch(cls, home: Path, kerberos: bool = False) -> Iterator[Cluster]:
+        """Run a new cluster in the empty folder `home` while the context is active; it is healthy on entry."""
         cluster = cls.create(home, kerberos)
         try:
             cluster.start()
@@ -101,88 +109,91 @@ class Cluster:
             cluster.stop()
 
     @classmethod
-    def _of(cls, home: Path, ports: dict[str, int]) -> Cluster:
+    def _build(cls, home: Path, ports: dict[str, int]) -> Cluster:
         return cls(home, ports, Kdc(home / "kdc", ports["kdc"]) if "kdc" in ports else None)
 
-    def url(self, port: str) -> str:
-        """Where the REST interface `daemon.port` answers."""
+    def get_url(self, port: str) -> str:
+        """Return the URL of the REST interface at a port, such as "resourcemanager.http"."""
         return f"http://{HOST}:{self.ports[port]}"
 
     @property
     def storage(self) -> str:
+        """The URI of the storage for datasets, models and runs."""
         return f"hdfs://{HOST}:{self.ports['namenode.rpc']}/trainyard"
 
-    def environment(self) -> dict[str, str]:
-        """What a process needs to submit to this cluster, and Airflow to know it."""
+    def build_environment(self) -> dict[str, str]:
+        """Return the environment variables to submit to this cluster, with Airflow's connections."""
         spark = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster", "queue": "etl"}}
         yarn = {"conn_type": "trainyard", "extra": {"storage": self.storage}}
         return {
-            "HADOOP_CONF_DIR": str(self._conf(None)),
-            "SPARK_CONF_DIR": str(self._conf(None)),
+            "HADOOP_CONF_DIR": str(self._conf_dir(None)),
+            "SPARK_CONF_DIR": str(self._conf_dir(None)),
             "SPARK_SUBMIT_OPTS": START_QUICKLY,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(yarn),
         } | ({**self.kdc.environment, "KRB5CCNAME": str(self.kdc.tickets)} if self.kdc else {})
 
-    def environment_script(self) -> str:
-        return "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
+    def build_environment_script(self) -> str:
+        """Return a shell script that exports the environment."""
+        return "".join(f"export {name}='{value}'\n" for name, value in self.build_environment().items())
 
     def start(self) -> None:
-        """Start all daemons that do not run."""
+        """Start the daemons that do not run."""
         self._start_kdc()
         for name in DAEMONS:
-            self._start(name, self._command(DAEMONS[name]))
+            self._start(name, self._build_command(DAEMONS[name]))
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send one daemon a signal, and wait for its end."""
-        pid = self.pid(name)
+        """Send a daemon a signal and wait until it has ended; after 10 seconds, send SIGKILL."""
+        pid = self.get_pid(name)
         if pid is None:
             return
         os.kill(pid, number)
-        # A NodeManager that looks for its ResourceManager does not hear SIGTERM for minutes.
-        if not _within(10, lambda: self.pid(name) is None):
+        # A NodeManager that searches for its ResourceManager ignores SIGTERM for minutes.
+        if not _wait_until(10, lambda: self.get_pid(name) is None):
             os.kill(pid, signal.SIGKILL)
-            _within(PATIENCE, lambda: self.pid(name) is None)
+            _wait_until(TIMEOUT_SECONDS, lambda: self.get_pid(name) is None)
 
     def stop(self) -> None:
-        """End all daemons, and what they started."""
+        """End all daemons and the processes that they started."""
         for name in (*reversed(DAEMONS), "kdc"):
             self.kill(name, signal.SIGTERM)
 
-    def pid(self, name: str) -> int | None:
-        """The process of a daemon, None when it does not run."""
+    def get_pid(self, name: str) -> int | None:
+        """Return the process id of a daemon, None if it does not run."""
         file = self.home / "pid" / name
         if not file.exists():
             return None
         pid, started = file.read_text().split()
         _reap(int(pid))
-        return int(pid) if _started(int(pid)) == started else None
+        return int(pid) if _get_start_time(int(pid)) == started else None
 
     def wait(self) -> None:
-        """Return when every DataNode and NodeManager has registered, the latter with their labels.
+        """Wait until every DataNode and NodeManager has registered, the latter with their labels.
 
-        Raises SystemExit when a daemon has ended, or after `PATIENCE` seconds.
+        Raises:
+            SystemExit: A daemon has ended, or `TIMEOUT_SECONDS` have passed.
         """
-        end, trouble = time.monotonic() + PATIENCE, ""
+        end, problem = time.monotonic() + TIMEOUT_SECONDS, ""
         while time.monotonic() < end:
-            if dead := [name for name in DAEMONS if self.pid(name) is None]:
-                raise SystemExit(f"{dead[0]} has ended; see {self.home}/log/{dead[0]}.log")
-            trouble = self.trouble()
-            if not trouble:
+            if ended := [name for name in DAEMONS if self.get_pid(name) is None]:
+                raise SystemExit(f"{ended[0]} has ended; see {self.home}/log/{ended[0]}.log")
+            problem = self.find_problem()
+            if not problem:
                 return
             time.sleep(0.3)
-        raise SystemExit(f"the cluster is not up after {PATIENCE:.0f} s: {trouble}; see {self.home}/log")
+        raise SystemExit(f"the cluster is not up after {TIMEOUT_SECONDS:.0f} s: {problem}; see {self.home}/log")
 
-    def trouble(self) -> str:
-        """What is missing yet, or nothing."""
+    def find_problem(self) -> str:
+        """Return what is missing until the cluster is up, an empty string if nothing is."""
         try:
-            state = self._bean("namenode.http", "Hadoop:service=NameNode,name=FSNamesystemState")
+            state = self._get_bean("namenode.http", "Hadoop:service=NameNode,name=FSNamesystemState")
             if state["NumLiveDataNodes"] < len(DATA_NODES):
                 return f"{state['NumLiveDataNodes']} of {len(DATA_NODES)} DataNodes"
-            if mode := self._bean("namenode.http", "Hadoop:service=NameNode,name=NameNodeInfo")["Safemode"]:
+            if mode := self._get_bean("namenode.http", "Hadoop:service=NameNode,name=NameNodeInfo")["Safemode"]:
                 return str(mode)
-            self._label()
-            nodes = (self.yarn("nodes", states="RUNNING")["nodes"] or {}).get("node", [])
+            self._add_label()
+            nodes = (self.query_yarn("nodes", states="RUNNING")["nodes"] or {}).get("node", [])
             labeled = [node for node in nodes if node.get("nodeLabels") == [PARTITION]]
         except (requests.RequestException, IndexError) as error:
             return f"no answer yet ({error})"
@@ -191,102 +202,105 @@ class Cluster:
             return f"{len(nodes)} of {len(NODE_MANAGERS)} nodes, {len(labeled)} of {expected} with their label"
         return ""
 
-    def yarn(self, path: str, **query: str) -> Any:
-        """What the ResourceManager's REST interface says at `path`."""
-        return self._get(f"{self.url('resourcemanager.http')}/ws/v1/cluster/{path}", query | {"user.name": USER})
+    def query_yarn(self, path: str, **query: str) -> Any:
+        """Return the answer of the ResourceManager's REST interface at `path`."""
+        return self._get(f"{self.get_url('resourcemanager.http')}/ws/v1/cluster/{path}", query | {"user.name": USER})
 
     def _start_kdc(self) -> None:
         if self.kdc:
             self._start("kdc", self.kdc.command)
-            if not _within(PATIENCE, self.kdc.logs_in):
-                raise SystemExit(f"the KDC gives no ticket; see {self.home}/log/kdc.log")
+            if not _wait_until(TIMEOUT_SECONDS, self.kdc.log_in):
+                raise SystemExit(f"the KDC issues no ticket; see {self.home}/log/kdc.log")
 
     def _start(self, name: str, command: list[str]) -> None:
-        if self.pid(name) is not None:
+        if self.get_pid(name) is not None:
             return
         with (self.home / "log" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env=self._environment(), cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                command, env=self._daemon_environment(), cwd=self.home, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
             )  # fmt: skip
-        (self.home / "pid" / name).write_text(f"{process.pid} {_started(process.pid)}")
+        (self.home / "pid" / name).write_text(f"{process.pid} {_get_start_time(process.pid)}")
 
-    def _environment(self) -> dict[str, str]:
-        """What daemons inherit, and through NodeManagers containers: nobody's ticket."""
+    def _daemon_environment(self) -> dict[str, str]:
+        """Return the environment of daemons, which containers inherit from NodeManagers: no user's ticket is in it."""
         java = Path(shutil.which("java") or "java").resolve().parent.parent
-        others = ("HADOOP_", "YARN_", "HDFS_", "KRB5")
-        own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        excluded = ("HADOOP_", "YARN_", "HDFS_", "KRB5")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
         return {"JAVA_HOME": str(java), **own, **(self.kdc.environment if self.kdc else {}), "KRB5CCNAME": os.devnull}
 
-    def _label(self) -> None:
-        known = self.yarn("get-node-labels").get("nodeLabelInfo") or []
-        if PARTITION not in [label["name"] for label in (known if isinstance(known, list) else [known])]:
-            url = f"{self.url('resourcemanager.http')}/ws/v1/cluster/add-node-labels"
+    def _add_label(self) -> None:
+        labels = self.query_yarn("get-node-labels").get("nodeLabelInfo") or []
+        if PARTITION not in [label["name"] for label in (labels if isinstance(labels, list) else [labels])]:
+            url = f"{self.get_url('resourcemanager.http')}/ws/v1/cluster/add-node-labels"
             body: Any = {"nodeLabelInfo": [{"name": PARTITION, "exclusivity": True}]}
-            answer = requests.post(url, params={"user.name": USER}, json=body, auth=self._auth, timeout=5)
-            answer.raise_for_status()
+            response = requests.post(url, params={"user.name": USER}, json=body, auth=self._auth, timeout=5)
+            response.raise_for_status()
 
-    def _bean(self, port: str, name: str) -> dict[str, Any]:
-        return dict(self._get(f"{self.url(port)}/jmx", {"qry": name})["beans"][0])
+    def _get_bean(self, port: str, name: str) -> dict[str, Any]:
+        return dict(self._get(f"{self.get_url(port)}/jmx", {"qry": name})["beans"][0])
 
     def _get(self, url: str, query: dict[str, str]) -> Any:
         headers = {"Accept": "application/json"}
-        answer = requests.get(url, params=query, headers=headers, auth=self._auth, timeout=5)
-        answer.raise_for_status()
-        return answer.json()
+        response = requests.get(url, params=query, headers=headers, auth=self._auth, timeout=5)
+        response.raise_for_status()
+        return response.json()
 
     @property
     def _auth(self) -> AuthBase | None:
-        """How its pages know who asks: by the ticket of the user, where they ask for one."""
-        return self.kdc.auth() if self.kdc else None
+        """The authentication of requests: the user's ticket, if the cluster requires Kerberos."""
+        return self.kdc.build_auth() if self.kdc else None
 
-    def _conf(self, daemon: Daemon | None) -> Path:
+    def _conf_dir(self, daemon: Daemon | None) -> Path:
         return self.home / "conf" / (daemon.name if daemon else "client")
 
-    def _command(self, daemon: Daemon, *arguments: str) -> list[str]:
-        return ["java", *config.java(daemon, self._conf(daemon), jars(), self.home / "log"), *arguments]
+    def _build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
+        return [
+            "java",
+            *config.build_java_arguments(daemon, self._conf_dir(daemon), fetch_jars(), self.home / "log"),
+            *arguments,
+        ]
 
     def _run(self, daemon: Daemon, *arguments: str) -> None:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
-            command = self._command(daemon, *arguments)
-            subprocess.run(command, env=self._environment(), cwd=self.home, stdout=log, stderr=log, check=True)
+            command = self._build_command(daemon, *arguments)
+            subprocess.run(command, env=self._daemon_environment(), cwd=self.home, stdout=log, stderr=log, check=True)
 
 
-def jars() -> Path:
-    """The folder of the daemons' jars: fetched by Maven once, kept by the hash of the pom."""
-    pom = HERE / "pom.xml"
+def fetch_jars() -> Path:
+    """Return the folder of the daemons' jars; Maven fetches them once for each version of the pom."""
+    pom = FOLDER / "pom.xml"
     folder = CACHE / f"hadoop-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
         if not shutil.which("mvn"):
-            raise SystemExit("Maven is needed to fetch Hadoop and there is no mvn on the PATH.")
-        staged = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={staged}"]
+            raise SystemExit("Maven is needed to fetch Hadoop, and there is no mvn on the PATH; install Maven.")
+        staging = folder.with_name(f"{folder.name}.{os.getpid()}")
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={staging}"]
         subprocess.run(command, check=True, stdout=sys.stderr)
         try:
-            staged.rename(folder)
+            staging.rename(folder)
         except OSError:
-            shutil.rmtree(staged)
+            shutil.rmtree(staging)
     return folder
 
 
-def _spark_defaults() -> str:
-    """What every submission needs here: Spark's jars are on each node, which is this machine."""
+def _build_spark_defaults() -> str:
+    """Return the defaults of each submission: Spark's jars are on each node, which is this machine."""
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or not pyspark.submodule_search_locations:
-        raise SystemExit("pyspark is not installed beside this Python; use that of the environment (.venv/bin/python).")
-    found = Path(pyspark.submodule_search_locations[0])
-    return config.spark_defaults(
-        found,
+        raise SystemExit("pyspark is not installed for this Python; use that of the environment (.venv/bin/python).")
+    return config.build_spark_defaults(
+        Path(pyspark.submodule_search_locations[0]),
         {
             "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
             "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
-            "spark.executorEnv.PATH": f"{HERE / 'bin'}:{os.defpath}:/usr/local/bin",
+            "spark.executorEnv.PATH": f"{FOLDER / 'bin'}:{os.defpath}:/usr/local/bin",
         },
     )
 
 
-def _free_ports(names: list[str]) -> dict[str, int]:
-    """Ports that nothing listens on, below the range that outgoing connections take theirs from."""
+def _find_free_ports(names: list[str]) -> dict[str, int]:
+    """Return ports that nothing listens on, below the range of outgoing connections."""
     candidates = iter(random.sample(range(20000, 32000), 12000))
     return {name: next(port for port in candidates if _is_free(port)) for name in names}
 
@@ -300,8 +314,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _started(pid: int) -> str:
-    """When a live process started, in clock ticks: with its number, what it is known by. Empty when it has ended."""
+def _get_start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks; empty if it has ended. Start and id identify a process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -314,10 +328,11 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _within(seconds: float, true: Any) -> bool:
+def _wait_until(seconds: float, condition: Callable[[], object]) -> bool:
+    """Wait until the condition is true; return whether it was within `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if true():
+        if condition():
             return True
         time.sleep(0.1)
     return False
@@ -327,21 +342,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("start", "stop", "status"))
     parser.add_argument("--home", type=Path, default=Path(".run/hadoop"), help="folder of the cluster")
-    parser.add_argument("--kerberos", action="store_true", help="a new cluster asks for Kerberos")
-    chosen = parser.parse_args()
-    home = chosen.home.resolve()
-    if chosen.command == "start":
-        cluster = Cluster.open(home) if (home / "cluster.json").exists() else Cluster.create(home, chosen.kerberos)
+    parser.add_argument("--kerberos", action="store_true", help="a new cluster requires Kerberos")
+    arguments = parser.parse_args()
+    home = arguments.home.resolve()
+    if arguments.command == "start":
+        cluster = Cluster.open(home) if (home / "cluster.json").exists() else Cluster.create(home, arguments.kerberos)
         cluster.start()
         cluster.wait()
-        print(f"ResourceManager {cluster.url('resourcemanager.http')}  NameNode {cluster.url('namenode.http')}")
-        print(f"source {home}/env.sh to submit to it")
+        print(f"ResourceManager {cluster.get_url('resourcemanager.http')}  NameNode {cluster.get_url('namenode.http')}")
+        print(f"source {home}/env.sh to submit applications")
     elif not (home / "cluster.json").exists():
-        raise SystemExit(f"there is no cluster in {home}")
-    elif chosen.command == "stop":
+        raise SystemExit(f"there is no cluster in {home}; create one with start")
+    elif arguments.command == "stop":
         Cluster.open(home).stop()
     else:
-        print(Cluster.open(home).trouble() or "up")
+        print(Cluster.open(home).find_problem() or "up")
 
 
 if __name__ == "__main__":

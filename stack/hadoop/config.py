@@ -1,11 +1,11 @@
-"""The configuration of a small Hadoop: which daemons there are, and what each is told. Pure functions.
+"""The configuration of a small Hadoop: its daemons and their configuration files.
 
-It runs as processes of one machine (`stack.hadoop.cluster`) or as containers (`stack.compose.configure`): what
-differs is where each daemon keeps its files, and at which address it listens.
+It runs as processes of one machine (`stack.hadoop.cluster`) or as containers (`stack.compose.configure`), which differ
+in where a daemon's files are and at which address it listens.
 
-One NameNode, two DataNodes, one ResourceManager (CapacityScheduler), three NodeManagers: one ordinary
-node and two in the exclusive partition `gpu`. Queue `etl` is open to all and has ordinary nodes alone;
-queue `train` may use the partition.
+There are one NameNode, two DataNodes, one ResourceManager (CapacityScheduler) and three NodeManagers: one ordinary node
+and two in the exclusive partition `gpu`. The queue `etl` is open to all users and has only ordinary nodes; the queue
+`train` may use the partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PARTITION = "gpu"
 QUEUES = ("etl", "train")
 USER = getpass.getuser()
 START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs of small jobs: on two cores the optimizing compiler costs more than it gains, half the time of a job."""
+"""Options for JVMs of small jobs, which take half the time on two cores without the optimizing compiler."""
 _MANAGER = "org.apache.hadoop.yarn.server.resourcemanager"
 
 Properties = dict[str, object]
@@ -29,7 +29,7 @@ Properties = dict[str, object]
 
 @dataclass(frozen=True)
 class Daemon:
-    """One process: its main class, heap in MB, and the ports it listens on, each with Hadoop's own number for it."""
+    """A daemon: its main class, heap in MB, and the ports it listens on, with Hadoop's default numbers."""
 
     name: str
     main: str
@@ -39,7 +39,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class NodeManager(Daemon):
-    """A node of YARN's: MB, cores and GPUs that it offers, and its partition."""
+    """A node of YARN: the memory in MB, cores and GPUs that it offers, and its partition."""
 
     memory: int = 6144
     cores: int = 4
@@ -47,26 +47,30 @@ class NodeManager(Daemon):
     partition: str | None = None
 
 
-def _data_node(name: str) -> Daemon:
+def _build_data_node(name: str) -> Daemon:
     ports = {"data": 9866, "http": 9864, "ipc": 9867}
     return Daemon(name, "org.apache.hadoop.hdfs.server.datanode.DataNode", 128, ports)
 
 
-def _node_manager(name: str, gpus: int = 0) -> NodeManager:
+def _build_node_manager(name: str, gpus: int = 0) -> NodeManager:
     main = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
     ports = {"ipc": 8041, "localizer": 8040, "http": 8042, "collector": 8048}
     return NodeManager(name, main, 192, ports, gpus=gpus, partition=PARTITION if gpus else None)
 
 
 NAME_NODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, {"rpc": 8020, "http": 9870})
-DATA_NODES = (_data_node("datanode1"), _data_node("datanode2"))
+DATA_NODES = (_build_data_node("datanode1"), _build_data_node("datanode2"))
 RESOURCE_MANAGER = Daemon(
     "resourcemanager",
     f"{_MANAGER}.ResourceManager",
     256,
     {"client": 8032, "scheduler": 8030, "tracker": 8031, "admin": 8033, "http": 8088},
 )
-NODE_MANAGERS = (_node_manager("node1"), _node_manager("gpunode1", gpus=2), _node_manager("gpunode2", gpus=2))
+NODE_MANAGERS = (
+    _build_node_manager("node1"),
+    _build_node_manager("gpunode1", gpus=2),
+    _build_node_manager("gpunode2", gpus=2),
+)
 DAEMONS: dict[str, Daemon] = {
     daemon.name: daemon for daemon in (NAME_NODE, *DATA_NODES, RESOURCE_MANAGER, *NODE_MANAGERS)
 }
@@ -75,73 +79,86 @@ Addresses = Mapping[str, str]
 """Host and port, as "localhost:8020", by `daemon.port`, such as "namenode.rpc"."""
 
 
-def port_names() -> list[str]:
+def list_ports() -> list[str]:
+    """Return the names of all ports, as `daemon.port`."""
     return [f"{daemon.name}.{port}" for daemon in DAEMONS.values() for port in daemon.ports]
 
 
-def files(
-    daemon: Daemon | None, home: Path, addresses: Addresses, others: Mapping[str, Properties] = MappingProxyType({})
+def build_files(
+    daemon: Daemon | None, home: Path, addresses: Addresses, additional: Mapping[str, Properties] = MappingProxyType({})
 ) -> dict[str, str]:
-    """The configuration files of `daemon`, or of a client (None), by their names below its folder.
+    """Return the texts of a daemon's configuration files by name.
 
-    `others` are properties beside these, by site.
+    Args:
+        daemon: The daemon, None for clients.
+        home: The folder in which daemons store their files.
+        addresses: The address of each port.
+        additional: Further properties, by site.
     """
     sites: dict[str, Properties] = {
-        "core-site": _core(home, addresses),
-        "hdfs-site": _hdfs(home, addresses) | (_data(daemon, home, addresses) if daemon in DATA_NODES else {}),
-        "yarn-site": _yarn(home, addresses)
-        | (_node(daemon, home, addresses) if isinstance(daemon, NodeManager) else {}),
+        "core-site": _core_site(home, addresses),
+        "hdfs-site": _hdfs_site(home, addresses)
+        | (_data_node_site(daemon, home, addresses) if daemon in DATA_NODES else {}),
+        "yarn-site": _yarn_site(home, addresses)
+        | (_node_manager_site(daemon, home, addresses) if isinstance(daemon, NodeManager) else {}),
         "resource-types": {
             "yarn.resource-types": "yarn.io/gpu",
             "yarn.resource-types.yarn.io/gpu.maximum-allocation": 4,
         },
     }
     if daemon == RESOURCE_MANAGER:
-        sites["capacity-scheduler"] = _queues()
+        sites["capacity-scheduler"] = _build_queues()
     if isinstance(daemon, NodeManager) and daemon.gpus:
         sites["node-resources"] = {"yarn.nodemanager.resource-type.yarn.io/gpu": daemon.gpus}
-    # The jar of the NameNode and DataNode lacks these folders, which they will not start without.
+    # NameNode and DataNode do not start without these folders, which are not in their jar.
     pages = {f"webapps/{page}/empty": "" for page in ("hdfs", "datanode", "static")}
     return (
-        {f"{site}.xml": _xml(properties | others.get(site, {})) for site, properties in sites.items()}
+        {f"{site}.xml": _format_xml(properties | additional.get(site, {})) for site, properties in sites.items()}
         | {"log4j.properties": _LOG4J}
         | pages
     )
 
 
-def java(daemon: Daemon, conf: Path, jars: Path, log: Path) -> list[str]:
-    """The arguments of the `java` that runs `daemon` by the files in `conf`."""
+def build_java_arguments(daemon: Daemon, conf: Path, jars: Path, log: Path) -> list[str]:
+    """Return the arguments of the `java` command that runs a daemon.
+
+    Args:
+        daemon: The daemon.
+        conf: The folder of its configuration files.
+        jars: The folder of Hadoop's jars.
+        log: The folder for logs.
+    """
     return [
         f"-Xmx{daemon.heap}m", *START_QUICKLY.split(), "-XX:-UsePerfData",
         f"-Dhadoop.log.dir={log}", "-cp", f"{conf}:{jars}/*", daemon.main,
     ]  # fmt: skip
 
 
-def spark_defaults(pyspark: Path, others: Mapping[str, str]) -> str:
-    """The spark-defaults.conf of a client, where pyspark lies at the same path on each node."""
+def build_spark_defaults(pyspark: Path, additional: Mapping[str, str]) -> str:
+    """Return the spark-defaults.conf of a client, where pyspark is at the same path on each node."""
     settings = {
         "spark.yarn.jars": f"local:{pyspark}/jars/*",
         "spark.driver.extraJavaOptions": START_QUICKLY,
         "spark.executor.extraJavaOptions": START_QUICKLY,
     }
-    return "".join(f"{name} {value}\n" for name, value in {**settings, **others}.items())
+    return "".join(f"{name} {value}\n" for name, value in {**settings, **additional}.items())
 
 
-def _host(address: str) -> str:
+def _get_host(address: str) -> str:
     return address.partition(":")[0]
 
 
-def _core(home: Path, addresses: Addresses) -> Properties:
+def _core_site(home: Path, addresses: Addresses) -> Properties:
     return {"fs.defaultFS": f"hdfs://{addresses['namenode.rpc']}", "hadoop.tmp.dir": home / "tmp"}
 
 
-def _hdfs(home: Path, addresses: Addresses) -> Properties:
+def _hdfs_site(home: Path, addresses: Addresses) -> Properties:
     return {
         "dfs.replication": len(DATA_NODES),
         "dfs.namenode.name.dir": (home / "namenode").as_uri(),
         "dfs.namenode.rpc-address": addresses["namenode.rpc"],
         "dfs.namenode.http-address": addresses["namenode.http"],
-        # A container's address may not have a name yet when its DataNode asks to be let in.
+        # The address of a container may not have a name yet when its DataNode registers.
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.safemode.min.datanodes": 1,
@@ -152,20 +169,20 @@ def _hdfs(home: Path, addresses: Addresses) -> Properties:
     }
 
 
-def _data(daemon: Daemon, home: Path, addresses: Addresses) -> Properties:
+def _data_node_site(daemon: Daemon, home: Path, addresses: Addresses) -> Properties:
     return {
         "dfs.datanode.data.dir": (home / daemon.name).as_uri(),
-        "dfs.datanode.hostname": _host(addresses[f"{daemon.name}.data"]),
+        "dfs.datanode.hostname": _get_host(addresses[f"{daemon.name}.data"]),
         "dfs.datanode.address": addresses[f"{daemon.name}.data"],
         "dfs.datanode.http.address": addresses[f"{daemon.name}.http"],
         "dfs.datanode.ipc.address": addresses[f"{daemon.name}.ipc"],
     }
 
 
-def _yarn(home: Path, addresses: Addresses) -> Properties:
+def _yarn_site(home: Path, addresses: Addresses) -> Properties:
     manager = "yarn.resourcemanager"
     return {
-        f"{manager}.hostname": _host(addresses["resourcemanager.client"]),
+        f"{manager}.hostname": _get_host(addresses["resourcemanager.client"]),
         f"{manager}.address": addresses["resourcemanager.client"],
         f"{manager}.scheduler.address": addresses["resourcemanager.scheduler"],
         f"{manager}.resource-tracker.address": addresses["resourcemanager.tracker"],
@@ -195,9 +212,9 @@ def _yarn(home: Path, addresses: Addresses) -> Properties:
     }
 
 
-def _node(daemon: NodeManager, home: Path, addresses: Addresses) -> Properties:
-    node, host = "yarn.nodemanager", _host(addresses[f"{daemon.name}.ipc"])
-    found: Properties = {
+def _node_manager_site(daemon: NodeManager, home: Path, addresses: Addresses) -> Properties:
+    node, host = "yarn.nodemanager", _get_host(addresses[f"{daemon.name}.ipc"])
+    properties: Properties = {
         f"{node}.hostname": host,
         f"{node}.bind-host": host,
         f"{node}.address": addresses[f"{daemon.name}.ipc"],
@@ -212,7 +229,7 @@ def _node(daemon: NodeManager, home: Path, addresses: Addresses) -> Properties:
         f"{node}.resource.cpu-vcores": daemon.cores,
         f"{node}.pmem-check-enabled": "true",
         f"{node}.vmem-check-enabled": "false",
-        # True, the default, leaves it to cgroups: the check then sees a container too large and does nothing.
+        # With the default, true, the limit is left to cgroups, and YARN's own check does nothing.
         f"{node}.resource.memory.enforced": "false",
         f"{node}.container-monitor.interval-ms": 1000,
         f"{node}.resource-monitor.interval-ms": 1000,
@@ -222,14 +239,14 @@ def _node(daemon: NodeManager, home: Path, addresses: Addresses) -> Properties:
         f"{node}.node-labels.resync-interval-ms": 2000,
     }
     if daemon.partition:
-        found[f"{node}.node-labels.provider.configured-node-partition"] = daemon.partition
-    return found
+        properties[f"{node}.node-labels.provider.configured-node-partition"] = daemon.partition
+    return properties
 
 
-def _queues() -> Properties:
+def _build_queues() -> Properties:
     root = "yarn.scheduler.capacity.root"
     calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
-    found: Properties = {
+    properties: Properties = {
         "yarn.scheduler.capacity.maximum-applications": 100,
         "yarn.scheduler.capacity.maximum-am-resource-percent": 0.5,
         "yarn.scheduler.capacity.resource-calculator": calculator,
@@ -242,20 +259,20 @@ def _queues() -> Properties:
         f"{root}.train.accessible-node-labels": PARTITION,
     }
     for labeled in (root, f"{root}.train"):
-        found[f"{labeled}.accessible-node-labels.{PARTITION}.capacity"] = 100
-        found[f"{labeled}.accessible-node-labels.{PARTITION}.maximum-capacity"] = 100
+        properties[f"{labeled}.accessible-node-labels.{PARTITION}.capacity"] = 100
+        properties[f"{labeled}.accessible-node-labels.{PARTITION}.maximum-capacity"] = 100
     for queue in QUEUES:
-        found |= {
+        properties |= {
             f"{root}.{queue}.capacity": 100 // len(QUEUES),
             f"{root}.{queue}.maximum-capacity": 100,
             f"{root}.{queue}.user-limit-factor": 10,
             f"{root}.{queue}.acl_submit_applications": "*" if queue == "etl" else USER,
             f"{root}.{queue}.acl_administer_queue": USER,
         }
-    return found
+    return properties
 
 
-def _xml(properties: Properties) -> str:
+def _format_xml(properties: Properties) -> str:
     entries = "".join(
         f"  <property><name>{escape(name)}</name><value>{escape(str(value))}</value></property>\n"
         for name, value in properties.items()

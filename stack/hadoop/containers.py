@@ -1,8 +1,6 @@
-"""Which containers ran where, seen through the ResourceManager while they do.
+"""Run a command, and print a line for each container that YARN started in the meantime.
 
-    PYTHONPATH=plugins python -m stack.hadoop.containers --home DIR COMMAND...
-
-runs a command and prints, when it has ended, a line for each container that YARN started meanwhile.
+PYTHONPATH=plugins python -m stack.hadoop.containers --home DIR COMMAND...
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ import requests
 from stack.hadoop.cluster import Cluster
 from trainyard.table import table
 
-SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, order=True)
 class Container:
-    """One container: what it belongs to, where it ran, and what it was given."""
+    """A container: its application, the node it ran on, and its resources."""
 
     application: str
     id: str
@@ -38,18 +36,19 @@ class Container:
 
     @property
     def driver(self) -> bool:
+        """Whether the application's driver runs in it."""
         return self.id.endswith("_000001")
 
 
 class Yarn(Protocol):
-    """A cluster whose ResourceManager can be asked."""
+    """A cluster with a ResourceManager."""
 
-    def yarn(self, path: str, **query: str) -> Any:
-        """What its REST interface says at `path`."""
+    def query_yarn(self, path: str, **query: str) -> Any:
+        """Return the answer of its REST interface at `path`."""
 
 
-class Watch:
-    """Collects the containers of a cluster's applications until it is stopped."""
+class ContainerWatch:
+    """Collect the containers of a cluster's applications while the context is active."""
 
     def __init__(self, cluster: Yarn) -> None:
         self._cluster = cluster
@@ -57,7 +56,7 @@ class Watch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ContainerWatch:
         self._thread.start()
         return self
 
@@ -67,60 +66,61 @@ class Watch:
 
     @property
     def containers(self) -> list[Container]:
-        """What was seen, in the order of applications."""
+        """The containers so far, sorted by application."""
         return sorted(self._seen.values())
 
     def _watch(self) -> None:
-        while not self._stopped.wait(SECONDS):
+        while not self._stopped.wait(POLL_SECONDS):
             try:
-                self._look()
+                self._poll()
             except requests.RequestException:
                 continue
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         labels = {
-            node["id"]: ",".join(node.get("nodeLabels") or []) for node in self._cluster.yarn("nodes")["nodes"]["node"]
+            node["id"]: ",".join(node.get("nodeLabels") or [])
+            for node in self._cluster.query_yarn("nodes")["nodes"]["node"]
         }
-        running = self._cluster.yarn("apps", states="ACCEPTED,RUNNING")["apps"] or {}
+        running = self._cluster.query_yarn("apps", states="ACCEPTED,RUNNING")["apps"] or {}
         for app in running.get("app", []):
-            attempts = self._cluster.yarn(f"apps/{app['id']}/appattempts")["appAttempts"]["appAttempt"]
+            attempts = self._cluster.query_yarn(f"apps/{app['id']}/appattempts")["appAttempts"]["appAttempt"]
             path = f"apps/{app['id']}/appattempts/{attempts[-1]['appAttemptId']}/containers"
-            for found in self._cluster.yarn(path).get("container", []):
-                gpus = {r["key"]: int(r["value"]) for r in _entries(found)}.get("yarn.io/gpu", 0)
-                self._seen[found["containerId"]] = Container(
-                    application=app["name"], id=found["containerId"], queue=app["queue"].removeprefix("root."),
-                    node=found["assignedNodeId"], label=labels.get(found["assignedNodeId"], ""),
-                    megabytes=int(found["allocatedMB"]), cores=int(found["allocatedVCores"]), gpus=gpus,
+            for container in self._cluster.query_yarn(path).get("container", []):
+                gpus = {r["key"]: int(r["value"]) for r in _list_resources(container)}.get("yarn.io/gpu", 0)
+                self._seen[container["containerId"]] = Container(
+                    application=app["name"], id=container["containerId"], queue=app["queue"].removeprefix("root."),
+                    node=container["assignedNodeId"], label=labels.get(container["assignedNodeId"], ""),
+                    megabytes=int(container["allocatedMB"]), cores=int(container["allocatedVCores"]), gpus=gpus,
                 )  # fmt: skip
 
 
-def _entries(container: dict[str, object]) -> list[dict[str, str]]:
+def _list_resources(container: dict[str, object]) -> list[dict[str, str]]:
     resources = container.get("allocatedResources")
     return list(resources.get("entry", [])) if isinstance(resources, dict) else []
 
 
-_HEAD = ("application", "what", "queue", "node", "label", "memory", "cores", "GPUs")
+_HEADER = ("application", "process", "queue", "node", "label", "memory", "cores", "GPUs")
 
 
-def listed(containers: list[Container]) -> str:
-    """A table with a line for each container."""
-    return table(_HEAD, [_row(container) for container in containers])
+def format_containers(containers: list[Container]) -> str:
+    """Return a table with a line for each container."""
+    return table(_HEADER, [_format_row(container) for container in containers])
 
 
-def _row(found: Container) -> list[str]:
-    what = "driver" if found.driver else "executor"
-    figures = [f"{found.megabytes} MB", str(found.cores), str(found.gpus)]
-    return [found.application, what, found.queue, found.node, found.label or "-", *figures]
+def _format_row(container: Container) -> list[str]:
+    process = "driver" if container.driver else "executor"
+    resources = [f"{container.megabytes} MB", str(container.cores), str(container.gpus)]
+    return [container.application, process, container.queue, container.node, container.label or "-", *resources]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, default=Path(".run/hadoop"))
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    chosen = parser.parse_args()
-    with Watch(Cluster.open(chosen.home.resolve())) as watch:
-        status = subprocess.run(chosen.command, check=False).returncode
-    print("\n" + listed(watch.containers))
+    arguments = parser.parse_args()
+    with ContainerWatch(Cluster.open(arguments.home.resolve())) as watch:
+        status = subprocess.run(arguments.command, check=False).returncode
+    print("\n" + format_containers(watch.containers))
     return status
 
 

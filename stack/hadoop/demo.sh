@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one DAG on the cluster in .run/hadoop, and prints what came of it and which containers ran where.
+# Run a DAG on the cluster in .run/hadoop, and print its results and the nodes on which its containers ran.
 set -euo pipefail
 dag=${1:-digits}
 . "$(dirname "${BASH_SOURCE[0]}")/../local/env.sh"

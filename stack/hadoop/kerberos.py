@@ -1,6 +1,6 @@
-"""Kerberos for the small Hadoop: a KDC of its own, and what daemons and clients are told of it.
+"""Kerberos for the small Hadoop: a KDC of MIT Kerberos, and the configuration of daemons and clients.
 
-By MIT's programs; all of it lies in the cluster's home. One keytab has the keys of every service and of the user.
+All files are in the cluster's home. One keytab has the keys of every service and of the user.
 """
 
 from __future__ import annotations
@@ -26,33 +26,38 @@ _SPNEGO = f"HTTP/localhost@{REALM}"
 
 @dataclass(frozen=True)
 class Kdc:
-    """A KDC that answers at `port` of loopback, and its files in `home`."""
+    """A KDC that listens at `port` of the loopback interface and has its files in `home`."""
 
     home: Path
     port: int
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What any process needs to find it."""
+        """The environment variables with which a process uses this KDC."""
         config = self.home / "krb5.conf"
         return {"KRB5_CONFIG": str(config), "JDK_JAVA_OPTIONS": f"-Djava.security.krb5.conf={config}"}
 
     @property
     def tickets(self) -> Path:
-        """The user's own."""
+        """The file of the user's tickets."""
         return self.home / "tickets"
 
     @property
     def keytab(self) -> Path:
+        """The file of the keys of all principals."""
         return self.home / "keytab"
 
     @property
     def command(self) -> list[str]:
-        """What it runs as."""
+        """The command that runs the KDC."""
         return ["env", f"KRB5_KDC_PROFILE={self.home}/kdc.conf", f"PATH={_PATH}", "krb5kdc", "-n"]
 
     def create(self) -> None:
-        """An empty realm, then its principals and their keytab. Raises SystemExit without MIT's programs."""
+        """Create a realm, its principals and their keytab.
+
+        Raises:
+            SystemExit: The programs of MIT Kerberos are not installed.
+        """
         if missing := [name for name in _PROGRAMS if not shutil.which(name, path=_PATH)]:
             raise SystemExit(f"Kerberos needs {', '.join(missing)}: install krb5-kdc, krb5-admin-server and krb5-user.")
         self.home.mkdir(mode=0o700)
@@ -64,13 +69,13 @@ class Kdc:
             self._run("kadmin.local", "-q", f"addprinc -randkey {principal}")
             self._run("kadmin.local", "-q", f"ktadd -k {self.keytab} {principal}")
 
-    def logs_in(self) -> bool:
-        """Get the user's ticket; whether there is one now."""
+    def log_in(self) -> bool:
+        """Request the user's ticket; return whether the KDC issued it."""
         command = ["kinit", "-c", str(self.tickets), "-k", "-t", str(self.keytab), USER]
-        return subprocess.run(command, env=self._surroundings, capture_output=True, check=False).returncode == 0
+        return subprocess.run(command, env=self._environment, capture_output=True, check=False).returncode == 0
 
-    def auth(self) -> AuthBase:
-        """How requests of this process show the user's ticket."""
+    def build_auth(self) -> AuthBase:
+        """Return the authentication of HTTP requests of this process with the user's ticket."""
         import gssapi
         from requests_gssapi import HTTPSPNEGOAuth
 
@@ -78,8 +83,8 @@ class Kdc:
         auth: AuthBase = HTTPSPNEGOAuth(creds=gssapi.Credentials(usage="initiate", store={"ccache": str(self.tickets)}))
         return auth
 
-    def properties(self) -> dict[str, Properties]:
-        """What Hadoop is told of it, by site."""
+    def build_properties(self) -> dict[str, Properties]:
+        """Return Hadoop's properties for Kerberos, by site."""
         http = "hadoop.http"
         return {
             "core-site": {
@@ -95,41 +100,41 @@ class Kdc:
                 f"{http}.authentication.signature.secret.file": self.home / "signature",
             },
             "hdfs-site": {
-                **_principals("dfs.namenode", "hdfs", self.keytab, "keytab.file", "kerberos.principal"),
-                **_principals("dfs.datanode", "hdfs", self.keytab, "keytab.file", "kerberos.principal"),
+                **_build_principal("dfs.namenode", "hdfs", self.keytab, "keytab.file", "kerberos.principal"),
+                **_build_principal("dfs.datanode", "hdfs", self.keytab, "keytab.file", "kerberos.principal"),
                 "dfs.namenode.kerberos.internal.spnego.principal": _SPNEGO,
                 "dfs.web.authentication.kerberos.principal": _SPNEGO,
                 "dfs.web.authentication.kerberos.keytab": self.keytab,
                 "dfs.block.access.token.enable": "true",
                 "dfs.data.transfer.protection": "authentication",
-                # A DataNode would have its pages on a port below 1024 or encrypted.
+                # A DataNode otherwise requires that its pages are on a port below 1024, or encrypted.
                 "ignore.secure.ports.for.testing": "true",
             },
             "yarn-site": {
-                **_principals("yarn.resourcemanager", "yarn", self.keytab, "keytab", "principal"),
-                **_principals("yarn.nodemanager", "yarn", self.keytab, "keytab", "principal"),
+                **_build_principal("yarn.resourcemanager", "yarn", self.keytab, "keytab", "principal"),
+                **_build_principal("yarn.nodemanager", "yarn", self.keytab, "keytab", "principal"),
                 "yarn.resourcemanager.webapp.spnego-principal": _SPNEGO,
                 "yarn.resourcemanager.webapp.spnego-keytab-file": self.keytab,
                 "yarn.nodemanager.webapp.spnego-principal": _SPNEGO,
                 "yarn.nodemanager.webapp.spnego-keytab-file": self.keytab,
-                # For containers; nodes have an /etc/krb5.conf elsewhere.
+                # For containers; on other clusters, nodes have an /etc/krb5.conf.
                 **{f"yarn.nodemanager.admin-env.{name}": value for name, value in self.environment.items()},
-                # It needs Hadoop's native library, which is in no jar, to read logs as their owner.
+                # Reading logs as their owner needs Hadoop's native library, which is in no jar.
                 "yarn.log-aggregation-enable": "false",
             },
         }
 
     @property
-    def _surroundings(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": f"{self.home}/kdc.conf", "PATH": _PATH}
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run(command, env=self._surroundings, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{command[0]}: {done.stderr.strip()}")
+        process = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise SystemExit(f"{command[0]}: {process.stderr.strip()}")
 
 
-def _principals(daemon: str, service: str, keytab: Path, key: str, principal: str) -> Properties:
+def _build_principal(daemon: str, service: str, keytab: Path, key: str, principal: str) -> Properties:
     return {f"{daemon}.{principal}": f"{service}/localhost@{REALM}", f"{daemon}.{key}": keytab}
 
 

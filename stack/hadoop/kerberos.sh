@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: kerberos.sh VENV. MIT's KDC and client on this machine, and in VENV the libraries that show a ticket over HTTP.
+# usage: kerberos.sh VENV. Install MIT's KDC and client, and in VENV the libraries that send a ticket over HTTP.
 set -euo pipefail
 venv=$1
 PATH="$PATH:/usr/sbin"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one DAG from end to end on this machine and prints what came of it.
+# Run a DAG from end to end on this machine, and print its results.
 set -euo pipefail
 dag=${1:-digits}
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

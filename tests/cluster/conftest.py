@@ -1,4 +1,4 @@
-"""One real Hadoop for all tests of this folder, started once; an Airflow that submits to it."""
+"""A real Hadoop for all tests of this folder, started once, and an Airflow that submits to it."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def kerberos() -> bool:
-    """Whether the Hadoop of the tests asks for Kerberos."""
+    """Whether the Hadoop of the tests requires Kerberos."""
     return False
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, kerberos: bool) -> Iterator[Cluster]:
-    """One Hadoop for all tests. At its end no application may be left."""
-    with Cluster.running(tmp_path_factory.mktemp("hadoop"), kerberos) as cluster:
+    """A Hadoop for all tests. No application may be left when it ends."""
+    with Cluster.launch(tmp_path_factory.mktemp("hadoop"), kerberos) as cluster:
         yield cluster
-        assert [app["name"] for app in live(cluster)] == [], "applications that no test ended"
+        assert [app["name"] for app in list_live(cluster)] == [], "no test ended these applications"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a failed test leaves in the cluster ends with it: the next ones would wait for its room."""
+    """End the applications that a failed test leaves; later tests would wait for their resources."""
     report = yield
-    found = item.funcargs.get("cluster") if isinstance(item, pytest.Function) else None
-    if report.failed and isinstance(found, Cluster):
-        with contextlib.suppress(requests.RequestException, TrainyardError):  # a failed test may have ended daemons too
-            end_all(found)
+    cluster = item.funcargs.get("cluster") if isinstance(item, pytest.Function) else None
+    if report.failed and isinstance(cluster, Cluster):
+        with contextlib.suppress(requests.RequestException, TrainyardError):  # the failed test may have ended daemons
+            kill_all(cluster)
     return report
 
 
@@ -58,14 +58,14 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(cluster: Cluster, airflow_home: Path) -> dict[str, str]:
-    """What a process needs to submit to the cluster, Airflow's connections among it."""
-    mine = {"TRAINYARD_HOME": str(airflow_home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
-    return os.environ | mine | {"STORAGE": cluster.storage, "CLUSTER_ENV": str(cluster.home / "env.sh")}
+    """The environment to submit to the cluster, with Airflow's connections."""
+    variables = {"TRAINYARD_HOME": str(airflow_home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
+    return os.environ | variables | {"STORAGE": cluster.storage, "CLUSTER_ENV": str(cluster.home / "env.sh")}
 
 
 @pytest.fixture(scope="session")
 def shell(environment: dict[str, str]) -> Shell:
-    """Runs a shell command to its end, as a user would who has sourced both environments."""
+    """A function that runs a shell command after sourcing both environments, as a user would."""
 
     def run(command: str) -> subprocess.CompletedProcess[str]:
         script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && {command}'
@@ -77,8 +77,8 @@ def shell(environment: dict[str, str]) -> Shell:
 
 @pytest.fixture
 def configured(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """The cluster, with this process set up to submit to it."""
-    for name, value in cluster.environment().items():
+    """The cluster, with the environment of this process set to submit to it."""
+    for name, value in cluster.build_environment().items():
         monkeypatch.setenv(name, value)
     return cluster
 
@@ -88,18 +88,20 @@ def exports(configured: Cluster, tmp_path: Path) -> Exports:
     return Exports(tmp_path, storage.join(configured.storage, tmp_path.name))
 
 
-def live(cluster: Cluster) -> list[dict[str, object]]:
-    return [app for app in applications(cluster) if app["state"] in LIVE]
+def list_live(cluster: Cluster) -> list[dict[str, object]]:
+    return [app for app in list_applications(cluster) if app["state"] in LIVE]
 
 
-def end_all(cluster: Cluster) -> None:
-    """Kill every application that has not ended."""
-    manager = ResourceManager((cluster.url("resourcemanager.http"),), USER, cluster.kdc and cluster.kdc.auth())
-    for app in live(cluster):
+def kill_all(cluster: Cluster) -> None:
+    """Kill all applications that have not ended."""
+    manager = ResourceManager(
+        (cluster.get_url("resourcemanager.http"),), USER, cluster.kdc and cluster.kdc.build_auth()
+    )
+    for app in list_live(cluster):
         manager.kill(str(app["id"]))
 
 
-def applications(cluster: Cluster, tag: str | None = None) -> list[dict[str, object]]:
-    """What the ResourceManager says of all applications, or those with a tag."""
+def list_applications(cluster: Cluster, tag: str | None = None) -> list[dict[str, object]]:
+    """Return the ResourceManager's entries of all applications, or of those with a tag."""
     query = {"applicationTags": tag} if tag else {}
-    return list((cluster.yarn("apps", **query)["apps"] or {}).get("app", []))
+    return list((cluster.query_yarn("apps", **query)["apps"] or {}).get("app", []))

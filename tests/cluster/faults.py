@@ -1,4 +1,4 @@
-"""What can die while an application runs, and what must hold afterwards."""
+"""Processes that a test kills while an application runs, and checks of what is left afterwards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import psutil
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.conftest import applications
-from tests.cluster.jobs import event, wait_for
+from tests.cluster.conftest import list_applications
+from tests.cluster.jobs import get_event, wait_for
 from trainyard.backends import processes
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError
@@ -17,41 +17,41 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.triggers.application import ApplicationTrigger
 
 Fault = Callable[[Cluster, str], bool]
-"""Happens to an application when it has come far enough for that; whether it did."""
+"""A function that kills something of an application, if it has started far enough; returns whether it did."""
 
-TRIES = 3
+ATTEMPTS = 3
 DRIVER = "org.apache.spark.deploy.yarn.ApplicationMaster"
 EXECUTOR = "YarnCoarseGrainedExecutorBackend"
 PYTHON = "pyspark.daemon"
 
 
-def processes_of(application: str, program: str) -> list[psutil.Process]:
-    """The processes of an application's containers that run `program`, parents first."""
-    found = []
+def find_processes(application: str, program: str) -> list[psutil.Process]:
+    """Return the processes of an application's containers that run `program`, parents first."""
+    matches = []
     for process in psutil.process_iter():
         try:
-            theirs = application in process.cwd() and process.name() != "bash"
-            if theirs and any(program in part for part in process.cmdline()):
-                found.append(process)
+            in_container = application in process.cwd() and process.name() != "bash"
+            if in_container and any(program in part for part in process.cmdline()):
+                matches.append(process)
         except psutil.Error:
             continue
-    return found
+    return matches
 
 
-def _kill(program: str, which: int) -> Fault:
+def _kill_process(program: str, index: int) -> Fault:
     def kill(cluster: Cluster, application: str) -> bool:
-        found = processes_of(application, program) if processes_of(application, EXECUTOR) else []
-        if len(found) <= which:
+        matches = find_processes(application, program) if find_processes(application, EXECUTOR) else []
+        if len(matches) <= index:
             return False
-        found[which].kill()
+        matches[index].kill()
         return True
 
     return kill
 
 
-def _daemon(name: str) -> Fault:
+def _kill_daemon(name: str) -> Fault:
     def kill(cluster: Cluster, application: str) -> bool:
-        if not processes_of(application, EXECUTOR):
+        if not find_processes(application, EXECUTOR):
             return False
         cluster.kill(name)
         return True
@@ -60,48 +60,48 @@ def _daemon(name: str) -> Fault:
 
 
 FAULTS: dict[str, Fault] = {
-    "executor": _kill(EXECUTOR, 0),
-    "driver": _kill(DRIVER, 0),
-    "NodeManager": _daemon("node1"),
-    "ResourceManager": _daemon("resourcemanager"),
-    "DataNode": _daemon("datanode1"),
+    "executor": _kill_process(EXECUTOR, 0),
+    "driver": _kill_process(DRIVER, 0),
+    "NodeManager": _kill_daemon("node1"),
+    "ResourceManager": _kill_daemon("resourcemanager"),
+    "DataNode": _kill_daemon("datanode1"),
 }
-RANK = _kill(PYTHON, 1)
-"""A rank is what the daemon of an executor's Python forks, so not the first of these."""
+WORKER = _kill_process(PYTHON, 1)
+"""Kills a worker, which is forked by the first of these processes."""
 
 
-def survived(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
-    """The record of `plan`, during whose first application `fault` happens; the daemons are started again.
+def run_with_fault(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
+    """Run a plan, cause `fault` during its first application, and restart daemons; return the record.
 
-    A failed try is followed by another, as Airflow's retries do.
+    A failed attempt is followed by another, as Airflow's retries do.
     """
     backend = YarnBackend(plan)
-    found: RunRecord | ApplicationTrigger = backend.run(print)
-    assert isinstance(found, ApplicationTrigger)
-    application = found.application
+    result: RunRecord | ApplicationTrigger = backend.run(print)
+    assert isinstance(result, ApplicationTrigger)
+    application = result.application
     wait_for(lambda: fault(cluster, application))
     cluster.start()
     cluster.wait()
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         try:
-            while isinstance(found, ApplicationTrigger):
-                found = backend.collect(event(found), print)
-            if found.status == "succeeded":
-                return found
-            print(found.error)
+            while isinstance(result, ApplicationTrigger):
+                result = backend.collect(get_event(result), print)
+            if result.status == "succeeded":
+                return result
+            print(result.error)
         except TrainyardError as error:
             print(error)
         backend = YarnBackend(plan)
-        found = backend.run(print)
-    raise AssertionError(f"{TRIES} tries failed")
+        result = backend.run(print)
+    raise AssertionError(f"{ATTEMPTS} attempts failed")
 
 
-def leftovers(plan: Plan, cluster: Cluster) -> list[str]:
-    """What is left that should not be: more than one success, live applications, processes of them here."""
-    apps = applications(cluster, plan.tag)
-    wait_for(lambda: not any(processes_of(str(app["id"]), "") for app in apps), 60)
-    found = [f"{app['id']} is {app['state']}" for app in apps if app["state"] in ("NEW", "ACCEPTED", "RUNNING")]
+def find_leftovers(plan: Plan, cluster: Cluster) -> list[str]:
+    """Return what should not be left: several successes, live applications, and their processes."""
+    apps = list_applications(cluster, plan.tag)
+    wait_for(lambda: not any(find_processes(str(app["id"]), "") for app in apps), 60)
+    problems = [f"{app['id']} is {app['state']}" for app in apps if app["state"] in ("NEW", "ACCEPTED", "RUNNING")]
     successes = [app["finalStatus"] for app in apps].count("SUCCEEDED")
     if successes != 1:
-        found.append(f"{successes} applications succeeded")
-    return found + [f"process {process.pid}" for process in processes.tagged(plan.tag)]
+        problems.append(f"{successes} applications succeeded")
+    return problems + [f"process {process.pid}" for process in processes.find_tagged(plan.tag)]

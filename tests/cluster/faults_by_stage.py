@@ -1,6 +1,6 @@
-"""All faults in all stages, several trials each: `make faults`, hours. Its table is for docs/faults.md.
+"""Cause all faults in all stages, several times each: `make faults`, hours. Its table is for docs/faults.md.
 
-A trial is clean when one application did the work in the end, whatever died, and nothing else is left.
+A trial is clean if one application did the work in the end, and no other application or process is left.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT, Shell
-from tests.cluster.faults import FAULTS, RANK, leftovers, survived
-from tests.cluster.jobs import planned
+from tests.cluster.faults import FAULTS, WORKER, find_leftovers, run_with_fault
+from tests.cluster.jobs import build_plan
 from trainyard import storage
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
@@ -29,61 +29,61 @@ pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytes
 TRIALS = int(os.environ.get("TRIALS", "5"))
 IMAGES: dict[str, Any] = {"format": "image", "options": {"recursiveFileLookup": "true"}}
 STAGES: dict[str, Callable[..., JobOperator]] = {
-    "export": lambda **here: ExportOperator(
-        prepare="digits.prepare:images", source="digits/source", dataset=f"{here['task_id']}/dataset",
-        shapes={"image": [1, 8, 8]}, **IMAGES, **here,
+    "export": lambda **task: ExportOperator(
+        prepare="digits.prepare:images", source="digits/source", dataset=f"{task['task_id']}/dataset",
+        shapes={"image": [1, 8, 8]}, **IMAGES, **task,
     ),
-    "train": lambda **here: TrainOperator(
-        recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"{here['task_id']}/model", workers=2, epochs=3,
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1), **here,
+    "train": lambda **task: TrainOperator(
+        recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"{task['task_id']}/model", workers=2, epochs=3,
+        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1), **task,
     ),
-    "evaluate": lambda **here: EvaluateOperator(
-        model="digits/model", dataset="digits/dataset", split="test", metrics=["accuracy"], **here
+    "evaluate": lambda **task: EvaluateOperator(
+        model="digits/model", dataset="digits/dataset", split="test", metrics=["accuracy"], **task
     ),
-    "predict": lambda **here: PredictOperator(
+    "predict": lambda **task: PredictOperator(
         model="digits/model", source={"path": "digits/source", **IMAGES}, prepare="digits.prepare:images", keys=["id"],
-        output=f"{here['task_id']}/predictions", **here,
+        output=f"{task['task_id']}/predictions", **task,
     ),
 }  # fmt: skip
-TRIED = [(stage, fault) for stage in STAGES for fault in FAULTS] + [("train", "rank")]
+CASES = [(stage, fault) for stage in STAGES for fault in FAULTS] + [("train", "worker")]
 Results = dict[tuple[str, str], list[float]]
 
 
 @pytest.fixture(scope="module")
 def pipeline(cluster: Cluster, shell: Shell) -> None:
-    """Batches and a model for the later stages."""
-    done = shell("airflow dags test digits")
-    assert done.returncode == 0, done.stdout[-6000:]
+    """Create a dataset and a model for the later stages."""
+    process = shell("airflow dags test digits")
+    assert process.returncode == 0, process.stdout[-6000:]
 
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[Results]:
-    """Seconds of each clean trial; a table of them is written in the end."""
-    found: Results = {}
-    yield found
-    rows = [[fault, *(_cell(found, stage, fault) for stage in STAGES)] for fault in [*FAULTS, "rank"]]
+    """The seconds of each clean trial; a table of them is written at the end."""
+    results: Results = {}
+    yield results
+    rows = [[fault, *(_format_cell(results, stage, fault) for stage in STAGES)] for fault in [*FAULTS, "worker"]]
     Path(ROOT, ".run").mkdir(exist_ok=True)
     Path(ROOT, ".run", "faults.txt").write_text(table(["killed", *STAGES], rows) + "\n")
 
 
-def _cell(found: Results, stage: str, fault: str) -> str:
-    if (stage, fault) not in TRIED:
+def _format_cell(results: Results, stage: str, fault: str) -> str:
+    if (stage, fault) not in CASES:
         return "-"
-    seconds = found.get((stage, fault), [])
+    seconds = results.get((stage, fault), [])
     return f"{len(seconds)} of {TRIALS}" + (f", {max(seconds):.0f} s at most" if seconds else "")
 
 
 @pytest.mark.parametrize("trial", range(TRIALS))
-@pytest.mark.parametrize(("stage", "fault"), TRIED)
+@pytest.mark.parametrize(("stage", "fault"), CASES)
 def test_a_trial_is_clean(
     pipeline: None, configured: Cluster, results: Results, stage: str, fault: str, trial: int
 ) -> None:
     dag = DAG("trial", schedule=None)
     dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
-    plan = planned(STAGES[stage](task_id=f"{stage}-{fault}-{trial}", dag=dag), configured.storage)
-    began = time.monotonic()
-    survived(plan, configured, RANK if fault == "rank" else FAULTS[fault])
-    assert leftovers(plan, configured) == []
-    product = plan.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
-    assert product is None or storage.exists(str(product))
-    results.setdefault((stage, fault), []).append(time.monotonic() - began)
+    plan = build_plan(STAGES[stage](task_id=f"{stage}-{fault}-{trial}", dag=dag), configured.storage)
+    start = time.monotonic()
+    run_with_fault(plan, configured, WORKER if fault == "worker" else FAULTS[fault])
+    assert find_leftovers(plan, configured) == []
+    output = plan.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
+    assert output is None or storage.exists(str(output))
+    results.setdefault((stage, fault), []).append(time.monotonic() - start)

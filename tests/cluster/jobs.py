@@ -1,4 +1,4 @@
-"""Small jobs on the test cluster, run without Airflow's processes."""
+"""Run small jobs on the test cluster without Airflow's processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = "def rows(spark, source): return spark.range(500)"
 
 @dataclass(frozen=True)
 class Exports:
-    """Plans exports whose `prepare` is the source code given, and writes their specs."""
+    """Build plans of exports from the source code of their `prepare`, and write their specs."""
 
     folder: Path
     root: str
@@ -45,40 +45,40 @@ class Exports:
             task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", dataset="dataset",
             source=source.as_uri(), **options,
         )  # fmt: skip
-        return planned(operator, self.root)
+        return build_plan(operator, self.root)
 
 
-def planned(operator: JobOperator, root: str) -> Plan:
-    """The plan of a task in a run of its DAG, with its spec written below `root`."""
+def build_plan(operator: JobOperator, root: str) -> Plan:
+    """Return the plan of a task in a run of its DAG, and write its spec below `root`."""
     run = storage.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
-    made = operator.plan(task_key, Settings(storage=root))
-    storage.replace(made.spec_uri, operator.SPEC.model_validate(made.spec).to_json().encode())
-    return made
+    plan = operator.plan(task_key, Settings(storage=root))
+    storage.replace(plan.spec_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
+    return plan
 
 
-def event(trigger: ApplicationTrigger) -> dict[str, object]:
-    """What the trigger says when it fires."""
+def get_event(trigger: ApplicationTrigger) -> dict[str, object]:
+    """Return the payload of the trigger's event."""
 
-    async def first() -> dict[str, object]:
-        async for fired in trigger.run():
-            return dict(fired.payload)
+    async def wait_for_event() -> dict[str, object]:
+        async for event in trigger.run():
+            return dict(event.payload)
         raise AssertionError("the trigger ended without an event")
 
-    return asyncio.run(first())
+    return asyncio.run(wait_for_event())
 
 
-def finished(plan: Plan, say: Callable[[str], None] = print) -> RunRecord:
-    """The record of the application, waited for. Raises what the backend raises."""
+def run_to_end(plan: Plan, log: Callable[[str], None] = print) -> RunRecord:
+    """Run the application to its end and return its record. Raises what the backend raises."""
     backend = YarnBackend(plan)
-    found: RunRecord | ApplicationTrigger = backend.run(say)
-    while isinstance(found, ApplicationTrigger):
-        found = backend.collect(event(found), say)
-    return found
+    result: RunRecord | ApplicationTrigger = backend.run(log)
+    while isinstance(result, ApplicationTrigger):
+        result = backend.collect(get_event(result), log)
+    return result
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, f"the condition was not met within {seconds} s"
         time.sleep(0.2)

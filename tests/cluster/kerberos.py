@@ -1,4 +1,4 @@
-"""A whole Hadoop that asks everybody for Kerberos: `make kerberos`, which installs a KDC and its client libraries."""
+"""A Hadoop that requires Kerberos: `make kerberos`, which installs a KDC and its client libraries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.cluster.conftest import Shell
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 TRAINYARD = "PYTHONPATH=plugins python -m trainyard"
-# How who asked was known, what was done, and to what, in the NameNode's own log.
-AUDITED = re.compile(r"auth:(\w+)\)\s+ip=\S+\s+cmd=(\w+)\s+src=/trainyard/(\S+)")
+# Authentication, command and file in the NameNode's log.
+AUDIT_LINE = re.compile(r"auth:(\w+)\)\s+ip=\S+\s+cmd=(\w+)\s+src=/trainyard/(\S+)")
 
 
 @pytest.fixture(scope="session")
@@ -26,58 +26,58 @@ def kerberos() -> bool:
 
 @pytest.fixture(scope="module")
 def digits(shell: Shell) -> None:
-    """The pipeline has run, on HDFS and YARN."""
-    done = shell("airflow dags test digits")
-    assert done.returncode == 0, done.stdout[-6000:]
+    """Run the pipeline on HDFS and YARN."""
+    process = shell("airflow dags test digits")
+    assert process.returncode == 0, process.stdout[-6000:]
 
 
-def log(cluster: Cluster) -> str:
+def read_log(cluster: Cluster) -> str:
     return (cluster.home / "log" / "namenode.log").read_text()
 
 
-def test_containers_write_with_their_tokens_and_airflow_with_its_ticket(cluster: Cluster, digits: None) -> None:
-    written = [(how, path) for how, command, path in AUDITED.findall(log(cluster)) if command == "create"]
-    assert {how for how, path in written if path.startswith(("digits/dataset/", "digits/model/"))} == {"TOKEN"}
-    assert {how for how, path in written if "/specs/" in path} == {"KERBEROS"}
+def test_containers_write_with_tokens_and_airflow_with_its_ticket(cluster: Cluster, digits: None) -> None:
+    created = [(how, path) for how, command, path in AUDIT_LINE.findall(read_log(cluster)) if command == "create"]
+    assert {how for how, path in created if path.startswith(("digits/dataset/", "digits/model/"))} == {"TOKEN"}
+    assert {how for how, path in created if "/specs/" in path} == {"KERBEROS"}
 
 
-def test_all_that_a_cluster_needs_is_found_there(shell: Shell) -> None:
-    told = shell(f"{TRAINYARD} doctor || true").stdout
-    fixes = [line.split("  ")[0] for line in told.splitlines() if line.rstrip().endswith("FIX")]
-    assert fixes == ["triggerer"], told
+def test_the_doctor_finds_all_prerequisites(shell: Shell) -> None:
+    output = shell(f"{TRAINYARD} doctor || true").stdout
+    fixes = [line.split("  ")[0] for line in output.splitlines() if line.rstrip().endswith("FIX")]
+    assert fixes == ["triggerer"], output
 
 
-def test_a_stage_fits_the_cluster_before_it_runs(shell: Shell) -> None:
-    done = shell(f"{TRAINYARD} preflight digits")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_preflight_finds_that_the_example_fits(shell: Shell) -> None:
+    process = shell(f"{TRAINYARD} preflight digits")
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_hdfs_is_written_over_http_with_the_ticket(cluster: Cluster, shell: Shell) -> None:
     storage = json.dumps({"storage": cluster.storage, "webhdfs": "webhdfs_default"})
-    by_http = {
+    variables = {
         "AIRFLOW__CORE__SECURITY": "kerberos",
         "AIRFLOW_CONN_WEBHDFS_DEFAULT": f"webhdfs://localhost:{cluster.ports['namenode.http']}",
         "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps({"conn_type": "trainyard", "extra": storage}),
     }
-    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in by_http.items())
-    told = shell(f"export {settings}; {TRAINYARD} doctor || true").stdout
-    assert re.search(r"^storage of trainyard_default .* ok$", told, re.MULTILINE), told
-    tried = [line for line in log(cluster).splitlines() if "src=/trainyard/.trial-" in line]
-    assert any("auth:KERBEROS" in line and "proto=webhdfs" in line for line in tried)
+    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    output = shell(f"export {settings}; {TRAINYARD} doctor || true").stdout
+    assert re.search(r"^storage of trainyard_default .* ok$", output, re.MULTILINE), output
+    trials = [line for line in read_log(cluster).splitlines() if "src=/trainyard/.trial-" in line]
+    assert any("auth:KERBEROS" in line and "proto=webhdfs" in line for line in trials)
 
 
-def test_without_a_ticket_one_is_told_to_get_one(shell: Shell) -> None:
-    done = shell(f"export KRB5CCNAME={os.devnull}; {TRAINYARD} preflight digits")
-    assert done.returncode != 0
-    assert "the cluster asks for Kerberos, and there is no valid ticket" in done.stdout + done.stderr
-    assert "`airflow kerberos` or `kinit`" in done.stdout + done.stderr
+def test_a_missing_ticket_is_reported_with_its_fix(shell: Shell) -> None:
+    process = shell(f"export KRB5CCNAME={os.devnull}; {TRAINYARD} preflight digits")
+    assert process.returncode != 0
+    assert "the cluster requires Kerberos, and there is no valid ticket" in process.stdout + process.stderr
+    assert "`airflow kerberos` or `kinit`" in process.stdout + process.stderr
 
 
-def test_a_token_that_containers_would_not_find_is_said_before_anything_starts(cluster: Cluster, shell: Shell) -> None:
-    told_otherwise = (
+def test_tokens_that_containers_cannot_use_are_reported_before_anything_starts(cluster: Cluster, shell: Shell) -> None:
+    change_configuration = (
         'copy=$(mktemp -d); cp -r "$HADOOP_CONF_DIR"/. "$copy"; export HADOOP_CONF_DIR="$copy"; '
         'sed -i "/token.service.use_ip/d" "$copy/core-site.xml"'
     )
-    done = shell(f"{told_otherwise}; {TRAINYARD} preflight digits")
-    assert done.returncode != 0
-    assert "Set hadoop.security.token.service.use_ip to false in core-site.xml" in done.stdout, done.stderr
+    process = shell(f"{change_configuration}; {TRAINYARD} preflight digits")
+    assert process.returncode != 0
+    assert "Set hadoop.security.token.service.use_ip to false in core-site.xml" in process.stdout, process.stderr

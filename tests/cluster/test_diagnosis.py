@@ -1,4 +1,4 @@
-"""What the daemons say of a failure becomes a sentence that tells what to write instead."""
+"""Messages of the daemons about a failure become sentences with the cause and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.jobs import Exports, finished, wait_for
+from tests.cluster.jobs import Exports, run_to_end, wait_for
 from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
@@ -22,39 +22,39 @@ from trainyard.yarn.resource_manager import Application
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 PYTHON = sys.executable
-HOG = f"exec {PYTHON} -c 'held = b\"x\" * (400 << 20); import time; time.sleep(600)'".replace('"', '\\"')
+HOG = f"exec {PYTHON} -c 'data = b\"x\" * (400 << 20); import time; time.sleep(600)'".replace('"', '\\"')
 Container = Callable[..., str]
 
 
 @pytest.fixture
 def container(configured: Cluster) -> Container:
-    """What YARN says in the end of an application of one container, or what it refuses it with."""
+    """A function that runs an application of one container, and returns YARN's diagnostics or its refusal."""
 
-    def run(user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), **asked: Any) -> str:
+    def run(user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), **options: Any) -> str:
         manager = replace(resource_manager(), user=user)
         defaults = {"name": "trial", "queue": "etl", "label": None, "memory": 256, "command": "true"}
         try:
-            id = manager.submit(**defaults | asked)
+            id = manager.submit(**defaults | options)
         except TrainyardError as error:
             return str(error)
-        found: list[Application | None] = []
+        status: list[Application | None] = []
 
         def in_state(*states: str) -> bool:
-            found[:] = [manager.application(id)]
-            return bool(found[0] and found[0].state in states)
+            status[:] = [manager.application(id)]
+            return bool(status[0] and status[0].state in states)
 
         if stop:
             wait_for(lambda: in_state("RUNNING", "ACCEPTED"))
             manager.kill(id)
         if lose:
-            wait_for(lambda: in_state("ACCEPTED") and found[0] and found[0].driver_logs)
+            wait_for(lambda: in_state("ACCEPTED") and status[0] and status[0].driver_logs)
         for node in lose:
             configured.kill(node)
         wait_for(lambda: in_state("FINISHED", "FAILED", "KILLED"))
         configured.start()
         configured.wait()
-        assert found[0]
-        return found[0].diagnostics
+        assert status[0]
+        return status[0].diagnostics
 
     return run
 
@@ -66,7 +66,7 @@ def container(configured: Cluster) -> Container:
             {"command": HOG},
             "YARN killed the driver: it used [2-4].. MB of the 256 MB of its container",
         ),
-        ({"command": f"{PYTHON} -c 'import nothere'"}, "The Python on the node lacks the module 'nothere'."),
+        ({"command": f"{PYTHON} -c 'import nothere'"}, "The Python on the node has no module 'nothere'."),
         ({"command": "/opt/none/bin/python -V"}, "The Python that the job runs with is not on the node."),
         ({"command": "kill -9 $$"}, "A process was killed with SIGKILL, not by YARN"),
         ({"command": "sleep 600", "stop": True}, "User 'root' killed the application."),
@@ -81,11 +81,13 @@ def container(configured: Cluster) -> Container:
         ({"memory": 99_000}, "A container is larger than the largest that this cluster grants"),
     ],
 )
-def test_a_failure_has_a_sentence(container: Container, exports: Exports, trial: dict[str, Any], sentence: str) -> None:
-    said = container(**trial)
-    found = diagnose(exports.plan(), said)
-    assert found, said
-    assert re.match(sentence, found.sentence), found.sentence
+def test_a_failure_has_an_explanation(
+    container: Container, exports: Exports, trial: dict[str, Any], sentence: str
+) -> None:
+    message = container(**trial)
+    diagnosis = diagnose(exports.plan(), message)
+    assert diagnosis, message
+    assert re.match(sentence, diagnosis.sentence), diagnosis.sentence
 
 
 @pytest.mark.spark
@@ -99,37 +101,41 @@ def test_a_failure_has_a_sentence(container: Container, exports: Exports, trial:
         ),
     ],
 )
-def test_what_spark_submit_refuses_has_a_sentence(exports: Exports, conf: dict[str, str], sentence: str) -> None:
+def test_a_refusal_by_spark_submit_has_an_explanation(exports: Exports, conf: dict[str, str], sentence: str) -> None:
     plan, log = exports.plan(), SparkLog()
-    heard: list[str] = []
-    status = Submission(replace(plan, conf={**plan.conf, **conf}), log, heard.append).run()
-    found = diagnose(plan, "\n".join(heard))
-    assert status != 0 and found, heard
-    assert found.sentence.startswith(sentence)
+    lines: list[str] = []
+    status = Submission(replace(plan, conf={**plan.conf, **conf}), log, lines.append).run()
+    diagnosis = diagnose(plan, "\n".join(lines))
+    assert status != 0 and diagnosis, lines
+    assert diagnosis.sentence.startswith(sentence)
 
 
 @pytest.mark.spark
-def test_a_driver_without_memory_gets_more_when_it_is_tried_again(exports: Exports) -> None:
+def test_a_driver_killed_for_memory_has_more_in_the_next_attempt(exports: Exports) -> None:
     plan = exports.plan(
         """
         import time
 
 
         def rows(spark, source):
-            held = b"x" * (1700 << 20)
-            print(f"{len(held)} bytes are held", flush=True)
-            time.sleep(10)  # YARN looks once a second
+            data = b"x" * (1700 << 20)
+            print(f"{len(data)} bytes are allocated", flush=True)
+            time.sleep(10)  # YARN checks once a second
             return spark.range(500)
         """,
         grow_memory_to="3g",
     )
     with pytest.raises(TrainyardError, match=r"YARN killed the driver: it used \d+ MB of the \d+ MB .* Write driver_m"):
-        finished(plan)
-    heard: list[str] = []
+        run_to_end(plan)
+    lines: list[str] = []
     try:
-        record = finished(plan, heard.append)
-    except TrainyardError:  # YARN looked at the first try before it held all of it, so it used less than it needs
-        record = finished(plan, heard.append)
+        record = run_to_end(plan, lines.append)
+    except (
+        TrainyardError
+    ):  # YARN's check in the first attempt came before the full allocation, so the new limit is still too small
+        record = run_to_end(plan, lines.append)
     assert record.status == "succeeded"
-    assert any(line.startswith("It lacked memory; now driver_memory=Memory(heap='1g', native=") for line in heard)
-    assert any("the last lines of the driver" in line and "bytes are held" in line for line in heard)
+    assert any(
+        line.startswith("The memory was too small; now driver_memory=Memory(heap='1g', native=") for line in lines
+    )
+    assert any("the last lines of the driver" in line and "bytes are allocated" in line for line in lines)

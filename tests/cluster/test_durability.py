@@ -1,4 +1,4 @@
-"""One application a task, whatever dies; the ResourceManager is the witness."""
+"""At most one application does the work of a task when processes are killed, as the ResourceManager reports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.conftest import applications
-from tests.cluster.jobs import Exports, event, finished, wait_for
+from tests.cluster.conftest import list_applications
+from tests.cluster.jobs import Exports, get_event, run_to_end, wait_for
 from trainyard.backends import processes
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError
@@ -33,22 +33,24 @@ STUCK = """
 """
 
 
-def at(plan: Plan, **place: int) -> Plan:
-    """`plan` in another try."""
-    return replace(plan, task_key=plan.task_key.model_copy(update=place))
+def change_attempt(plan: Plan, **fields: int) -> Plan:
+    """Return the plan of another attempt."""
+    return replace(plan, task_key=plan.task_key.model_copy(update=fields))
 
 
-def test_a_task_that_starts_again_takes_the_result_that_is_there(exports: Exports, cluster: Cluster) -> None:
+def test_a_restarted_task_reuses_an_existing_result(exports: Exports, cluster: Cluster) -> None:
     plan = exports.plan()
-    first = finished(plan)
+    first = run_to_end(plan)
     assert (first.status, first.output["rows"]) == ("succeeded", 500)
-    assert finished(plan) == first
-    assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["SUCCEEDED"]
+    assert run_to_end(plan) == first
+    assert [app["finalStatus"] for app in list_applications(cluster, plan.tag)] == ["SUCCEEDED"]
     run_record.mark_used(plan.task_key, first)
-    assert finished(at(plan, try_number=2)) == first, "the try that took it died before Airflow knew"
-    again = finished(at(plan, try_number=2, first_try=2))
-    assert again.application != first.application, "a task that succeeded and is cleared is done anew"
-    assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["SUCCEEDED", "SUCCEEDED"]
+    assert run_to_end(change_attempt(plan, try_number=2)) == first, (
+        "the attempt was killed before Airflow stored its result"
+    )
+    rerun = run_to_end(change_attempt(plan, try_number=2, first_try=2))
+    assert rerun.application != first.application, "a task that succeeded and is cleared runs again"
+    assert [app["finalStatus"] for app in list_applications(cluster, plan.tag)] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 WORKER = """
@@ -59,7 +61,7 @@ YarnBackend(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())).run(print)
 
 
 @pytest.mark.parametrize("instant", ["during spark-submit", "after it"])
-def test_a_worker_killed_while_it_submits_leaves_one_application(
+def test_an_airflow_worker_killed_during_submission_leaves_one_application(
     exports: Exports, cluster: Cluster, tmp_path: Path, instant: str
 ) -> None:
     plan = exports.plan()
@@ -67,14 +69,14 @@ def test_a_worker_killed_while_it_submits_leaves_one_application(
     environment = os.environ | {"PYTHONPATH": "plugins"}
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path / "plan")], env=environment)
     if instant == "during spark-submit":
-        wait_for(lambda: processes.tagged(plan.tag))
+        wait_for(lambda: processes.find_tagged(plan.tag))
     else:
-        wait_for(lambda: applications(cluster, plan.tag))
+        wait_for(lambda: list_applications(cluster, plan.tag))
     worker.kill()
     worker.wait()
-    assert finished(plan).status == "succeeded"
-    assert [app["finalStatus"] for app in applications(cluster, plan.tag)].count("SUCCEEDED") == 1
-    assert processes.tagged(plan.tag) == []
+    assert run_to_end(plan).status == "succeeded"
+    assert [app["finalStatus"] for app in list_applications(cluster, plan.tag)].count("SUCCEEDED") == 1
+    assert processes.find_tagged(plan.tag) == []
 
 
 def test_killing_the_task_ends_application_and_containers(exports: Exports, cluster: Cluster) -> None:
@@ -82,37 +84,39 @@ def test_killing_the_task_ends_application_and_containers(exports: Exports, clus
     backend = YarnBackend(plan)
     trigger = backend.run(print)
     assert isinstance(trigger, ApplicationTrigger)
-    wait_for(lambda: applications(cluster, plan.tag)[0]["state"] == "RUNNING")
+    wait_for(lambda: list_applications(cluster, plan.tag)[0]["state"] == "RUNNING")
     asyncio.run(trigger.on_kill())
-    assert event(trigger) == {"application": trigger.application, "reattached": False}
-    assert [app["finalStatus"] for app in applications(cluster, plan.tag)] == ["KILLED"]
-    with pytest.raises(TrainyardError, match=r"ended KILLED/KILLED before its driver wrote a record"):
+    assert get_event(trigger) == {"application": trigger.application, "reattached": False}
+    assert [app["finalStatus"] for app in list_applications(cluster, plan.tag)] == ["KILLED"]
+    with pytest.raises(TrainyardError, match=r"ended KILLED/KILLED before its driver wrote a run record"):
         backend.collect({"application": trigger.application}, print)
 
 
-def test_a_try_that_found_what_a_cleared_one_ends_does_it_anew(exports: Exports, cluster: Cluster) -> None:
+def test_an_attempt_reattached_to_an_application_that_a_cleared_one_kills_submits_again(
+    exports: Exports, cluster: Cluster
+) -> None:
     plan = exports.plan(STUCK)
     cleared = YarnBackend(plan).run(print)
     backend = YarnBackend(plan)
-    found = backend.run(print)
-    assert isinstance(cleared, ApplicationTrigger) and isinstance(found, ApplicationTrigger)
-    assert found.application == cleared.application
+    reattached = backend.run(print)
+    assert isinstance(cleared, ApplicationTrigger) and isinstance(reattached, ApplicationTrigger)
+    assert reattached.application == cleared.application
     asyncio.run(cleared.on_kill())
-    anew = backend.collect(event(found), print)
-    assert isinstance(anew, ApplicationTrigger) and anew.application != cleared.application
-    asyncio.run(anew.on_kill())
-    event(anew)
-    assert [app["state"] for app in applications(cluster, plan.tag)] == ["KILLED", "KILLED"]
+    submitted = backend.collect(get_event(reattached), print)
+    assert isinstance(submitted, ApplicationTrigger) and submitted.application != cleared.application
+    asyncio.run(submitted.on_kill())
+    get_event(submitted)
+    assert [app["state"] for app in list_applications(cluster, plan.tag)] == ["KILLED", "KILLED"]
 
 
-def test_what_user_code_raises_is_the_reason(exports: Exports) -> None:
-    found = finished(exports.plan("def rows(spark, source): raise ValueError('no column y')"))
-    assert found.status == "failed" and "no column y" in str(found.error)
+def test_an_exception_in_user_code_is_the_error_of_the_record(exports: Exports) -> None:
+    record = run_to_end(exports.plan("def rows(spark, source): raise ValueError('no column y')"))
+    assert record.status == "failed" and "no column y" in str(record.error)
 
 
-def test_a_trigger_survives_the_trip_to_the_triggerer() -> None:
+def test_a_trigger_is_serialized_and_restored() -> None:
     trigger = ApplicationTrigger("application_1_0001", "tag", poll=1.0, patience=2.0)
     path, fields = trigger.serialize()
-    assert path == "trainyard.yarn.trigger.ApplicationTrigger"
+    assert path == "trainyard.triggers.application.ApplicationTrigger"
     assert json.loads(json.dumps(fields)) == fields
     assert ApplicationTrigger(**fields).serialize() == trigger.serialize()

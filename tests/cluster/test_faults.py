@@ -1,11 +1,11 @@
-"""Whatever dies while an export runs, its batches are whole in the end, and one application made them."""
+"""An export during which a process is killed results in one complete dataset, written by one application."""
 
 from __future__ import annotations
 
 import pytest
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.faults import FAULTS, leftovers, survived
+from tests.cluster.faults import FAULTS, find_leftovers, run_with_fault
 from tests.cluster.jobs import Exports
 from trainyard.cli.main import main
 from trainyard.schemas import manifest
@@ -22,11 +22,11 @@ SLOW = """
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_application_does_the_work(exports: Exports, cluster: Cluster, fault: str) -> None:
+def test_one_application_does_the_work_after_a_fault(exports: Exports, cluster: Cluster, fault: str) -> None:
     plan = exports.plan(SLOW)
-    record = survived(plan, cluster, FAULTS[fault])
+    record = run_with_fault(plan, cluster, FAULTS[fault])
     assert record.output["rows"] == 500
     dataset = str(plan.spec["dataset"])
     assert manifest.read_current(dataset).rows == 500
     assert main(["dataset", "verify", dataset]) == 0
-    assert leftovers(plan, cluster) == []
+    assert find_leftovers(plan, cluster) == []

@@ -1,4 +1,4 @@
-"""A whole Airflow on the cluster: gangs that compete, processes that die, tasks that are marked and cleared."""
+"""An Airflow on the cluster, with competing worker groups, killed processes, and marked and cleared tasks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.airflow import Airflow, running
-from tests.cluster.conftest import applications
+from tests.cluster.airflow import Airflow, run_airflow
+from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import wait_for
 from trainyard.backends import processes
 from trainyard.planning.paths import application_tag, run_directory
@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytes
 def airflow(
     cluster: Cluster, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Airflow]:
-    with running(environment, tmp_path_factory.mktemp("whole-airflow")) as started:
+    with run_airflow(environment, tmp_path_factory.mktemp("airflow")) as airflow:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
-        started.api("POST", "pools", **pool)
+        airflow.api("POST", "pools", **pool)
         for dag in ("compete", "follow", "stuck", "early", "late", "untold"):
-            wait_for(lambda dag=dag: started.knows(dag))
-        yield started
+            wait_for(lambda dag=dag: airflow.has_dag(dag))
+        yield airflow
 
 
 @pytest.fixture(scope="module")
@@ -42,125 +42,125 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return file.as_uri()
 
 
-def named(cluster: Cluster, name: str) -> list[dict[str, object]]:
-    return sorted((app for app in applications(cluster) if app["name"] == name), key=lambda app: str(app["id"]))
+def list_named(cluster: Cluster, name: str) -> list[dict[str, object]]:
+    return sorted((app for app in list_applications(cluster) if app["name"] == name), key=lambda app: str(app["id"]))
 
 
-def states(cluster: Cluster, name: str) -> list[object]:
-    return [app["state"] for app in named(cluster, name)]
+def list_states(cluster: Cluster, name: str) -> list[object]:
+    return [app["state"] for app in list_named(cluster, name)]
 
 
 @contextmanager
-def submitting(cluster: Cluster, dag: str, run: str, task: str) -> Iterator[None]:
-    """The submission of a task, held where YARN knows the application and spark-submit has not ended."""
+def pause_submission(cluster: Cluster, dag: str, run: str, task: str) -> Iterator[None]:
+    """Pause the submission of a task when YARN has accepted the application and spark-submit has not ended."""
     directory = run_directory(cluster.storage, dag, run)
     tag = application_tag(TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory))
 
-    def tell(number: signal.Signals) -> None:
-        for process in processes.tagged(tag):
+    def send(number: signal.Signals) -> None:
+        for process in processes.find_tagged(tag):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
-    def submitted() -> bool:
-        """Asked while it stands still; between two questions it goes on for a moment."""
-        tell(signal.SIGCONT)
+    def is_submitted() -> bool:
+        """Let the submission run for a moment, pause it, and return whether YARN has the application."""
+        send(signal.SIGCONT)
         time.sleep(0.05)
-        tell(signal.SIGSTOP)
-        return bool(states(cluster, f"{dag}.{task}"))
+        send(signal.SIGSTOP)
+        return bool(list_states(cluster, f"{dag}.{task}"))
 
-    wait_for(lambda: processes.tagged(tag), 600)
+    wait_for(lambda: processes.find_tagged(tag), 600)
     try:
-        wait_for(submitted, 600)
-        assert processes.tagged(tag), "it has ended already"
+        wait_for(is_submitted, 600)
+        assert processes.find_tagged(tag), "spark-submit has ended already"
         yield
     finally:
-        tell(signal.SIGCONT)
+        send(signal.SIGCONT)
 
 
-def followed(airflow: Airflow) -> list[str]:
-    """The models that the scheduler has run `follow` for, by their weights."""
-    ended = [run for run in airflow.runs("follow") if airflow.state("follow", run) == "success"]
-    return [weights for run in ended for weights in airflow.returned("follow", run, "models")]
+def list_followed_models(airflow: Airflow) -> list[str]:
+    """Return the weights of the models for which the scheduler has run `follow`."""
+    ended = [run for run in airflow.list_runs("follow") if airflow.get_state("follow", run) == "success"]
+    return [weights for run in ended for weights in airflow.get_result("follow", run, "models")]
 
 
-def test_gangs_that_fit_one_at_a_time_run_so_whatever_dies_and_their_models_start_other_dags(
+def test_worker_groups_that_fit_one_at_a_time_run_in_sequence_despite_killed_processes_and_trigger_other_dags(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
     runs = ("first", "second")
     for run in runs:
         airflow.trigger("compete", run, source=source)
 
-    wait_for(lambda: states(cluster, "compete.export"), 600)
-    airflow.kill("scheduler")  # and its workers, one of which has just submitted
+    wait_for(lambda: list_states(cluster, "compete.export"), 600)
+    airflow.kill("scheduler")  # and its Airflow workers, one of which has just submitted
     airflow.start("scheduler")
 
-    wait_for(lambda: "RUNNING" in states(cluster, "compete.train"), 900)
+    wait_for(lambda: "RUNNING" in list_states(cluster, "compete.train"), 900)
     airflow.kill("triggerer")
     airflow.start("triggerer")
 
-    wait_for(lambda: all(airflow.state("compete", run) in ("success", "failed") for run in runs), 1500)
-    assert {run: airflow.state("compete", run) for run in runs} == dict.fromkeys(runs, "success")
+    wait_for(lambda: all(airflow.get_state("compete", run) in ("success", "failed") for run in runs), 1500)
+    assert {run: airflow.get_state("compete", run) for run in runs} == dict.fromkeys(runs, "success")
     for stage in ("export", "train"):
-        ended = named(cluster, f"compete.{stage}")
-        found = [app["finalStatus"] for app in ended]
-        assert found == ["SUCCEEDED", "SUCCEEDED"], f"one application a task; {airflow.said('compete', stage)}"
-    gangs = named(cluster, "compete.train")
-    first, second = gangs
-    assert int(str(second["startedTime"])) >= int(str(first["finishedTime"])), "no gang held half of the GPUs"
+        ended = list_named(cluster, f"compete.{stage}")
+        statuses = [app["finalStatus"] for app in ended]
+        assert statuses == ["SUCCEEDED", "SUCCEEDED"], airflow.read_logs("compete", stage)
+    trainings = list_named(cluster, "compete.train")
+    first, second = trainings
+    assert int(str(second["startedTime"])) >= int(str(first["finishedTime"])), "the worker groups ran in sequence"
 
     for run in runs:
         links = airflow.api("GET", f"dags/compete/dagRuns/{run}/taskInstances/train/links")["extra_links"]
         page = requests.get(links["YARN application"], timeout=30)
-        assert page.ok and any(str(app["id"]) in page.url for app in gangs)
+        assert page.ok and any(str(app["id"]) in page.url for app in trainings)
         assert "/containerlogs/container_" in links["Driver log"] and "/proxy/application_" in links["Spark UI"]
 
-    trained = [airflow.returned("compete", run, "train")["weights_sha256"] for run in runs]
-    wait_for(lambda: sorted(followed(airflow)) == sorted(trained))
+    trained = [airflow.get_result("compete", run, "train")["weights_sha256"] for run in runs]
+    wait_for(lambda: sorted(list_followed_models(airflow)) == sorted(trained))
 
 
 def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
     airflow.trigger("stuck", "r", source=source)
-    wait_for(lambda: states(cluster, "stuck.export") == ["RUNNING"], 600)
-    wait_for(lambda: airflow.task("stuck", "r", "export") == "deferred")
+    wait_for(lambda: list_states(cluster, "stuck.export") == ["RUNNING"], 600)
+    wait_for(lambda: airflow.get_task_state("stuck", "r", "export") == "deferred")
     airflow.api(
         "POST", "dags/stuck/clearTaskInstances", dag_run_id="r", task_ids=["export"], dry_run=False, only_failed=False
     )
-    wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "RUNNING"], 600)
-    wait_for(lambda: airflow.task("stuck", "r", "export") == "deferred")
+    wait_for(lambda: list_states(cluster, "stuck.export") == ["KILLED", "RUNNING"], 600)
+    wait_for(lambda: airflow.get_task_state("stuck", "r", "export") == "deferred")
     airflow.api("PATCH", "dags/stuck/dagRuns/r/taskInstances/export", new_state="failed")
-    wait_for(lambda: states(cluster, "stuck.export") == ["KILLED", "KILLED"])
-    assert airflow.task("stuck", "r", "export") == "failed"
+    wait_for(lambda: list_states(cluster, "stuck.export") == ["KILLED", "KILLED"])
+    assert airflow.get_task_state("stuck", "r", "export") == "failed"
 
 
 def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
     airflow.trigger("early", "r", source=source)
-    with submitting(cluster, "early", "r", "export"):
+    with pause_submission(cluster, "early", "r", "export"):
         airflow.api("PATCH", "dags/early/dagRuns/r/taskInstances/export", new_state="failed")
-    wait_for(lambda: states(cluster, "early.export") == ["KILLED"])
-    assert airflow.task("early", "r", "export") == "failed"
+    wait_for(lambda: list_states(cluster, "early.export") == ["KILLED"])
+    assert airflow.get_task_state("early", "r", "export") == "failed"
 
 
-def test_a_worker_that_dies_with_the_result_leaves_it_to_the_next_try_and_not_to_a_cleared_task(
+def test_the_result_of_a_killed_airflow_worker_is_reused_by_the_next_attempt_but_not_by_a_cleared_task(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
-    def export() -> tuple[str, int]:
-        found = airflow.api("GET", "dags/untold/dagRuns/r/taskInstances/export")
-        return str(found["state"]), int(found["try_number"])
+    def get_export() -> tuple[str, int]:
+        instance = airflow.api("GET", "dags/untold/dagRuns/r/taskInstances/export")
+        return str(instance["state"]), int(instance["try_number"])
 
     airflow.trigger("untold", "r", source=source)
-    wait_for(lambda: export() == ("success", 2), 600)
-    assert states(cluster, "untold.export") == ["FINISHED"]
+    wait_for(lambda: get_export() == ("success", 2), 600)
+    assert list_states(cluster, "untold.export") == ["FINISHED"]
     airflow.api(
         "POST", "dags/untold/clearTaskInstances", dag_run_id="r", task_ids=["export"], dry_run=False, only_failed=False
     )
-    wait_for(lambda: export() == ("success", 3), 600)
-    assert states(cluster, "untold.export") == ["FINISHED", "FINISHED"]
+    wait_for(lambda: get_export() == ("success", 3), 600)
+    assert list_states(cluster, "untold.export") == ["FINISHED", "FINISHED"]
 
 
-def test_a_task_that_waits_too_long_fails_and_its_application_ends(
+def test_a_task_beyond_its_timeout_fails_and_its_application_ends(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
     airflow.trigger("late", "r", source=source)
-    wait_for(lambda: states(cluster, "late.export") == ["RUNNING"], 600)
-    wait_for(lambda: airflow.task("late", "r", "export") == "failed", 600)
-    wait_for(lambda: states(cluster, "late.export") == ["KILLED"])
+    wait_for(lambda: list_states(cluster, "late.export") == ["RUNNING"], 600)
+    wait_for(lambda: airflow.get_task_state("late", "r", "export") == "failed", 600)
+    wait_for(lambda: list_states(cluster, "late.export") == ["KILLED"])

@@ -1,4 +1,4 @@
-"""The digits example on a real YARN and HDFS, unchanged: only the connections are others."""
+"""The digits example runs on a real YARN and HDFS, with only the connections changed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
-from stack.hadoop.containers import Container, Watch
-from tests.cluster.conftest import ROOT, Shell, applications
-from tests.cluster.faults import RANK, leftovers, survived
-from tests.cluster.jobs import finished, planned
+from stack.hadoop.containers import Container, ContainerWatch
+from tests.cluster.conftest import ROOT, Shell, list_applications
+from tests.cluster.faults import WORKER, find_leftovers, run_with_fault
+from tests.cluster.jobs import build_plan, run_to_end
 from trainyard import storage
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement
@@ -25,55 +25,58 @@ pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytes
 @pytest.fixture(scope="module")
 def containers(cluster: Cluster, shell: Shell) -> list[Container]:
     """The containers of one run of the example."""
-    with Watch(cluster) as watch:
-        done = shell("airflow dags test digits")
-    assert done.returncode == 0, done.stdout[-6000:]
+    with ContainerWatch(cluster) as watch:
+        process = shell("airflow dags test digits")
+    assert process.returncode == 0, process.stdout[-6000:]
     return watch.containers
 
 
-def of(containers: list[Container], stage: str, driver: bool) -> list[Container]:
+def select(containers: list[Container], stage: str, driver: bool) -> list[Container]:
     return [c for c in containers if c.application == f"digits.{stage}" and c.driver == driver]
 
 
-def test_ranks_run_in_the_partition_with_a_gpu_each(containers: list[Container]) -> None:
-    ranks = of(containers, "train", driver=False)
-    assert len(ranks) == 2
-    assert {(c.label, c.gpus, c.queue) for c in ranks} == {("gpu", 1, "train")}
+def test_workers_run_in_the_partition_with_a_gpu_each(containers: list[Container]) -> None:
+    workers = select(containers, "train", driver=False)
+    assert len(workers) == 2
+    assert {(c.label, c.gpus, c.queue) for c in workers} == {("gpu", 1, "train")}
 
 
-def test_nothing_else_holds_a_gpu_or_a_node_that_has_one(containers: list[Container]) -> None:
-    others = [c for c in containers if c not in of(containers, "train", driver=False)]
+def test_no_other_container_uses_a_gpu_or_a_node_with_one(containers: list[Container]) -> None:
+    others = [c for c in containers if c not in select(containers, "train", driver=False)]
     assert {c.application for c in others} == {f"digits.{s}" for s in ("export", "train", "evaluate", "predict")}
     assert {(c.label, c.gpus) for c in others} == {("", 0)}
     assert {c.queue for c in others if c.application != "digits.train"} == {"etl"}
 
 
-def test_batches_model_and_records_lie_on_hdfs(containers: list[Container], cluster: Cluster) -> None:
+def test_dataset_model_and_records_are_on_hdfs(containers: list[Container], cluster: Cluster) -> None:
     assert manifest.read_current(storage.join(cluster.storage, "digits/dataset")).rows == 1797
     assert model_artifact.read_current(storage.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
     [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
-    found = run_record.read_run(storage.join(cluster.storage, "runs/digits", run))
-    assert {r.task_key.task: r.status for r in found} == dict.fromkeys(
+    records = run_record.read_run(storage.join(cluster.storage, "runs/digits", run))
+    assert {record.task_key.task: record.status for record in records} == dict.fromkeys(
         ("export", "train", "evaluate", "predict"), "succeeded"
     )
-    assert next(r for r in found if r.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
+    assert next(record for record in records if record.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
 
 
-def test_what_each_application_held_is_kept(containers: list[Container], cluster: Cluster) -> None:
+def test_the_resource_usage_of_each_application_is_stored(containers: list[Container], cluster: Cluster) -> None:
     [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
-    held = {
-        one.task_key.task: one for one in resource_usage.read_run(storage.join(cluster.storage, "runs/digits", run))
+    usage = {
+        entry.task_key.task: entry
+        for entry in resource_usage.read_run(storage.join(cluster.storage, "runs/digits", run))
     }
-    assert set(held) == {"export", "train", "evaluate", "predict"}
-    assert {task: one.queue for task, one in held.items()} == dict.fromkeys(held, "root.etl") | {"train": "root.train"}
-    assert held["train"].gpu_seconds > 0 == held["export"].gpu_seconds
-    for one in held.values():
-        assert one.core_seconds > 0 and one.memory_mb_seconds > 0
-        assert 0 < one.working < one.seconds and one.page.startswith("http")
+    assert set(usage) == {"export", "train", "evaluate", "predict"}
+    assert {task: entry.queue for task, entry in usage.items()} == dict.fromkeys(usage, "root.etl") | {
+        "train": "root.train"
+    }
+    assert usage["train"].gpu_seconds > 0 == usage["export"].gpu_seconds
+    for entry in usage.values():
+        assert entry.core_seconds > 0 and entry.memory_mb_seconds > 0
+        assert 0 < entry.busy_seconds < entry.seconds and entry.page.startswith("http")
 
 
-def trained(task: str, **options: Any) -> TrainOperator:
-    """A short training on the batches of the run above."""
+def build_training(task: str, **options: Any) -> TrainOperator:
+    """Return a short training on the dataset of the run above."""
     dag = DAG("again", schedule=None)
     dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
     return TrainOperator(
@@ -82,25 +85,27 @@ def trained(task: str, **options: Any) -> TrainOperator:
     )  # fmt: skip
 
 
-def test_ranks_that_share_a_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
+def test_workers_in_one_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
     shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2)
-    operator = trained("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
-    with Watch(configured) as watch:
-        done = finished(planned(operator, configured.storage))
-    assert (done.status, done.output["workers"]) == ("succeeded", 2)
-    [ranks] = [c for c in watch.containers if c.application == "again.shared" and not c.driver]
-    assert (ranks.label, ranks.gpus, ranks.cores) == ("gpu", 2, 2)
+    operator = build_training("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
+    with ContainerWatch(configured) as watch:
+        record = run_to_end(build_plan(operator, configured.storage))
+    assert (record.status, record.output["workers"]) == ("succeeded", 2)
+    [container] = [c for c in watch.containers if c.application == "again.shared" and not c.driver]
+    assert (container.label, container.gpus, container.cores) == ("gpu", 2, 2)
 
 
-def test_a_gang_that_lost_a_rank_starts_again_inside_its_application(
+def test_a_worker_group_that_lost_a_worker_restarts_within_its_application(
     containers: list[Container], configured: Cluster
 ) -> None:
-    plan = planned(trained("hurt", epochs=3, placement=Placement(queue="train", node_label="gpu")), configured.storage)
-    record = survived(plan, configured, RANK)
+    plan = build_plan(
+        build_training("hurt", epochs=3, placement=Placement(queue="train", node_label="gpu")), configured.storage
+    )
+    record = run_with_fault(plan, configured, WORKER)
     assert record.output["restarts"] == 1
-    assert len(applications(configured, plan.tag)) == 1
+    assert len(list_applications(configured, plan.tag)) == 1
     assert (
         model_artifact.read_current(storage.join(configured.storage, "again/hurt")).weights_sha256
         == record.output["weights_sha256"]
     )
-    assert leftovers(plan, configured) == []
+    assert find_leftovers(plan, configured) == []

@@ -1,4 +1,4 @@
-"""A DAG held against the live cluster before any of it runs: every problem at once, each with its remedy."""
+"""Preflight checks a DAG against the live cluster before it runs, and reports all problems with their fixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.conftest import Shell, applications
+from tests.cluster.conftest import Shell, list_applications
 from tests.cluster.jobs import Exports, wait_for
 from trainyard.checks import probe
 from trainyard.checks.preflight import check_dag
@@ -22,12 +22,12 @@ from trainyard.yarn import fit
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
-GANG = Placement(queue="train", node_label="gpu", gpus_per_worker=1)
+GPUS = Placement(queue="train", node_label="gpu", gpus_per_worker=1)
 BROKEN_DAG = """
     from airflow.sdk import DAG
     from trainyard.operators import ExportOperator, PreflightOperator
-    from trainyard.placement import Placement
-    from trainyard.sizing import Memory
+    from trainyard.planning.placement import Placement
+    from trainyard.planning.sizing import Memory
 
     with DAG("broken", schedule=None):
         look = PreflightOperator(task_id="look")
@@ -47,37 +47,37 @@ BROKEN_DAG = """
 """
 
 
-def problems(plan: Plan, user: str | None = None) -> list[str]:
-    snapshot = live.snapshot()
+def find_problems(plan: Plan, user: str | None = None) -> list[str]:
+    snapshot = live.take_snapshot()
     snapshot = replace(snapshot, user=user) if user else snapshot
     return [finding.problem for finding in fit.check_plan(plan, snapshot) if finding.problem]
 
 
-def gang(exports: Exports, workers: int, placement: Placement = GANG, memory: Memory | None = None) -> Plan:
+def build_group_plan(exports: Exports, workers: int, placement: Placement = GPUS, memory: Memory | None = None) -> Plan:
     return replace(exports.plan(memory=memory), placement=placement, workers=workers, min_workers=workers)
 
 
-def test_the_example_fits(cluster: Cluster, shell: Shell) -> None:
-    before = {app["id"] for app in applications(cluster)}
-    done = shell("PYTHONPATH=plugins:. python -m trainyard preflight digits")
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = done.stdout
+def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
+    before = {app["id"] for app in list_applications(cluster)}
+    process = shell("PYTHONPATH=plugins:. python -m trainyard preflight digits")
+    assert process.returncode == 0, process.stdout + process.stderr
+    table = process.stdout
     assert "DOES NOT FIT" not in table
     assert "2 x 3072 MB, 1 core, 1 GPU" in table and "12288 MB, 8 cores, 4 GPUs" in table
     assert "fsspec, numpy, pyarrow, pydantic, torch" in table
     assert f"{cluster.storage}  " in table
-    new = [app["name"] for app in applications(cluster) if app["id"] not in before]
-    assert set(new) == {"trainyard-probe"}, "a preflight runs nothing of the DAG"
+    new = [app["name"] for app in list_applications(cluster) if app["id"] not in before]
+    assert set(new) == {"trainyard-probe"}, "preflight runs no task of the DAG"
 
 
-def test_the_doctor_finds_nodes_gpus_and_the_python_on_them(cluster: Cluster, shell: Shell) -> None:
-    done = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
-    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell: Shell) -> None:
+    process = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
+    lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
-    assert "imports fsspec, numpy, pyarrow, pydantic, torch" in lines["Python there, gpu"]
+    assert "imports fsspec, numpy, pyarrow, pydantic, torch" in lines["Python of gpu"]
     assert lines["clock"].endswith("ok") and lines["queue"].endswith("ok")
-    assert lines["triggerer"].endswith("FIX"), "none runs here"
-    assert done.returncode == 1 and done.stdout.count("FIX") == 1, done.stdout + done.stderr
+    assert lines["triggerer"].endswith("FIX"), "none is running"
+    assert process.returncode == 1 and process.stdout.count("FIX") == 1, process.stdout + process.stderr
 
 
 def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
@@ -87,67 +87,72 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
     nowhere = cluster.storage.replace("/trainyard", "/other/sealed")
     text = BROKEN_DAG.format(source=(tmp_path / "x.json").as_uri(), nowhere=nowhere)
     (tmp_path / "toy" / "dag.py").write_text("\n".join(line[4:] for line in text.splitlines()))
-    seal = f"from trainyard.contract import storage; storage.create('{nowhere}', b'a file, no directory')"
-    assert shell(f'PYTHONPATH=plugins python -c "{seal}"').returncode == 0
-    done = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test broken")
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "'first': Queue root.etl may not use label 'gpu'; of the queues, these may: train." in said
-    assert "'second': memory does not fit. One memory container needs 13.5 GB" in said
-    assert "cannot import what the job imports: /bin/bash: line 1: /opt/none/bin/python: No such file" in said
-    assert f"{nowhere}/c cannot be written" in said
-    assert applications(cluster, "trainyard-first") == []
+    create = f"from trainyard import storage; storage.create('{nowhere}', b'a file, no directory')"
+    assert shell(f'PYTHONPATH=plugins python -c "{create}"').returncode == 0
+    process = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test broken")
+    output = process.stdout + process.stderr
+    assert process.returncode != 0
+    assert "'first': Queue root.etl may not use label 'gpu'; queues that may: train." in output
+    assert "'second': memory does not fit. One memory container needs 13.5 GB" in output
+    assert "cannot import what the job imports: /bin/bash: line 1: /opt/none/bin/python: No such file" in output
+    assert f"{nowhere}/c cannot be written" in output
+    assert list_applications(cluster, "trainyard-first") == []
 
 
 @pytest.mark.parametrize(
     ("workers", "placement", "memory", "problem"),
     [
-        (2, replace(GANG, queue="nosuch"), None, "There is no queue 'nosuch'; there are etl, train."),
-        (2, replace(GANG, queue="root"), None, "Queue root takes no applications, the queues below it do: etl, train."),
-        (2, replace(GANG, node_label="tpu"), None, "The cluster has no node label 'tpu', but: gpu."),
-        (5, GANG, None, "2 nodes of partition 'gpu' hold 4 of the 5 containers that must run at once"),
-        (5, GANG, None, "Write workers=4, or ask for less in each container."),
-        (3, GANG, Memory(heap="4g"), "hold 2 of the 3 containers"),
-        (2, replace(GANG, node_label=None), None, "No node without a label offers yarn.io/gpu."),
-        (2, replace(GANG, gpus_per_worker=3), None, "hold 0 of the 2 containers"),
-        (3, replace(GANG, isolation="whole_node"), None, "hold 2 of the 3 containers"),
+        (2, replace(GPUS, queue="nosuch"), None, "There is no queue 'nosuch'; the queues are etl, train."),
+        (
+            2,
+            replace(GPUS, queue="root"),
+            None,
+            "Queue root accepts no applications, the queues below it do: etl, train.",
+        ),
+        (2, replace(GPUS, node_label="tpu"), None, "The cluster has no node label 'tpu'; it has gpu."),
+        (5, GPUS, None, "2 nodes of partition 'gpu' have room for 4 of the 5 containers that must run at once"),
+        (5, GPUS, None, "Write workers=4, or request less in each container."),
+        (3, GPUS, Memory(heap="4g"), "have room for 2 of the 3 containers"),
+        (2, replace(GPUS, node_label=None), None, "No node without a label offers yarn.io/gpu."),
+        (2, replace(GPUS, gpus_per_worker=3), None, "have room for 0 of the 2 containers"),
+        (3, replace(GPUS, isolation="whole_node"), None, "have room for 2 of the 3 containers"),
     ],
 )
-def test_what_can_never_run_is_told(
+def test_what_can_never_run_is_a_problem(
     exports: Exports, workers: int, placement: Placement, memory: Memory | None, problem: str
 ) -> None:
-    assert problem in "\n".join(problems(gang(exports, workers, placement, memory)))
+    assert problem in "\n".join(find_problems(build_group_plan(exports, workers, placement, memory)))
 
 
-def test_a_gang_that_fits_has_no_problem(exports: Exports) -> None:
-    assert problems(gang(exports, 4)) == []
-    assert problems(gang(exports, 4, replace(GANG, workers_per_container=2))) == []
-    assert problems(gang(exports, 2, replace(GANG, isolation="whole_node"))) == []
+def test_a_worker_group_that_fits_has_no_problem(exports: Exports) -> None:
+    assert find_problems(build_group_plan(exports, 4)) == []
+    assert find_problems(build_group_plan(exports, 4, replace(GPUS, workers_per_container=2))) == []
+    assert find_problems(build_group_plan(exports, 2, replace(GPUS, isolation="whole_node"))) == []
 
 
-def test_a_queue_closed_to_the_user_is_told(exports: Exports) -> None:
-    [problem] = problems(gang(exports, 2), user="bob")
+def test_a_queue_closed_to_the_user_is_a_problem(exports: Exports) -> None:
+    [problem] = find_problems(build_group_plan(exports, 2), user="bob")
     assert "User 'bob' may not submit to queue root.train." in problem
 
 
-def test_busy_nodes_are_no_problem(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_nodes_are_not_a_problem(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = live.resource_manager()
-    whole = manager.submit(name="busy", queue="etl", label=None, memory=6144, command="sleep 600")
+    application = manager.submit(name="busy", queue="etl", label=None, memory=6144, command="sleep 600")
     try:
-        wait_for(lambda: live.snapshot().nodes_of("")[0].free.memory == 0)
+        wait_for(lambda: live.take_snapshot().nodes_of("")[0].free.memory == 0)
         monkeypatch.setattr(probe, "SECONDS", 1.0)
-        found = check_dag([TaskPlan("export", exports.plan())])
+        findings = check_dag([TaskPlan("export", exports.plan())])
     finally:
-        manager.kill(whole)
-    assert [finding.problem for finding in found if finding.problem] == []
-    assert next(f.found for f in found if f.subject == "Python") == "not looked at, the nodes are busy"
+        manager.kill(application)
+    assert [finding.problem for finding in findings if finding.problem] == []
+    assert next(f.found for f in findings if f.subject == "Python") == "not checked, the nodes are busy"
 
 
-def test_pools_are_what_airflow_imports(shell: Shell) -> None:
-    done = shell(
+def test_pools_are_imported_by_airflow(shell: Shell) -> None:
+    process = shell(
         "PYTHONPATH=plugins python -m trainyard pools > $TRAINYARD_HOME/pools.json && "
         "airflow pools import $TRAINYARD_HOME/pools.json >/dev/null && airflow pools get gpu -o json"
     )
-    assert done.returncode == 0, done.stderr
-    [pool] = json.loads(done.stdout[done.stdout.index("[") :])
+    assert process.returncode == 0, process.stderr
+    [pool] = json.loads(process.stdout[process.stdout.index("[") :])
     assert (pool["pool"], pool["slots"], pool["include_deferred"]) == ("gpu", "4", "True")

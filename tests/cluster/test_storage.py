@@ -1,4 +1,4 @@
-"""Files on a real HDFS."""
+"""Files and checkpoints on a real HDFS."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(params=["hdfs-native", "WebHDFS"])
 def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new file, which is reached by either client."""
+    """The URI of a new file, accessed with either client."""
     if request.param == "WebHDFS":
-        http = configured.url("namenode.http").removeprefix("http://")
-        nobody = "127.0.0.1:9"
-        monkeypatch.setenv("AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{nobody},{http}", "login": "root"}))
+        http = configured.get_url("namenode.http").removeprefix("http://")
+        unreachable = "127.0.0.1:9"
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{unreachable},{http}", "login": "root"})
+        )
         monkeypatch.setattr(storage, "_ROUTES", {"hdfs": webhdfs.connect("webhdfs_default")})
     return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
-def test_a_process_that_has_used_hdfs_can_start_others(uri: str) -> None:
+def test_a_process_that_used_hdfs_starts_other_processes(uri: str) -> None:
     storage.create(uri, b"written")
     subprocess.run(["true"], preexec_fn=lambda: None, check=True, timeout=60)
 
 
-def test_a_forked_process_has_clients_of_its_own(uri: str) -> None:
+def test_a_forked_process_creates_its_own_clients(uri: str) -> None:
     storage.create(uri, b"before the fork")
     with get_context("fork").Pool(1) as pool:
         assert pool.apply_async(storage.read, [uri]).get(timeout=60) == b"before the fork"
 
 
-def test_of_two_creations_one_succeeds(uri: str) -> None:
+def test_only_one_of_two_creations_succeeds(uri: str) -> None:
     storage.create(uri, b"first")
     with pytest.raises(FileExistsError):
         storage.create(uri, b"second")
@@ -52,20 +54,20 @@ def test_of_two_creations_one_succeeds(uri: str) -> None:
     assert storage.list_names(uri.rsplit("/", 1)[0]).count(uri.rsplit("/", 1)[1]) == 1
 
 
-def test_what_is_replaced_is_never_absent(uri: str) -> None:
+def test_a_replaced_file_has_the_new_content(uri: str) -> None:
     storage.replace(uri, b"old")
     storage.replace(uri, b"new")
     assert storage.read(uri) == b"new"
 
 
-def test_a_range_and_the_size_of_a_file(uri: str) -> None:
+def test_a_range_and_the_size_of_a_file_are_read(uri: str) -> None:
     storage.create(uri, b"0123456789")
     assert (storage.read_range(uri, 3, 4), storage.size(uri)) == (b"3456", 10)
     with pytest.raises(OSError, match="has 2 of 4 bytes from byte 8 on"):
         storage.read_range(uri, 8, 4)
 
 
-def test_files_are_listed_with_what_tells_that_they_changed(uri: str) -> None:
+def test_files_are_listed_with_a_mark_that_changes_with_them(uri: str) -> None:
     storage.create(f"{uri}/a", b"1")
     storage.create(f"{uri}/below/b", b"22")
     before = storage.list_files(uri)
@@ -75,7 +77,7 @@ def test_files_are_listed_with_what_tells_that_they_changed(uri: str) -> None:
     assert storage.list_files(f"{uri}/bel*") == before[1:]
 
 
-def test_what_is_not_there_is_told_as_such(uri: str) -> None:
+def test_a_missing_file_is_reported_as_missing(uri: str) -> None:
     assert not storage.exists(uri)
     with pytest.raises(FileNotFoundError):
         storage.read(uri)
@@ -88,7 +90,7 @@ def test_a_directory_moves_in_one_step(uri: str) -> None:
     assert not storage.exists(uri) and storage.read(f"{uri}-moved/a") == b"1"
 
 
-def test_an_upload_leaves_what_is_there(uri: str, tmp_path: Path) -> None:
+def test_an_upload_does_not_replace_a_file(uri: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"new")
     storage.create(uri, b"old")
     storage.upload(uri, tmp_path / "file")
@@ -97,11 +99,11 @@ def test_an_upload_leaves_what_is_there(uri: str, tmp_path: Path) -> None:
     assert storage.read(f"{uri}-2") == b"new"
 
 
-def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
-    """Written by two ranks, pruned, found and read again by one; a damaged one is passed over."""
+def test_checkpoints_of_two_workers_are_written_and_read(configured: Cluster) -> None:
+    """Two workers write and prune them, and one worker lists and reads them; a damaged one is skipped."""
     root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
     with Workers(2) as workers:
-        workers(saved, root)
+        workers(save_checkpoints, root)
     assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest
     assert newest and newest.position == Position(3) and newest.read_loop_state() == {"number": 3}
@@ -113,10 +115,10 @@ def test_checkpoints_of_several_ranks_on_hdfs(configured: Cluster) -> None:
     assert before and before.position == Position(2)
 
 
-def saved(world: World, root: str) -> None:
-    kept = Checkpoints(root, "run", "a", world, 2)
+def save_checkpoints(world: World, root: str) -> None:
+    checkpoints = Checkpoints(root, "run", "a", world, 2)
     for updates in (1, 2, 3):
-        mine = {str(world.rank): {"r": torch.tensor([float(world.rank)])}}
-        state = {"model": {"w": torch.full((1000,), float(updates))}, "ranks": mine}
-        kept.save(Position(updates), state, {"number": updates}, best=False)
-    kept.wait()
+        own_state = {str(world.rank): {"r": torch.tensor([float(world.rank)])}}
+        state = {"model": {"w": torch.full((1000,), float(updates))}, "ranks": own_state}
+        checkpoints.save(Position(updates), state, {"number": updates}, best=False)
+    checkpoints.wait()

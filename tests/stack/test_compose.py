@@ -1,4 +1,4 @@
-"""docker-compose.yaml and what its images are made from, as far as that can be told without Docker."""
+"""docker-compose.yaml and the sources of its images, checked without Docker."""
 
 from __future__ import annotations
 
@@ -17,74 +17,74 @@ SECRET = re.compile(r"PASSWORD$|SECRET|KEY$|SQL_ALCHEMY_CONN$")
 DOCKERFILES = sorted(ROOT.glob("stack/compose/**/Dockerfile"))
 
 
-def compose(name: str = "docker-compose.yaml") -> Any:
+def load_compose(name: str = "docker-compose.yaml") -> Any:
     return yaml.safe_load((ROOT / name).read_text())
 
 
-SERVICES: dict[str, Any] = compose()["services"]
+SERVICES: dict[str, Any] = load_compose()["services"]
 
 
-def example() -> dict[str, str]:
+def read_example() -> dict[str, str]:
     lines = (ROOT / ".env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-def test_pages_are_published_on_loopback_alone() -> None:
+def test_pages_are_published_only_on_loopback() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert all(re.fullmatch(r"127\.0\.0\.1:\$\{\w+:-\d+\}:\d+", port) for port in ports)
 
 
-def test_a_port_that_env_does_not_name_is_that_of_the_example() -> None:
+def test_the_default_of_a_port_is_that_of_the_example() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     defaults = dict(re.findall(r"\$\{(\w+):-(\d+)\}", " ".join(ports)))
-    assert defaults == {name: value for name, value in example().items() if name.endswith("_PORT")}
+    assert defaults == {name: value for name, value in read_example().items() if name.endswith("_PORT")}
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_tells_whether_it_is_healthy(name: str) -> None:
+def test_every_service_has_a_health_check(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_that_fails_with_another_is_started_again(name: str) -> None:
+def test_a_service_that_fails_is_restarted(name: str) -> None:
     assert SERVICES[name]["restart"] == "on-failure"
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_services_wait_until_those_they_need_are_healthy(name: str) -> None:
-    needed = SERVICES[name].get("depends_on", {})
-    assert set(needed) <= set(SERVICES)
-    assert all(condition == {"condition": "service_healthy"} for condition in needed.values())
+def test_services_wait_until_their_dependencies_are_healthy(name: str) -> None:
+    dependencies = SERVICES[name].get("depends_on", {})
+    assert set(dependencies) <= set(SERVICES)
+    assert all(condition == {"condition": "service_healthy"} for condition in dependencies.values())
 
 
-def test_what_is_stored_lies_in_named_volumes_and_the_code_is_mounted_to_be_read() -> None:
+def test_data_is_in_named_volumes_and_code_is_mounted_read_only() -> None:
     mounts = [mount.split(":") for service in SERVICES.values() for mount in service.get("volumes", [])]
     folders = {tuple(mount) for mount in mounts if mount[0].startswith(".")}
     assert folders == {
         (f"./{folder}", f"/opt/trainyard/{folder}", "ro") for folder in ("dags", "plugins", "etl", "trainer")
     }
-    assert {mount[0] for mount in mounts} - {folder[0] for folder in folders} == set(compose()["volumes"])
+    assert {mount[0] for mount in mounts} - {folder[0] for folder in folders} == set(load_compose()["volumes"])
 
 
-def test_secrets_come_from_env_and_there_is_nothing_to_fall_back_on() -> None:
+def test_secrets_come_from_env_without_a_default() -> None:
     settings = [pair for service in SERVICES.values() for pair in service.get("environment", {}).items()]
     secrets = {name: value for name, value in settings if SECRET.search(name)}
-    named = {name: re.findall(r"\$\{(\w+):\?[^}]*\}", value) for name, value in secrets.items()}
-    assert all(named.values())
-    assert {name for names in named.values() for name in names} == {n for n in example() if SECRET.search(n)}
+    references = {name: re.findall(r"\$\{(\w+):\?[^}]*\}", value) for name, value in secrets.items()}
+    assert all(references.values())
+    assert {name for names in references.values() for name in names} == {n for n in read_example() if SECRET.search(n)}
 
 
-def test_the_example_has_no_value_for_a_secret_and_git_does_not_know_the_copy() -> None:
-    assert [value for name, value in example().items() if SECRET.search(name)] == [""] * 5
+def test_the_example_has_no_secrets_and_git_ignores_the_copy() -> None:
+    assert [value for name, value in read_example().items() if SECRET.search(name)] == [""] * 5
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_secrets_are_random_and_for_the_eyes_of_their_owner(tmp_path: Path, umask: int) -> None:
+def test_secrets_are_random_and_readable_only_by_their_owner(tmp_path: Path, umask: int) -> None:
     shutil.copy(ROOT / ".env.example", tmp_path)
     script = shutil.copytree(ROOT / "stack/compose", tmp_path / "stack/compose") / "up.sh"
-    # It ends where compose fails, which is after the file is written.
+    # The script exits when compose fails, after the file was written.
     subprocess.run([script], env={"PATH": os.environ["PATH"], "COMPOSE": "false"}, check=False, umask=umask)
     file = tmp_path / ".env"
     values = dict(line.split("=", 1) for line in file.read_text().splitlines() if SECRET.search(line.split("=")[0]))
@@ -92,7 +92,7 @@ def test_secrets_are_random_and_for_the_eyes_of_their_owner(tmp_path: Path, umas
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_folder_of_a_local_airflow_is_for_its_owner(tmp_path: Path) -> None:
+def test_the_folder_of_a_local_airflow_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
     script = shutil.copytree(ROOT / "stack/local", tmp_path / "stack/local") / "env.sh"
     airflow = tmp_path / ".venv/bin/airflow"
     airflow.parent.mkdir(parents=True)
@@ -102,20 +102,20 @@ def test_the_folder_of_a_local_airflow_is_for_its_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)
-def test_no_secret_gets_into_an_image(file: Path) -> None:
-    given = re.findall(r"^(?:ENV|ARG) (.*)$", file.read_text(), re.MULTILINE)
-    names = [word.split("=")[0] for line in given for word in line.split()]
+def test_no_image_has_a_secret(file: Path) -> None:
+    settings = re.findall(r"^(?:ENV|ARG) (.*)$", file.read_text(), re.MULTILINE)
+    names = [word.split("=")[0] for line in settings for word in line.split()]
     assert not [name for name in names if SECRET.search(name)]
     assert (ROOT / ".dockerignore").read_text().startswith("*\n")
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)
-def test_images_are_made_of_debian_alone(file: Path) -> None:
+def test_images_are_based_only_on_debian(file: Path) -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", file.read_text(), re.MULTILINE)
     assert {base for base, _ in stages} <= {"debian:bookworm-slim"} | {name for _, name in stages}
 
 
-def test_nothing_runs_as_root() -> None:
+def test_no_image_runs_as_root() -> None:
     images = {service["build"].get("target", "postgres") for service in SERVICES.values()}
     stages = {"postgres": (ROOT / "stack/compose/postgres/Dockerfile").read_text()}
     for stage in (ROOT / "stack/compose/Dockerfile").read_text().split("\nFROM ")[1:]:
@@ -129,8 +129,8 @@ def test_nothing_runs_as_root() -> None:
     }
 
 
-def test_with_gpus_the_node_of_the_partition_alone_is_another() -> None:
-    [(name, changed)] = compose("docker-compose.gpu.yaml")["services"].items()
+def test_with_gpus_only_the_node_of_the_partition_differs() -> None:
+    [(name, changed)] = load_compose("docker-compose.gpu.yaml")["services"].items()
     [device] = changed["deploy"]["resources"]["reservations"]["devices"]
     assert (name, device["driver"], device["capabilities"]) == ("gpunode1", "nvidia", ["gpu"])
     assert changed["image"] not in {service["image"] for service in SERVICES.values()}

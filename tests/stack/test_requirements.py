@@ -1,4 +1,4 @@
-"""What the images install is part of what is locked."""
+"""The images install locked versions only."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 
 
-def listed(name: str) -> dict[str, Requirement]:
+def read_requirements(name: str) -> dict[str, Requirement]:
     lines = (ROOT / name).read_text().splitlines()
-    found = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
-    return {canonicalize_name(one.name): one for one in found}
+    requirements = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
 
 
-LOCKED = listed("requirements.txt")
-IMAGES = {image: listed(f"stack/compose/{image}.txt") for image in ("airflow", "node")}
+LOCKED = read_requirements("requirements.txt")
+IMAGES = {image: read_requirements(f"stack/compose/{image}.txt") for image in ("airflow", "node")}
 
 
-def installed(image: str) -> set[str]:
-    """The packages of an image that are locked, with all that they need."""
-    found: set[str] = set()
+def find_installed(image: str) -> set[str]:
+    """Return the locked packages of an image and all their dependencies."""
+    packages: set[str] = set()
     rest = [(name, "") for name in IMAGES[image] if name in LOCKED]
     seen: set[tuple[str, str]] = set()
     while rest:
@@ -32,27 +32,27 @@ def installed(image: str) -> set[str]:
         if (name, extra) in seen:
             continue
         seen.add((name, extra))
-        found.add(name)
+        packages.add(name)
         for text in importlib.metadata.requires(name) or []:
-            needed = Requirement(text)
-            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
-                rest += [(canonicalize_name(needed.name), wanted) for wanted in ("", *needed.extras)]
-    return found
+            dependency = Requirement(text)
+            if dependency.marker is None or dependency.marker.evaluate({"extra": extra}):
+                rest += [(canonicalize_name(dependency.name), needed) for needed in ("", *dependency.extras)]
+    return packages
 
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_takes_its_versions_from_the_lock(image: str) -> None:
-    own = {name: one for name, one in IMAGES[image].items() if name not in LOCKED}
-    assert all(str(one.specifier).startswith("==") for one in own.values())
-    assert not [name for name, one in IMAGES[image].items() if name in LOCKED and one.specifier]
+    unlocked = [requirement for name, requirement in IMAGES[image].items() if name not in LOCKED]
+    assert all(str(requirement.specifier).startswith("==") for requirement in unlocked)
+    assert not [name for name, requirement in IMAGES[image].items() if name in LOCKED and requirement.specifier]
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_what_an_image_needs_further_is_locked_too(image: str) -> None:
-    assert installed(image) <= set(LOCKED)
+def test_the_dependencies_of_an_image_are_locked(image: str) -> None:
+    assert find_installed(image) <= set(LOCKED)
 
 
-def test_airflow_is_without_torch_and_nodes_are_without_airflow() -> None:
-    assert "torch" not in installed("airflow")
-    assert "apache-airflow" not in installed("node")
-    assert set(LOCKED) <= installed("airflow") | installed("node")
+def test_airflow_has_no_torch_and_nodes_have_no_airflow() -> None:
+    assert "torch" not in find_installed("airflow")
+    assert "apache-airflow" not in find_installed("node")
+    assert set(LOCKED) <= find_installed("airflow") | find_installed("node")

@@ -103,7 +103,7 @@ def test_features_of_a_network_trained_on_other_digits_improve_a_model_of_few_ro
 
 
 def test_a_missing_layer_is_refused(spark: Any, source: str, network: str, tmp_path: Path) -> None:
-    with pytest.raises(TrainyardError, match=r"no layer '99'; it has 0, 1, 2, 3, 4, 5, 6, 7"):
+    with pytest.raises(TrainyardError, match=r"the model has no layer '99'; its layers are 0, 1, 2, 3, 4, 5, 6, 7"):
         run_job(spark, tmp_path, source, network, layer="99")
 
 

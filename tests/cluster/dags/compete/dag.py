@@ -1,4 +1,4 @@
-"""Two runs of this fit the cluster one after the other, and not together: each gang takes three of four GPUs."""
+"""A DAG of which only one run at a time fits the cluster: its worker group takes three of four GPUs."""
 
 from datetime import timedelta
 
@@ -9,9 +9,9 @@ from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.sensors import CapacitySensor
 
-TWICE = {"retries": 2, "retry_delay": timedelta(seconds=1)}
+RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 
-with DAG("compete", schedule=None, max_active_runs=2, default_args=TWICE, params={"source": ""}):
+with DAG("compete", schedule=None, max_active_runs=2, default_args=RETRIES, params={"source": ""}):
     export = ExportOperator(
         task_id="export",
         prepare="compete.prepare:rows",

@@ -1,4 +1,4 @@
-"""Rows with four features and a label."""
+"""Return rows with four features and a label."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""A line through four features."""
+"""A linear model of four features."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Runs whenever there is a model of `compete`, and tells which."""
+"""A DAG that runs whenever there is a new model of `compete`, and returns its weights."""
 
 from typing import Any
 

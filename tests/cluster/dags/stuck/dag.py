@@ -1,4 +1,4 @@
-"""Exports that do not end by themselves; one of them may not take long."""
+"""Exports that do not end; one of them has a timeout."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Waits for what does not come."""
+"""Wait for an hour."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""An export whose first try dies when it has its result, before Airflow knows."""
+"""An export whose first attempt is killed when it has its result, before Airflow stores it."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from airflow.sdk import DAG
 from trainyard.operators import ExportOperator
 
 
-def die_once(context: Any, result: Any = None) -> None:
-    """Kill -9 of the worker's process, in the first try."""
+def kill_once(context: Any, result: Any = None) -> None:
+    """Kill the process of the Airflow worker in the first attempt."""
     if context["ti"].try_number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -24,7 +24,7 @@ with DAG("untold", schedule=None, params={"source": ""}):
         format="json",
         dataset="untold/dataset",
         force=True,
-        post_execute=die_once,
+        post_execute=kill_once,
         retries=1,
         retry_delay=timedelta(seconds=1),
     )

@@ -1,4 +1,4 @@
-"""Three hundred rows."""
+"""Return 300 rows."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
