@@ -13,6 +13,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = project
 default_role = "code"
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
