@@ -107,7 +107,7 @@ def main() -> None:
                 model=network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
                 optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01),
             )  # fmt: skip
-            phases = Phases(EventLog(f"file://{folder}/events", "train", "rank 0"))
+            phases = Phases(EventLog(f"file://{folder}/events", "train", "worker 0"))
             train(
                 Training(
                     recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),

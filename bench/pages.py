@@ -70,7 +70,7 @@ def large_report(directory: str, events: int) -> Path:
     """The report of a training whose ranks left so many spans."""
     steps = events // (RANKS * len(PHASES))
     for rank in range(RANKS):
-        log = EventLog(directory, "train", f"rank {rank}", rank)
+        log = EventLog(directory, "train", f"worker {rank}", rank)
         for step in range(steps):
             for position, phase in enumerate(PHASES):
                 log.add(phase, 10**9 * (10 * step + 2 * position), 19 * 10**8)

@@ -102,7 +102,7 @@ def first(events: list[dict[str, Any]], name: str) -> tuple[float, float]:
 
 def started(found: dict[str, list[dict[str, Any]]], which: str = "") -> float:
     """When all ranks of a start had taken a step."""
-    return max(first(found[f"rank {rank}{which}"], "optimizer")[1] for rank in range(2))
+    return max(first(found[f"worker {rank}{which}"], "optimizer")[1] for rank in range(2))
 
 
 def start(events: list[dict[str, Any]]) -> float:
@@ -114,7 +114,7 @@ def recovery(events: list[dict[str, Any]], killed: float) -> dict[str, float]:
     """Seconds from the death of a rank to the next step, and what they are made of."""
     found = processes(events)
     again = [event for event in found["driver"] if event["ts"] / 1e6 > killed]
-    ranks = [found[f"rank {rank}, start 2"] for rank in range(2)]
+    ranks = [found[f"worker {rank}, start 2"] for rank in range(2)]
     known, begun = first(again, "restart")[0], first(again, "worker group")[0]
     imported, met = (max(first(rank, name)[1] for rank in ranks) for name in ("import", "rendezvous"))
     entered, stepped = max(first(rank, "import")[0] for rank in ranks), started(found, ", start 2")

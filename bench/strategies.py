@@ -87,7 +87,7 @@ def speed(world: World, data: str, name: str, variant: Variant, folder: str) -> 
     if variant.get("bare"):
         return bare(world, name, rows, batch, shape)
     alone = variant.get("alone")
-    log = EventLog(folder, "train", f"rank {world.rank}", world.rank) if variant.get("events") else None
+    log = EventLog(folder, "train", f"worker {world.rank}", world.rank) if variant.get("events") else None
     fitted = fit(
         "bench.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'whole'}",
         model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,

@@ -1,4 +1,4 @@
-"""The examples, as a user runs them: `airflow dags test`, real data, real Spark, a real browser."""
+"""The examples run as users run them: `airflow dags test`, real data, real Spark, a real browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import requests
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support import expected_conditions as shown
+from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.schemas import model_artifact, run_record
@@ -32,67 +32,69 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Run:
+    """A run that has succeeded: its storage, its directory, and the record of each task."""
+
     storage: Path
     directory: Path
     stages: dict[str, RunRecord]
 
 
 @dataclass(frozen=True)
-class Started:
-    """A run of an example in an Airflow of its own."""
+class RunningDag:
+    """A run of an example in its own Airflow."""
 
     dag_id: str
     home: Path
     process: subprocess.Popen[str]
 
     @classmethod
-    def now(cls, dag_id: str, home: Path, conf: str = "{}") -> Started:
+    def start(cls, dag_id: str, home: Path, conf: str = "{}") -> RunningDag:
         script = '. stack/local/env.sh && airflow dags test --conf "$2" "$0" >"$1" 2>&1'
         command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log"), conf]
-        environment = os.environ | _environment(home)
+        environment = os.environ | _build_environment(home)
         return cls(
             dag_id, home, subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True)
         )
 
-    def finished(self) -> Run:
-        """Fails the test when the run fails."""
+    def wait(self) -> Run:
+        """Wait for the end of the run; fail the test if the run fails."""
         assert self.process.wait() == 0, (self.home / "log").read_text()[-7000:]
         [directory] = (self.home / "storage/runs" / self.dag_id).iterdir()
-        stages = {found.task_key.task: found for found in run_record.read_run(str(directory))}
-        assert {found.status for found in stages.values()} == {"succeeded"}
+        stages = {record.task_key.task: record for record in run_record.read_run(str(directory))}
+        assert {record.status for record in stages.values()} == {"succeeded"}
         return Run(self.home / "storage", directory, stages)
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _build_environment(home: Path) -> dict[str, str]:
     return {"TRAINYARD_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Started]]:
-    """Both at once, for a run is mostly one process that waits for another to be up."""
-    found = {dag_id: Started.now(dag_id, tmp_path_factory.mktemp(dag_id)) for dag_id in ("digits", "penguins")}
-    yield found
-    for run in found.values():
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningDag]]:
+    """Both at the same time; a run mostly waits for processes to start."""
+    runs = {dag_id: RunningDag.start(dag_id, tmp_path_factory.mktemp(dag_id)) for dag_id in ("digits", "penguins")}
+    yield runs
+    for run in runs.values():
         if run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
-def digits(started: dict[str, Started]) -> Run:
-    return started["digits"].finished()
+def digits(running: dict[str, RunningDag]) -> Run:
+    return running["digits"].wait()
 
 
 @pytest.fixture(scope="module")
-def penguins(started: dict[str, Started]) -> Run:
-    return started["penguins"].finished()
+def penguins(running: dict[str, RunningDag]) -> Run:
+    return running["penguins"].wait()
 
 
-def test_digits_are_told_apart(digits: Run) -> None:
-    export, found = digits.stages["export"].output, digits.stages["evaluate"].output
+def test_the_digits_are_classified(digits: Run) -> None:
+    export, evaluation = digits.stages["export"].output, digits.stages["evaluate"].output
     assert export["rows"] == 1797 and set(export["splits"]) == {"train", "validation", "test"}
-    assert found["rows"] == export["splits"]["test"]
-    assert found["metrics"]["accuracy"] >= 0.95
-    assert sum(map(sum, found["metrics"]["confusion_matrix"])) == found["rows"]
+    assert evaluation["rows"] == export["splits"]["test"]
+    assert evaluation["metrics"]["accuracy"] >= 0.95
+    assert sum(map(sum, evaluation["metrics"]["confusion_matrix"])) == evaluation["rows"]
 
 
 def test_each_digit_has_its_prediction(digits: Run) -> None:
@@ -103,24 +105,24 @@ def test_each_digit_has_its_prediction(digits: Run) -> None:
     assert predictions["probability"].between(0.1, 1).all()
 
 
-def test_the_model_that_was_good_enough_is_the_champion(digits: Run) -> None:
+def test_the_model_that_meets_the_requirement_is_promoted(digits: Run) -> None:
     champion = str(digits.storage / "digits/champion")
-    found = digits.stages["evaluate"].output
-    assert model_artifact.read_current(champion).weights_sha256 == found["weights_sha256"]
-    low, high = found["intervals"]["accuracy"]
-    assert low < found["metrics"]["accuracy"] < high
+    evaluation = digits.stages["evaluate"].output
+    assert model_artifact.read_current(champion).weights_sha256 == evaluation["weights_sha256"]
+    low, high = evaluation["intervals"]["accuracy"]
+    assert low < evaluation["metrics"]["accuracy"] < high
     assert digits.stages["predict"].output["model"] == f"file://{champion}"
 
 
-def test_penguins_are_weighed(penguins: Run) -> None:
+def test_the_mass_of_penguins_is_predicted(penguins: Run) -> None:
     assert penguins.stages["export"].output["rows"] == 342, "two of the 344 have no body mass"
     assert penguins.stages["evaluate"].output["metrics"]["mae"] < 0.4, "kilograms; the masses differ by 0.8 (std)"
     assert len(pd.read_parquet(penguins.storage / "penguins/predictions")) == 342
 
 
-def test_the_best_of_a_sweep_becomes_the_champion(started: dict[str, Started], penguins: Run) -> None:
+def test_the_best_of_a_sweep_becomes_the_champion(running: dict[str, RunningDag], penguins: Run) -> None:
     rates = '{"learning_rates": [0.0001, 0.02]}'
-    sweep = Started.now("penguins_sweep", started["penguins"].home, rates).finished()
+    sweep = RunningDag.start("penguins_sweep", running["penguins"].home, rates).wait()
     slow, quick = (sweep.stages[f"train.{number}"].output for number in (0, 1))
     assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
     champion = model_artifact.read_current(str(penguins.storage / "penguins/champion"))
@@ -137,7 +139,7 @@ def test_the_run_is_shown_as_a_table(digits: Run) -> None:
     assert str(digits.directory / "report.html") in shown
 
 
-def test_the_trace_is_what_perfetto_opens(digits: Run) -> None:
+def test_the_trace_has_the_format_of_perfetto(digits: Run) -> None:
     events = json.loads((digits.directory / "trace.json").read_text())["traceEvents"]
     assert {event["ph"] for event in events} >= {"X", "M", "C"}
     assert all(isinstance(event["pid"], int) and isinstance(event["tid"], int) for event in events)
@@ -165,35 +167,35 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     bars = browser.find_elements(By.CSS_SELECTOR, "#timeline rect")
     assert len(bars) > 20 and all(bar.size["height"] > 0 for bar in bars)
     rows = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#timeline svg text")}
-    assert {"export · driver", "train · rank 0", "train · rank 1", "evaluate · driver", "predict · driver"} <= rows
-    assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#phases .limit").text
+    assert {"export · driver", "train · worker 0", "train · worker 1", "evaluate · driver", "predict · driver"} <= rows
+    assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#phases .bottleneck").text
     assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix tr")) == 11
     assert " to " in browser.find_element(By.CSS_SELECTOR, ".evaluation .metrics").text, "an interval"
     assert len(browser.find_elements(By.CSS_SELECTOR, ".examples tr")) == 11
     curves = browser.find_elements(By.CSS_SELECTOR, ".evaluation polyline")
     assert len(curves) == 11 and all(curve.size["height"] > 0 for curve in curves), "ten classes, and calibration"
     assert "1,797" in browser.find_element(By.ID, "stages").text
-    assert browser.get_log("browser") == [], "nothing is fetched and nothing fails"
+    assert browser.get_log("browser") == [], "nothing is fetched, and nothing fails"
     assert browser.save_screenshot(str(tmp_path / "report.png"))
     page = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
-    assert page[0] <= page[1], "nothing sticks out of the page"
+    assert page[0] <= page[1], "no element is wider than the page"
 
 
 @pytest.fixture(scope="module")
-def pages(started: dict[str, Started], digits: Run) -> Iterator[str]:
-    """Where Airflow's pages are, of the Airflow in which digits ran."""
+def pages(running: dict[str, RunningDag], digits: Run) -> Iterator[str]:
+    """The URL of the Airflow in which digits ran."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    home, url = started["digits"].home, f"http://127.0.0.1:{port}"
-    environment = os.environ | _environment(home) | {
+    home, url = running["digits"].home, f"http://127.0.0.1:{port}"
+    environment = os.environ | _build_environment(home) | {
         "AIRFLOW__API__PORT": str(port), "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
     }  # fmt: skip
     command = ["bash", "-euo", "pipefail", "-c", '. stack/local/env.sh && exec airflow api-server >"$0" 2>&1']
     server = subprocess.Popen([*command, str(home / "pages.log")], cwd=ROOT, env=environment, start_new_session=True)
     try:
-        while not _answers(url):
+        while not _is_up(url):
             assert server.poll() is None, (home / "pages.log").read_text()[-7000:]
             time.sleep(0.2)
         yield url
@@ -202,33 +204,33 @@ def pages(started: dict[str, Started], digits: Run) -> Iterator[str]:
         server.wait()
 
 
-def _answers(url: str) -> bool:
+def _is_up(url: str) -> bool:
     try:
         return requests.get(f"{url}/api/v2/version", timeout=30).ok
     except requests.RequestException:
         return False
 
 
-def entered(pages: str, browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
-    """Through Airflow's own navigation to the page with the pipelines; what waits for the browser from there."""
+def open_pipelines(pages: str, browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
+    """Open the page of pipelines through Airflow's navigation; return what waits for the browser."""
     wait = WebDriverWait(browser, 120)
     browser.get(pages)
-    wait.until(shown.element_to_be_clickable((By.CSS_SELECTOR, "a[href$='plugin/trainyard']"))).click()
-    wait.until(shown.frame_to_be_available_and_switch_to_it((By.CSS_SELECTOR, "iframe[title=Trainyard]")))
+    wait.until(expected.element_to_be_clickable((By.CSS_SELECTOR, "a[href$='plugin/trainyard']"))).click()
+    wait.until(expected.frame_to_be_available_and_switch_to_it((By.CSS_SELECTOR, "iframe[title=Trainyard]")))
     return wait
 
 
-def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
-    wait = entered(pages, browser)
+def test_airflow_links_to_the_run_and_back(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
+    wait = open_pipelines(pages, browser)
 
     def follow(link: str, then: str) -> None:
-        wait.until(shown.element_to_be_clickable((By.CSS_SELECTOR, link))).click()
-        wait.until(shown.presence_of_element_located((By.CSS_SELECTOR, then)))
+        wait.until(expected.element_to_be_clickable((By.CSS_SELECTOR, link))).click()
+        wait.until(expected.presence_of_element_located((By.CSS_SELECTOR, then)))
         width = browser.execute_script("return [document.body.scrollWidth, window.innerWidth]")
-        assert width[0] <= width[1], "nothing sticks out of the page"
+        assert width[0] <= width[1], "no element is wider than the page"
 
-    follow("a[href=ledger]", "#worst")
-    assert "digits" in browser.find_element(By.ID, "worst").text
+    follow("a[href=usage]", "#most-idle")
+    assert "digits" in browser.find_element(By.ID, "most-idle").text
     follow("nav a", "#pipelines")
     follow("#pipelines th a", "#runs")
     assert "evaluate: accuracy" in browser.find_element(By.ID, "figures").text
@@ -236,19 +238,19 @@ def test_airflow_leads_to_the_run_and_back(pages: str, digits: Run, browser: web
     follow("#runs th a", "#stages")
     rows = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#stages tbody tr")]
     assert [row[:2] for row in rows] == [[task, "succeeded"] for task in digits.stages]
-    held = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#held tbody tr")]
-    assert [row[0] for row in held] == list(digits.stages)
+    usage = [row.text.split() for row in browser.find_elements(By.CSS_SELECTOR, "#usage tbody tr")]
+    assert [row[0] for row in usage] == list(digits.stages)
     if folder := os.environ.get("TRAINYARD_SCREENSHOTS"):
         browser.set_window_size(1300, 760)
         assert browser.save_screenshot(str(Path(folder) / "run.png"))
     browser.find_element(By.CSS_SELECTOR, "a[data-out]").click()
     browser.switch_to.default_content()
-    wait.until(shown.url_contains("/dags/digits/runs/manual__"))
+    wait.until(expected.url_contains("/dags/digits/runs/manual__"))
 
 
-def test_the_pages_are_dark_when_airflow_is(pages: str, browser: webdriver.Chrome) -> None:
-    wait = entered(pages, browser)
-    wait.until(shown.presence_of_element_located((By.ID, "pipelines")))
+def test_the_pages_follow_the_color_scheme_of_airflow(pages: str, browser: webdriver.Chrome) -> None:
+    wait = open_pipelines(pages, browser)
+    wait.until(expected.presence_of_element_located((By.ID, "pipelines")))
     colors = set()
     for scheme in ("light", "dark"):
         browser.execute_script("parent.document.documentElement.style.colorScheme = arguments[0]", scheme)
@@ -257,23 +259,23 @@ def test_the_pages_are_dark_when_airflow_is(pages: str, browser: webdriver.Chrom
     assert len(colors) == 2
 
 
-def test_a_run_that_goes_on_is_followed_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
+def test_a_run_in_progress_is_updated_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
     spec = TrainSpec.load(str(digits.directory / "specs" / "train.json"))
-    here = spec.task_key.model_copy(update={"directory": str(digits.directory.parent / "goes-on")})
-    going = spec.model_copy(update={"task_key": here})
-    (Path(here.directory) / "specs").mkdir(parents=True)
-    (Path(here.directory) / "specs" / "train.json").write_text(going.to_json())
+    task_key = spec.task_key.model_copy(update={"directory": str(digits.directory.parent / "in-progress")})
+    copy = spec.model_copy(update={"task_key": task_key})
+    (Path(task_key.directory) / "specs").mkdir(parents=True)
+    (Path(task_key.directory) / "specs" / "train.json").write_text(copy.to_json())
 
-    def at(step: int) -> None:
-        rank = WorkerProgress(rank=0, host="node1", phase="forward", epoch=3, step=step)
-        GroupProgress(task_key=here, at=time.time(), ranks=(rank,)).save()
+    def report(step: int) -> None:
+        worker = WorkerProgress(rank=0, host="node1", phase="forward", epoch=3, step=step)
+        GroupProgress(task_key=task_key, at=time.time(), workers=(worker,)).save()
 
-    at(17)
-    browser.get(f"{pages}/trainyard/run?conn_id=trainyard_default&dag_id=digits&run_id=goes-on")
+    report(17)
+    browser.get(f"{pages}/trainyard/run?conn_id=trainyard_default&dag_id=digits&run_id=in-progress")
     wait = WebDriverWait(browser, 120)
-    rank = (By.CSS_SELECTOR, ".under-way tbody tr")
-    wait.until(shown.text_to_be_present_in_element(rank, "0 node1 3 17 forward"))
+    row = (By.CSS_SELECTOR, ".running tbody tr")
+    wait.until(expected.text_to_be_present_in_element(row, "0 node1 3 17 forward"))
     browser.execute_script("window.mark = 'the same page'")
-    at(18)
-    wait.until(shown.text_to_be_present_in_element(rank, "0 node1 3 18 forward"))
+    report(18)
+    wait.until(expected.text_to_be_present_in_element(row, "0 node1 3 18 forward"))
     assert browser.execute_script("return window.mark") == "the same page"

@@ -16,10 +16,10 @@ class BufferPool:
 
     New memory costs its zeroing by the kernel, as much again as the copy into it. A view keeps the array that it was
     made from alive as its `base`, and so does a tensor of `torch.from_numpy`: when that array is finalized, nothing
-    refers to its memory anymore. Arrays may be finalized in any thread: `append` and `popleft` of a deque are atomic.
+    refers to its memory anymore. Arrays may be finalized in any thread: the methods of a deque are atomic.
 
     Args:
-        max_free: How many unused blocks of memory are kept; the one unused for longest is freed first.
+        max_free: How many unused blocks of memory are kept.
     """
 
     def __init__(self, max_free: int) -> None:
@@ -32,7 +32,7 @@ class BufferPool:
             return np.empty(shape, dtype)
         block = self._find_block(size)
         if block is None:
-            block = memoryview(np.empty(size, np.uint8))
+            block = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]
         # The base of a view is the first array of its chain, and an array over a memoryview is the first one.
         base = np.frombuffer(block, dtype)
         weakref.finalize(base, self._free.append, block).atexit = False
@@ -41,10 +41,10 @@ class BufferPool:
     def _find_block(self, size: int) -> memoryview | None:
         for _ in range(len(self._free)):
             try:
-                block = self._free.popleft()
+                block = self._free.pop()  # the most recently used one, which may still be in a cache
             except IndexError:  # another thread was faster
                 return None
             if block.nbytes == size:
                 return block
-            self._free.append(block)
+            self._free.appendleft(block)
         return None

@@ -137,7 +137,8 @@ def fit(
                 history = train(run)
             weights = _get_weights(run.network)
             phase_seconds = world.gather(PhaseSeconds(world.rank, world.host, dict(job.phases.totals)))
-        written, uris = None, {}
+        written: ModelArtifact | None = None
+        uris: dict[str, str] = {}
         if world.is_main:
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
             written, uris = writer.write(history, weights, seconds, formats)

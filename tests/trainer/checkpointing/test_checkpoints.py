@@ -80,7 +80,7 @@ def remove_a_file(uri: str) -> str:
 
 def remove_the_index(uri: str) -> str:
     Path(uri, index.INDEX).unlink()
-    return "it was not finished"
+    return "it was not committed"
 
 
 @pytest.mark.parametrize("damage", [alter_a_file, truncate_a_file, remove_a_file, remove_the_index])

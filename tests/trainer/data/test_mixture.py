@@ -103,10 +103,10 @@ def test_a_model_artifact_of_a_mixture_lists_its_datasets(three: dict[str, str],
 def test_statistics_of_a_mixture_equal_those_of_its_rows(parts: tuple[list[float], ...]) -> None:
     statistics = [Statistics(count=len(p), mean=(float(np.mean(p)),), std=(float(np.std(p)),)) for p in parts]
     total = sum(map(len, parts))
-    merged = merge_statistics(statistics, [len(part) / total for part in parts])
+    result = merge_statistics(statistics, [len(part) / total for part in parts])
     together = np.concatenate(parts)
-    assert merged.mean == pytest.approx((together.mean(),), abs=1e-6)
-    assert merged.std == pytest.approx((together.std(),), abs=1e-6)
+    assert result.mean == pytest.approx((together.mean(),), abs=1e-6)
+    assert result.std == pytest.approx((together.std(),), abs=1e-6)
 
 
 @pytest.mark.parametrize(

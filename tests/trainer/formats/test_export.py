@@ -113,8 +113,8 @@ def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None
     frame({"x": rows["x"]}).to_json(tmp_path / "rows.json")
     program = (
         "import json, sys, mlflow.pyfunc, pandas\n"
-        "found = mlflow.pyfunc.load_model(sys.argv[1]).predict(pandas.read_json(sys.argv[2]))\n"
-        "print(json.dumps([found['class_'].tolist(), sys.modules['trainyard.trainer'].__file__]))"
+        "prediction = mlflow.pyfunc.load_model(sys.argv[1]).predict(pandas.read_json(sys.argv[2]))\n"
+        "print(json.dumps([prediction['class_'].tolist(), sys.modules['trainyard.trainer'].__file__]))"
     )
     command = [sys.executable, "-I", "-c", program, str(tmp_path / "served"), str(tmp_path / "rows.json")]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -173,7 +173,7 @@ def test_the_cli_exports_a_model(trained: tuple[str, Any], tmp_path: Path, capsy
     assert main(["model", "export", uri, "pt2", str(tmp_path / "model.pt2")]) == 0
     assert torch.export.load(tmp_path / "model.pt2")
     assert main(["model", "export", str(tmp_path), "pt2", str(tmp_path / "again.pt2")]) == 1
-    assert "is not a model artifact" in capsys.readouterr().err
+    assert "is not a model: it has no model.json" in capsys.readouterr().err
     (tmp_path / "precious").mkdir()
     assert main(["model", "export", uri, "mlflow", str(tmp_path / "precious")]) == 1
     assert "precious exists already; choose another output" in capsys.readouterr().err

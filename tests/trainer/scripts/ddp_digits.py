@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-import neighbour
+import neighbor
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -22,7 +22,7 @@ def main(epochs: int, results: Path) -> None:
     digits = load_digits()
     dataset = TensorDataset(torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target))
     sampler = DistributedSampler(dataset)
-    model = DistributedDataParallel(neighbour.network())
+    model = DistributedDataParallel(neighbor.network())
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)

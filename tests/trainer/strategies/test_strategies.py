@@ -81,9 +81,9 @@ def test_averaged_gradients_give_the_steps_of_a_single_worker(
 
 @pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod", "averaging"])
 def test_micro_batches_do_not_change_the_result(pair: Workers, batches: str, tmp_path: Path, name: str) -> None:
-    whole = pair(train, batches, str(tmp_path / "whole"), STRATEGIES[name])[0][0]
+    expected = pair(train, batches, str(tmp_path / "expected"), STRATEGIES[name])[0][0]
     parts = pair(train_with_options, batches, str(tmp_path / "parts"), STRATEGIES[name], {"micro_batches": 3})[0][0]
-    assert get_losses(parts) == pytest.approx(get_losses(whole), rel=1e-5)
+    assert get_losses(parts) == pytest.approx(get_losses(expected), rel=1e-5)
 
 
 def test_averaging_at_every_step_with_sgd_equals_a_single_worker(pair: Workers, batches: str, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_threshold_reduces_all_elements_where_that_takes_fewer_bytes(batches: st
     """16 of 27 elements, to each of two others."""
     with Workers(3) as three:
         epochs, sent = three(train, batches, str(tmp_path / "a"), {"name": "threshold"})[0]
-        dense, whole = three(train, batches, str(tmp_path / "b"), STRATEGIES["allreduce"])[0]
-    assert sent == whole
+        dense, dense_sent = three(train, batches, str(tmp_path / "b"), STRATEGIES["allreduce"])[0]
+    assert sent == dense_sent
     assert get_losses(epochs) == get_losses(dense)
 
 
@@ -174,5 +174,5 @@ def test_the_error_for_an_unknown_class_to_wrap_names_it(batches: str, tmp_path:
 def test_blocks_of_a_sequence_are_sharded_one_by_one(pair: Workers, batches: str, tmp_path: Path) -> None:
     options = {"recipe": "wide"}
     sharded = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES["fsdp"], options)[0][0]
-    whole = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
-    assert get_losses(sharded) == pytest.approx(get_losses(whole), rel=1e-4)
+    unsharded = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
+    assert get_losses(sharded) == pytest.approx(get_losses(unsharded), rel=1e-4)
