@@ -1,7 +1,7 @@
-"""What Trainyard's plugin adds to Airflow's own start, and to the parse of a DAG that does not use it.
+"""Measure what Trainyard's plugin adds to the start of Airflow, and to the parse of a DAG that does not use it.
 
-Each start is a process of its own, in turns with the plugins folder and with an empty one. Counted are seconds of the
-processor, in which other work on the machine hardly shows. Prints medians, and the median ratio of neighbouring starts.
+Each start is a new process, alternately with the plugins folder and with an empty one. Times are processor time,
+which other work on the machine hardly changes. Prints medians, and the median ratio of neighboring starts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STARTS = {
 }
 
 
-def start(program: str, home: str, plugins: Path) -> float:
-    """Seconds of the processor that a program takes, with Airflow's plugins in that folder."""
+def measure_start(program: str, home: str, plugins: Path) -> float:
+    """Return the processor time of a program in seconds, with Airflow's plugins in the folder `plugins`."""
     environment = os.environ | {
         "AIRFLOW_HOME": home,
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
@@ -35,14 +35,14 @@ def start(program: str, home: str, plugins: Path) -> float:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     }
     process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)
     assert status == 0, program
-    return used.ru_utime + used.ru_stime
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=7, help="starts of each, taken in turns")
+    parser.add_argument("--runs", type=int, default=7, help="starts of each, alternating")
     runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as home:
         folders = {"without": Path(home) / "plugins", "with": ROOT / "plugins"}
@@ -51,16 +51,17 @@ def main() -> None:
         (Path(home) / "dags/empty.py").write_text(EMPTY)
         migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
         subprocess.run(migrate, env=os.environ | {"AIRFLOW_HOME": home}, check=True, capture_output=True)
-        for what, program in STARTS.items():
-            taken: dict[str, list[float]] = {name: [] for name in folders}
+        for label, program in STARTS.items():
+            times: dict[str, list[float]] = {name: [] for name in folders}
             for _ in range(runs + 1):
                 for name, folder in folders.items():
-                    taken[name].append(start(program, home, folder))
-            warm = {name: found[1:] for name, found in taken.items()}
-            median = {name: statistics.median(found) for name, found in warm.items()}
+                    times[name].append(measure_start(program, home, folder))
+            warm = {name: seconds[1:] for name, seconds in times.items()}
+            median = {name: statistics.median(seconds) for name, seconds in warm.items()}
             ratio = statistics.median(a / b for a, b in zip(warm["with"], warm["without"], strict=True))
             print(
-                f"{what}: without {median['without']:.2f} s, with {median['with']:.2f} s, ratio {ratio:.3f}", flush=True
+                f"{label}: without {median['without']:.2f} s, with {median['with']:.2f} s, ratio {ratio:.3f}",
+                flush=True,
             )
 
 

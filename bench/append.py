@@ -1,9 +1,10 @@
-"""What adding 1 % to a dataset costs, against exporting all of it.
+"""Compare adding 1 % of rows to a dataset with exporting all rows.
 
     PYTHONPATH=plugins:. python bench/append.py [--rows 10000000] [--runs 3]
 
-The export job, from Parquet (32 float32 and a label) to a committed version with splits and shuffle, in one Spark
-session on two cores: the whole, then a partition of a hundredth of its rows. A ratio is of neighbouring runs.
+Each run is an export job, from Parquet (32 float32 and a label) to a committed version with splits and shuffle, in
+one Spark session on two cores: first of all rows, then of a partition with a hundredth of them. Ratios are of
+neighboring runs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def prepare(spark: Any, source: Any) -> Any:
     return source
 
 
-def session() -> Any:
+def start_session() -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -41,21 +42,21 @@ def session() -> Any:
     return spark
 
 
-def rows(spark: Any, place: Path, count: int) -> Source:
+def write_source(spark: Any, path: Path, count: int) -> Source:
     numbers = ", ".join(f"float(rand({seed}))" for seed in range(WIDTH))
     source = spark.range(count, numPartitions=CORES).selectExpr(f"array({numbers}) as x", "id % 10 as y")
-    source.write.mode("overwrite").parquet(str(place))
-    return Source(format="parquet", path=str(place))
+    source.write.mode("overwrite").parquet(str(path))
+    return Source(format="parquet", path=str(path))
 
 
-def seconds(spark: Any, folder: Path, source: Source, partition: str | None) -> float:
-    place = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
+def measure_export(spark: Any, folder: Path, source: Source, partition: str | None) -> float:
+    task_key = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
     spec = ExportSpec(
-        task_key=place, prepare="bench.append:prepare", source=source, dataset=str(folder / "dataset"),
+        task_key=task_key, prepare="bench.append:prepare", source=source, dataset=str(folder / "dataset"),
         partition=partition, shards=CORES,
     )  # fmt: skip
     started = time.perf_counter()
-    export.run(spark, spec, EventLog(place.directory, place.task, "driver"))
+    export.run(spark, spec, EventLog(task_key.directory, task_key.task, "driver"))
     return time.perf_counter() - started
 
 
@@ -63,21 +64,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    asked = parser.parse_args()
-    spark = session()
-    whole, added = [], []
+    args = parser.parse_args()
+    spark = start_session()
+    full, partial = [], []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        every = rows(spark, folder / "source", asked.rows)
-        more = rows(spark, folder / "more", asked.rows // 100)
-        seconds(spark, folder, more, None)
-        for number in range(asked.runs):
-            whole.append(seconds(spark, folder, every, None))
-            added.append(seconds(spark, folder, more, f"day {number}"))
-            assert manifest.read_current(str(folder / "dataset")).rows == asked.rows + asked.rows // 100
+        all_rows = write_source(spark, folder / "source", args.rows)
+        few_rows = write_source(spark, folder / "more", args.rows // 100)
+        measure_export(spark, folder, few_rows, None)
+        for number in range(args.runs):
+            full.append(measure_export(spark, folder, all_rows, None))
+            partial.append(measure_export(spark, folder, few_rows, f"day {number}"))
+            assert manifest.read_current(str(folder / "dataset")).rows == args.rows + args.rows // 100
     spark.stop()
-    ratio = statistics.median(small / large for small, large in zip(added, whole, strict=True))
-    print(f"all {asked.rows:,} rows: {statistics.median(whole):.2f} s; 1 % more: {statistics.median(added):.2f} s")
+    ratio = statistics.median(small / large for small, large in zip(partial, full, strict=True))
+    print(f"all {args.rows:,} rows: {statistics.median(full):.2f} s; 1 % more: {statistics.median(partial):.2f} s")
     print(f"1 % more / all: {ratio:.3f} (goal 0.05)")
 
 

@@ -1,9 +1,10 @@
-"""How much of what a pipeline holds of a cluster is busy, stage by stage, and what one application would have held.
+"""Measure how much of the resources that a pipeline allocates is busy, stage by stage.
 
     . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160] [--strategy S]
 
-The digits DAG on a Hadoop of its own, by the ledger that Airflow's pages show: the ResourceManager's resource-seconds
-against the time in which ranks compute. Below it is what training's time went into.
+Runs the digits DAG on its own Hadoop and prints the usage report that Airflow's pages show: the ResourceManager's
+resource-seconds, the time in which workers compute, and what the pipeline would have allocated as a single Spark
+application. The second table has the phases of training.
 """
 
 from __future__ import annotations
@@ -26,50 +27,50 @@ from trainyard.usage import resource_usage, usage_report
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=400)
-    parser.add_argument("--width", type=int, default=160, help="of the network: how much a step computes")
+    parser.add_argument("--width", type=int, default=160, help="width of the network, for longer or shorter steps")
     parser.add_argument("--strategy", default="allreduce")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder, "hadoop")) as cluster:
-        os.environ.update(cluster.environment())
-        given = vars(chosen) | {"batch_size": 256}
-        command = ["airflow", "dags", "test", "digits", "-c", json.dumps(given)]
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Cluster.launch(Path(folder, "hadoop")) as cluster:
+        os.environ.update(cluster.build_environment())
+        conf = vars(args) | {"batch_size": 256}
+        command = ["airflow", "dags", "test", "digits", "-c", json.dumps(conf)]
         subprocess.run(command, check=True, stdout=sys.stderr)
-        show(storage.join(cluster.storage, "runs", "digits"))
+        print_usage(storage.join(cluster.storage, "runs", "digits"))
 
 
-def show(runs: str) -> None:
+def print_usage(runs: str) -> None:
     directory = storage.join(runs, storage.list_names(runs)[-1])
-    held = resource_usage.read_run(directory)
-    entries = [usage_report.application_usage(one) for one in held]
+    usages = resource_usage.read_run(directory)
+    entries = [usage_report.convert_usage(usage) for usage in usages]
     rows = [
-        [one.task, *(f"{hours * 60:.1f}" for hours in (one.ended - one.began, one.allocated.gpus)), _share(one)]
-        for one in entries
+        [e.task, *(f"{hours * 60:.1f}" for hours in (e.end - e.start, e.allocated.gpus)), _busy_fraction(e)]
+        for e in entries
     ]
     print(table(["stage", "minutes", "GPU minutes", "busy of allocated"], rows))
-    whole = usage_report.sum_runs("run", [usage_report.RunUsage("digits", directory, tuple(entries))])
-    assert whole.single_application
-    gpus, cores = (
-        whole.single_application.gpus / whole.allocated.gpus,
-        whole.single_application.cores / whole.allocated.cores,
-    )
-    print(f"\nthe run: {_share(whole)} busy; one application would have held {gpus:.2f} x GPUs, {cores:.2f} x cores")
-    print(table(["of training", "share"], _phases(next(one for one in held if one.task_key.task == "train"))))
+    total = usage_report.sum_runs("run", [usage_report.RunUsage("digits", directory, tuple(entries))])
+    assert total.baseline
+    gpus = total.baseline.gpus / total.allocated.gpus
+    cores = total.baseline.cores / total.allocated.cores
+    baseline = f"one application would have allocated {gpus:.2f} x GPUs, {cores:.2f} x cores"
+    print(f"\nthe run: {_busy_fraction(total)} busy; {baseline}")
+    training = next(usage for usage in usages if usage.task_key.task == "train")
+    print(table(["of training", "share"], _list_phases(training)))
 
 
-def _phases(training: resource_usage.ResourceUsage) -> list[list[str]]:
-    """What an average rank did while the application held its containers; starting and ending it is the rest."""
-    found = run_record.read_latest(training.task_key)
-    assert found
-    spent: dict[str, float] = found.output["seconds"]
-    shares = spent | {"start and end": training.seconds - sum(spent.values())}
+def _list_phases(training: resource_usage.ResourceUsage) -> list[list[str]]:
+    """Return the share of each phase of an average worker; the rest is the start and the end of the application."""
+    record = run_record.read_latest(training.task_key)
+    assert record
+    phases: dict[str, float] = record.output["seconds"]
+    shares = phases | {"start and end": training.seconds - sum(phases.values())}
     longest = sorted(shares.items(), key=lambda share: -share[1])
     return [
         [f"{name}{', idle' * (name in resource_usage.WAITING)}", f"{s / training.seconds:.3f}"] for name, s in longest
     ]
 
 
-def _share(held: usage_report.ApplicationUsage | usage_report.UsageLine) -> str:
-    return f"{held.busy.cores / held.allocated.cores:.3f}"
+def _busy_fraction(usage: usage_report.ApplicationUsage | usage_report.UsageLine) -> str:
+    return f"{usage.busy.cores / usage.allocated.cores:.3f}"
 
 
 if __name__ == "__main__":

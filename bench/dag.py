@@ -1,10 +1,10 @@
-"""What Trainyard's operators cost, against Airflow's plain SparkSubmitOperator running the same applications.
+"""Compare Trainyard's operators with Airflow's SparkSubmitOperator for the same applications.
 
     PYTHONPATH=plugins:. python bench/dag.py [--runs 3]
 
-The digits example by `airflow dags test`, and a DAG of the same shape whose tasks are SparkSubmitOperators
-with the program, arguments, configuration and environment that `python -m trainyard plan` prints. The two
-take turns; the ratio is the median over neighbouring runs of seconds for the whole command.
+Runs the digits example with `airflow dags test`, and a DAG of the same shape whose tasks are SparkSubmitOperators
+with the program, args, configuration and environment that `python -m trainyard plan` prints. The two alternate; the
+ratio is the median over neighboring runs of the time of the command.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ with DAG("plain", schedule=None):
 
 
 def run(command: str, environment: dict[str, str]) -> str:
-    """The output of a shell command that has sourced the local stack's environment."""
+    """Run a shell command in the environment of the local stack, and return its output."""
     shell = ["bash", "-euo", "pipefail", "-c", f". {ROOT}/stack/local/env.sh && {command}"]
-    done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return done.stdout
+    process = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(
+            f"{command} ended with {process.returncode}:\n{process.stdout[-3000:]}{process.stderr[-3000:]}"
+        )
+    return process.stdout
 
 
-def plain_dag(folder: Path, environment: dict[str, str]) -> None:
-    """Write the DAG of plain operators, and the job specs that its applications read."""
-    printed = run("PYTHONPATH=$AIRFLOW__CORE__PLUGINS_FOLDER python -m trainyard plan digits --json", environment)
+def write_plain_dag(folder: Path, environment: dict[str, str]) -> None:
+    """Write the DAG of SparkSubmitOperators, and the job specs that its applications read."""
+    output = run("PYTHONPATH=$AIRFLOW__CORE__PLUGINS_FOLDER python -m trainyard plan digits --json", environment)
     source = f"{folder}/storage/digits/source"
     tasks = []
-    for stage in json.loads(printed[printed.index("[") :]):
+    for stage in json.loads(output[output.index("[") :]):
         plan, name = stage["plan"], stage["task_id"]
         spec = plan["spec"] | {
             "task_key": plan["spec"]["task_key"] | {"directory": f"file://{folder}/storage/runs/plain/1"}
@@ -83,20 +85,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         environment = os.environ | {"TRAINYARD_HOME": home}
-        # Once before, for the caches and because the last two stages ship the recipe of a model that is there.
+        # The first run fills caches, and writes the model whose recipe the last two stages ship.
         run("airflow dags test digits", environment)
-        plain_dag(folder, environment)
+        write_plain_dag(folder, environment)
         environment["AIRFLOW__CORE__DAGS_FOLDER"] = f"{home}/dags"
-        taken: dict[str, list[float]] = {"digits": [], "plain": []}
+        times: dict[str, list[float]] = {"digits": [], "plain": []}
         for _ in range(runs):
-            for name, seconds in taken.items():
-                shutil.rmtree(folder / "storage" / "digits" / "dataset")  # or there would be nothing to export
+            for name, seconds in times.items():
+                shutil.rmtree(folder / "storage" / "digits" / "dataset")  # otherwise the export is skipped
                 started = time.perf_counter()
                 run(f"airflow dags test {name}", environment)
                 seconds.append(time.perf_counter() - started)
-    for name, seconds in taken.items():
+    for name, seconds in times.items():
         print(f"{name:7} {statistics.median(seconds):6.1f} s")
-    ratio = statistics.median(ours / theirs for ours, theirs in zip(*taken.values(), strict=True))
+    ratio = statistics.median(digits / plain for digits, plain in zip(*times.values(), strict=True))
     print(f"digits / plain {ratio:.3f}  (goal at most 1.05)")
 
 

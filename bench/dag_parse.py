@@ -1,8 +1,7 @@
-"""How long Airflow takes to parse a DAG file that uses Trainyard, against one that is empty.
+"""Compare how long Airflow takes to parse a DAG file that uses Trainyard and an empty one.
 
-Each parse is a process of its own, as the DAG processor forks one; what both import (Airflow) is
-imported before the clock starts, as it is there. Prints seconds (medians), the median ratio of
-neighbouring parses, and the same with Airflow's import counted in.
+Each parse is a new process, as in the DAG processor, which forks one with Airflow already imported. Prints median
+seconds and the median ratio of neighboring parses, without and with the import of Airflow.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ ROOT = Path(__file__).parent.parent
 EMPTY = 'from airflow.sdk import DAG\n\nwith DAG("empty", schedule=None):\n    pass\n'
 PARSE = """
 import sys, time
-whole = time.perf_counter()
+begin = time.perf_counter()
 from airflow.dag_processing.dagbag import DagBag
 start = time.perf_counter()
 bag = DagBag(dag_folder=sys.argv[1])
 end = time.perf_counter()
 assert not bag.import_errors and len(bag.dags) == 1, bag.import_errors
-print(end - start, end - whole)
+print(end - start, end - begin)
 """
 
 
 def parse(file: Path, home: str) -> tuple[float, float]:
-    """Seconds of one parse of `file`: alone, and with Airflow's import."""
+    """Return the seconds of one parse of `file`, without and with the import of Airflow."""
     environment = os.environ | {
         "AIRFLOW_HOME": home,
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
@@ -38,14 +37,14 @@ def parse(file: Path, home: str) -> tuple[float, float]:
         "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT / 'dags'}",
     }
     command = [sys.executable, "-c", PARSE, str(file)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    alone, whole = done.stdout.split()[-2:]
-    return float(alone), float(whole)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    parsing, total = process.stdout.split()[-2:]
+    return float(parsing), float(total)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=7, help="parses of each file, taken in turns")
+    parser.add_argument("--runs", type=int, default=7, help="parses of each file, alternating")
     runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as home:
         empty = Path(home) / "empty.py"
@@ -53,15 +52,15 @@ def main() -> None:
         files = {"empty": empty, "digits": ROOT / "dags" / "digits" / "dag.py"}
         for file in files.values():
             parse(file, home)
-        taken = {name: [] for name in files}
+        times = {name: [] for name in files}
         for _ in range(runs):
             for name, file in files.items():
-                taken[name].append(parse(file, home))
-    for index, what in enumerate(("parse alone", "with Airflow's import")):
-        median = {name: statistics.median(run[index] for run in found) for name, found in taken.items()}
-        pairs = zip(taken["digits"], taken["empty"], strict=True)
-        ratio = statistics.median(ours[index] / theirs[index] for ours, theirs in pairs)
-        print(f"{what}: empty {median['empty']:.3f} s, digits {median['digits']:.3f} s, ratio {ratio:.2f}")
+                times[name].append(parse(file, home))
+    for index, label in enumerate(("parse alone", "with Airflow's import")):
+        median = {name: statistics.median(run[index] for run in runs) for name, runs in times.items()}
+        pairs = zip(times["digits"], times["empty"], strict=True)
+        ratio = statistics.median(digits[index] / empty[index] for digits, empty in pairs)
+        print(f"{label}: empty {median['empty']:.3f} s, digits {median['digits']:.3f} s, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""How fast batches are written, against Spark's Parquet writer and MosaicML Streaming's MDS writer.
+"""Compare the speed of writing a dataset with Spark's Parquet writer and MosaicML Streaming's MDS writer.
 
     PYTHONPATH=plugins:. python bench/export.py [--rows 2000000] [--runs 3]
 
-One Spark session on two cores reads the same Parquet source, 32 float32 in an array column and a
-label, and writes it in the same partitions, without a shuffle: as batches (with statistics and
-checksums), and as Parquet. Runs alternate; a ratio is the median over neighbouring runs, so that
-a busy machine slows both sides. The MDS writer runs in `.venv-bench` (pip install
-mosaicml-streaming) on one core, from arrays in memory, on a tenth of the rows; its figure is
-scaled to two cores as if it scaled perfectly.
+One Spark session on two cores reads the same Parquet source, 32 float32 in an array column and a label, and writes it
+in the same partitions, without a shuffle: as a dataset (with statistics and checksums), and as Parquet. Runs
+alternate; ratios are medians over neighboring runs, so that a busy machine slows both sides. The MDS writer runs in
+`.venv-bench` (pip install mosaicml-streaming) on one core, from arrays in memory, on a tenth of the rows; its speed
+is doubled, as if two cores were twice as fast.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        seconds = compare(Path(place), given.rows, given.runs)
-        speed = {name: given.rows / statistics.median(times) for name, times in seconds.items()}
-        print(f"{given.rows:,} rows x {WIDTH} float32 + label, local[{CORES}], {given.runs} alternating runs, medians")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = compare(Path(folder), args.rows, args.runs)
+        speed = {name: args.rows / statistics.median(times) for name, times in seconds.items()}
+        print(f"{args.rows:,} rows x {WIDTH} float32 + label, local[{CORES}], {args.runs} alternating runs, medians")
         for name, times in seconds.items():
-            told = " ".join(f"{t:.2f}" for t in sorted(times))
-            ratio = statistics.median(t / ours for t, ours in zip(times, seconds["batches"], strict=True))
-            print(f"{name:22} {speed[name]:12,.0f} rows/s   runs {told} s   batches: {ratio:.2f}x")
-        mds(Path(place), given.rows // 10, speed["batches"])
+            runs = " ".join(f"{t:.2f}" for t in sorted(times))
+            ratio = statistics.median(t / ours for t, ours in zip(times, seconds["dataset"], strict=True))
+            print(f"{name:22} {speed[name]:12,.0f} rows/s   runs {runs} s   dataset: {ratio:.2f}x")
+        measure_mds(Path(folder), args.rows // 10, speed["dataset"])
 
 
-def compare(place: Path, rows: int, runs: int) -> dict[str, list[float]]:
-    """Seconds of each run, for each writer; one run of each goes before, uncounted."""
+def compare(folder: Path, rows: int, runs: int) -> dict[str, list[float]]:
+    """Return the seconds of each run of each writer, after one run of each to warm up."""
     from pyspark.sql import SparkSession
 
-    from trainyard.etl.datasource import source as dataset_format
+    from trainyard.etl.datasource import source as datasource
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
@@ -71,38 +70,40 @@ def compare(place: Path, rows: int, runs: int) -> dict[str, list[float]]:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    dataset_format.register(spark)
+    datasource.register(spark)
     numbers = ", ".join(f"float(rand({seed}))" for seed in range(WIDTH))
     source = spark.range(rows, numPartitions=CORES).selectExpr(f"array({numbers}) as x", "id % 10 as y")
-    source.write.parquet(str(place / "source"))
-    frame = spark.read.parquet(str(place / "source"))
+    source.write.parquet(str(folder / "source"))
+    frame = spark.read.parquet(str(folder / "source"))
     writers: dict[str, Callable[[str], None]] = {
-        "batches": lambda out: frame.write.format("trainyard").mode("overwrite").save(out),
+        "dataset": lambda out: frame.write.format("trainyard").mode("overwrite").save(out),
         "Parquet (default)": lambda out: frame.write.parquet(out),
         "Parquet (uncompressed)": lambda out: frame.write.option("compression", "none").parquet(out),
     }
     seconds: dict[str, list[float]] = {name: [] for name in writers}
     for run in range(runs + 1):
         for name, write in writers.items():
-            out = place / "out"
+            out = folder / "out"
             start = time.perf_counter()
             write(str(out))
-            took = time.perf_counter() - start
+            elapsed = time.perf_counter() - start
             shutil.rmtree(out)
-            seconds[name] += [took] if run else []
+            seconds[name] += [elapsed] if run else []
     spark.stop()
     return seconds
 
 
-def mds(place: Path, rows: int, ours: float) -> None:
-    """Print the MDS writer's speed where its environment is there."""
+def measure_mds(folder: Path, rows: int, ours: float) -> None:
+    """Print the speed of the MDS writer, if its environment exists."""
     python = ROOT / ".venv-bench" / "bin" / "python"
     if not python.exists() or subprocess.run([python, "-c", "import streaming"], stderr=subprocess.DEVNULL).returncode:
-        print("MDS: no .venv-bench with mosaicml-streaming, not measured")
+        print("MDS: not measured, because there is no .venv-bench with mosaicml-streaming")
         return
-    run = subprocess.run([python, "-c", MDS, str(rows), str(place / "mds")], capture_output=True, text=True, check=True)
-    speed = float(run.stdout.split()[-1]) * CORES
-    print(f"{f'MDS x {CORES} cores':22} {speed:12,.0f} rows/s   batches: {ours / speed:.1f}x")
+    process = subprocess.run(
+        [python, "-c", MDS, str(rows), str(folder / "mds")], capture_output=True, text=True, check=True
+    )
+    speed = float(process.stdout.split()[-1]) * CORES
+    print(f"{f'MDS x {CORES} cores':22} {speed:12,.0f} rows/s   dataset: {ours / speed:.1f}x")
 
 
 if __name__ == "__main__":

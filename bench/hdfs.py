@@ -1,16 +1,16 @@
-"""How fast batches on HDFS are read into torch, against hdfs-native itself and against a local disk.
+"""Compare the speed of reading a dataset on HDFS into torch with hdfs-native alone and with a local disk.
 
     . stack/local/env.sh && PYTHONPATH=plugins:. python bench/hdfs.py [--rows 2000000] [--runs 5] [--fresh]
 
-On a Hadoop of its own. The same rows (32 float32 and an int64 label) on HDFS and on this machine's disk, batches of
-1024 rows as torch tensors, one process, no training, shuffled. Turns alternate; figures are medians. Before each trial
-4 GiB of memory are written to and given back: a virtual machine whose host takes free memory away pays for a page's
-first use, ten times what writing the cache costs otherwise. `--fresh` leaves that out.
+The benchmark starts its own Hadoop. The same rows (32 float32 and an int64 label) are on HDFS and on this machine's
+disk, and are read as shuffled batches of 1024 rows as torch tensors, in one process, without training. Readers
+alternate; figures are medians. Before each trial 4 GiB of memory are written and released: on a virtual machine whose
+host reclaims free memory, the first use of a page makes writing the cache ten times as slow. `--fresh` skips this.
 
-    raw            hdfs-native reads every shard into memory, as many at a time as ours, and nothing else
-    by ranges      the loader where the cache cannot hold the split: each record batch is read by itself
-    first epoch    the loader with an empty cache: shards come to the disk, verified, and are mapped from there
-    next epoch     the same loader once more
+    raw            hdfs-native reads every shard into memory, with as many requests at a time as the loader
+    by ranges      the loader with a split larger than the cache: each record batch is read by itself
+    first epoch    the loader with an empty cache: shards are downloaded, verified, and mapped from the disk
+    next epoch     the same loader again
     local          the loader on the local copy
 """
 
@@ -44,28 +44,28 @@ ROWS_PER_BLOCK = 16384
 WARM_BYTES = 4 << 30
 
 
-def epoch(dataset: SplitReader) -> None:
+def read_epoch(dataset: SplitReader) -> None:
     order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle=True)
-    assert sum(len(share.columns["label"]) for share in Loader(dataset, order).epoch(0)) == dataset.rows
+    assert sum(len(batch.columns["label"]) for batch in Loader(dataset, order).epoch(0)) == dataset.rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--fresh", action="store_true", help="memory as the machine happens to have it")
-    chosen = parser.parse_args()
+    parser.add_argument("--fresh", action="store_true", help="do not write and release memory before each trial")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, Cluster.running(Path(folder, "hadoop")) as cluster:
-        os.environ.update(cluster.environment())
-        measure(Path(folder), storage.join(cluster.storage, "dataset"), chosen)
+    with tempfile.TemporaryDirectory() as folder, Cluster.launch(Path(folder, "hadoop")) as cluster:
+        os.environ.update(cluster.build_environment())
+        measure(Path(folder), storage.join(cluster.storage, "dataset"), args)
 
 
-def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:
+def measure(folder: Path, remote: str, args: argparse.Namespace) -> None:
     rng = np.random.default_rng(0)
     columns = {
-        "x": rng.random((chosen.rows, WIDTH), dtype=np.float32),
-        "label": np.arange(chosen.rows, dtype=np.int64) % 10,
+        "x": rng.random((args.rows, WIDTH), dtype=np.float32),
+        "label": np.arange(args.rows, dtype=np.int64) % 10,
     }
     local = datasets.write(folder / "dataset", {"train": columns}, ROWS_PER_BLOCK, shards=8)
     fs, path = fsspec.core.url_to_fs(remote)
@@ -74,28 +74,28 @@ def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:
     shards = manifest.split("train").shards
     cache = folder / "cache"
 
-    def opened(uri: str, limit: int = 1 << 40) -> SplitReader:
+    def open_split(uri: str, limit: int = 1 << 40) -> SplitReader:
         return SplitReader(uri, manifest, "train", ("x", "label"), cache=ShardCache(cache, limit))
 
-    def raw() -> None:
+    def read_raw() -> None:
         with ThreadPoolExecutor(FETCHERS) as pool:
-            found = pool.map(lambda shard: len(storage.read(storage.join(remote, shard.path))), shards)
-            assert sum(found) == sum(shard.bytes for shard in shards)
+            sizes = pool.map(lambda shard: len(storage.read(storage.join(remote, shard.path))), shards)
+            assert sum(sizes) == sum(shard.bytes for shard in shards)
 
-    on_disk, kept = opened(local), opened(remote)
+    local_reader, cached_reader = open_split(local), open_split(remote)
     trials: dict[str, Callable[[], None]] = {
-        "raw": raw,
-        "by ranges": lambda: epoch(opened(remote, limit=1)),
-        "first epoch": lambda: epoch(kept),
-        "next epoch": lambda: epoch(kept),
-        "local": lambda: epoch(on_disk),
+        "raw": read_raw,
+        "by ranges": lambda: read_epoch(open_split(remote, limit=1)),
+        "first epoch": lambda: read_epoch(cached_reader),
+        "next epoch": lambda: read_epoch(cached_reader),
+        "local": lambda: read_epoch(local_reader),
     }
     seconds: dict[str, list[float]] = {name: [] for name in trials}
-    for turn in range(chosen.runs + 1):
+    for turn in range(args.runs + 1):
         shutil.rmtree(cache, ignore_errors=True)
-        kept = opened(remote)
+        cached_reader = open_split(remote)
         for name, trial in trials.items():
-            if not chosen.fresh:
+            if not args.fresh:
                 np.ones(WARM_BYTES, np.uint8)
             started = time.perf_counter()
             trial()
@@ -103,15 +103,15 @@ def measure(folder: Path, remote: str, chosen: argparse.Namespace) -> None:
                 seconds[name].append(time.perf_counter() - started)
 
     megabytes = sum(shard.bytes for shard in shards) / 2**20
-    for name, taken in seconds.items():
-        print(f"{name:12} {megabytes / statistics.median(taken):8.0f} MB/s")
+    for name, times in seconds.items():
+        print(f"{name:12} {megabytes / statistics.median(times):8.0f} MB/s")
 
-    def ratio(of: str, to: str) -> float:
-        return statistics.median(b / a for a, b in zip(seconds[of], seconds[to], strict=True))
+    def compute_ratio(name: str, reference: str) -> float:
+        return statistics.median(b / a for a, b in zip(seconds[name], seconds[reference], strict=True))
 
-    print(f"by ranges / raw        {ratio('by ranges', 'raw'):.2f}  (goal 0.9)")
-    print(f"first epoch / raw      {ratio('first epoch', 'raw'):.2f}  (goal 0.9)")
-    print(f"next epoch / local     {ratio('next epoch', 'local'):.2f}")
+    print(f"by ranges / raw        {compute_ratio('by ranges', 'raw'):.2f}  (goal 0.9)")
+    print(f"first epoch / raw      {compute_ratio('first epoch', 'raw'):.2f}  (goal 0.9)")
+    print(f"next epoch / local     {compute_ratio('next epoch', 'local'):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How fast compressed images become batches, against MosaicML Streaming and against Pillow itself.
+"""Compare the speed of reading compressed images as batches with MosaicML Streaming and with Pillow alone.
 
     PYTHONPATH=plugins:. python bench/images.py [--tiles 64] [--rows 4000] [--runs 5]
 
-Tiles cut at random from scikit-learn's two photographs, as JPEG files of quality 90 beside a label; shuffled batches
-of 64 images as uint8 tensors (64, 3, tile, tile), no training. Every reader decodes the same bytes by Pillow. The
-limit is a pool of as many threads as there are cores that does nothing but decode. MDS runs in `.venv-bench` (pip
-install mosaicml-streaming), in a DataLoader without workers and with one a core, and the better counts. Readers take
-turns; every figure is the median of the runs.
+The images are random tiles of scikit-learn's two photographs, as JPEG files of quality 90, with a label. They are
+read in shuffled batches of 64 as uint8 tensors (64, 3, tile, tile), without training. Every reader decodes the same
+bytes with Pillow. The upper bound is a pool with a thread for each core that only decodes. MDS runs in `.venv-bench`
+(pip install mosaicml-streaming), in a DataLoader without workers and with one for each core; the faster one counts.
+Readers alternate; figures are medians of the runs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ for workers in (0, cores):
 """
 
 
-def tiles(rows: int, size: int) -> tuple[list[bytes], np.ndarray]:
+def make_tiles(rows: int, size: int) -> tuple[list[bytes], np.ndarray]:
     rng = np.random.default_rng(0)
     photographs = load_sample_images().images
     labels = rng.integers(0, 2, rows)
@@ -80,39 +80,39 @@ def tiles(rows: int, size: int) -> tuple[list[bytes], np.ndarray]:
     return files, labels
 
 
-class Peer:
-    """MosaicML Streaming in its own environment, asked for one epoch at a time."""
+class Streaming:
+    """MosaicML Streaming in a process of its own environment, which reads an epoch on request."""
 
     def __init__(self, python: Path, folder: str) -> None:
         self._process = subprocess.Popen(
             [python, "-c", MDS, folder, str(BATCH), str(CORES)], text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self._answer("READY")
+        self._receive("READY")
 
-    def rate(self) -> float:
-        self._say("epoch")
-        return float(self._answer("RATE"))
+    def measure_rate(self) -> float:
+        self._send("epoch")
+        return float(self._receive("RATE"))
 
-    def next(self) -> None:
-        self._say("next")
-        self._answer("READY")
+    def use_next_loader(self) -> None:
+        self._send("next")
+        self._receive("READY")
 
     def end(self) -> None:
-        self._say("next")
+        self._send("next")
         self._process.wait()
 
-    def _say(self, word: str) -> None:
+    def _send(self, word: str) -> None:
         assert self._process.stdin
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
 
-    def _answer(self, sign: str) -> str:
+    def _receive(self, prefix: str) -> str:
         assert self._process.stdout
         for line in self._process.stdout:
-            if line.startswith(sign):
+            if line.startswith(prefix):
                 return line.split()[1]
-        raise SystemExit("MDS: it ended without an answer")
+        raise SystemExit("MDS: the process ended without an answer")
 
 
 def main() -> None:
@@ -120,10 +120,10 @@ def main() -> None:
     options.add_argument("--tiles", type=int, default=64)
     options.add_argument("--rows", type=int, default=4000)
     options.add_argument("--runs", type=int, default=5)
-    chosen = options.parse_args()
+    args = options.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        files, labels = tiles(chosen.rows, chosen.tiles)
+        files, labels = make_tiles(args.rows, args.tiles)
         uri = datasets.write(Path(folder, "dataset"), {"train": {"image": files, "label": labels}}, 1024, shards=4)
         Path(folder, "files").write_bytes(b"".join(files))
         np.save(Path(folder, "ends.npy"), np.cumsum([len(file) for file in files]))
@@ -131,33 +131,33 @@ def main() -> None:
         data = Dataset(uri, batch_size=BATCH, decode={"image": rgb})
         pool = ThreadPoolExecutor(CORES)
 
-        def ours() -> float:
+        def read_dataset() -> float:
             started = time.perf_counter()
-            assert sum(len(batch["image"]) for batch in data) == chosen.rows
-            return chosen.rows / (time.perf_counter() - started)
+            assert sum(len(batch["image"]) for batch in data) == args.rows
+            return args.rows / (time.perf_counter() - started)
 
-        def pillow() -> float:
+        def decode() -> float:
             started = time.perf_counter()
             parts = [files[n : n + BATCH] for n in range(0, len(files), BATCH)]
             list(pool.map(lambda part: [rgb(file) for file in part], parts))
-            return chosen.rows / (time.perf_counter() - started)
+            return args.rows / (time.perf_counter() - started)
 
-        ours(), pillow()
+        read_dataset(), decode()
         python = Path(__file__).parent.parent / ".venv-bench/bin/python"
-        peer = Peer(python, folder) if python.exists() else None
-        found: dict[str, list[float]] = {}
-        for workers in (0, CORES) if peer else (None,):
-            for _ in range(chosen.runs):
-                found.setdefault("Pillow alone", []).append(pillow())
-                found.setdefault("ours", []).append(ours())
-                if peer:
-                    found.setdefault(f"MDS, {workers} workers", []).append(peer.rate())
-            if peer and not workers:
-                peer.next()
-        if peer:
-            peer.end()
-    print(f"tiles of {chosen.tiles} x {chosen.tiles}, {sum(map(len, files)) / len(files):,.0f} bytes each")
-    rates = {name: statistics.median(each) for name, each in found.items()}
+        streaming = Streaming(python, folder) if python.exists() else None
+        measurements: dict[str, list[float]] = {}
+        for workers in (0, CORES) if streaming else (None,):
+            for _ in range(args.runs):
+                measurements.setdefault("Pillow alone", []).append(decode())
+                measurements.setdefault("ours", []).append(read_dataset())
+                if streaming:
+                    measurements.setdefault(f"MDS, {workers} workers", []).append(streaming.measure_rate())
+            if streaming and not workers:
+                streaming.use_next_loader()
+        if streaming:
+            streaming.end()
+    print(f"tiles of {args.tiles} x {args.tiles}, {sum(map(len, files)) / len(files):,.0f} bytes each")
+    rates = {name: statistics.median(each) for name, each in measurements.items()}
     for name, rate in rates.items():
         print(f"{name:16} {rate:8,.0f} images/s")
     print(f"ours / Pillow alone {rates['ours'] / rates['Pillow alone']:.2f}")

@@ -1,10 +1,10 @@
-"""Strategies over a slow link: two ranks in two network namespaces, joined by a veth pair that tc slows down.
+"""Measure strategies over a slow link: two workers in network namespaces, connected by a veth pair limited by tc.
 
     PYTHONPATH=plugins:. python bench/link.py [--mbit 100] [--rounds 1]
 
-Needs root, for `ip netns` and `tc`. Ranks of one thread each, an MLP of 2.2 M parameters, 128 rows a step; rows/s of
-the faster of two epochs of 50 steps. "Seen" are the bytes that rank 1's interface sent, headers and
-acknowledgements included, for each byte that the strategy says it sent.
+Requires root, for `ip netns` and `tc`. Workers have one thread each and train an MLP of 2.2 M parameters, 128 rows
+per step; rows/s are those of the faster of two epochs of 50 steps. "Seen" are the bytes that the interface of rank 1
+sent, with headers and acknowledgments, for each byte that the strategy counts.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def recipe() -> Recipe:
 
 
 @contextmanager
-def namespaces(mbit: int) -> Iterator[list[str]]:
-    """Two network namespaces with an interface each, which sends `mbit` Mbit/s at most."""
+def create_namespaces(mbit: int) -> Iterator[list[str]]:
+    """Create two network namespaces with an interface each that sends at most `mbit` Mbit/s."""
     names = [f"trainyard-{os.getpid()}-{rank}" for rank in range(2)]
     try:
         for name in names:
@@ -78,53 +78,53 @@ def namespaces(mbit: int) -> Iterator[list[str]]:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: {process.stderr.strip()}")
 
 
-def ranks(names: list[str], folder: str, rounds: int) -> list[dict[str, Any]]:
-    """What rank 1 measured, an entry for each round and variant."""
-    meeting = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": INTERFACE}
+def run_workers(names: list[str], folder: str, rounds: int) -> list[dict[str, Any]]:
+    """Run both workers; return what rank 1 measured, an entry for each round and variant."""
+    rendezvous = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": INTERFACE}
     command = [sys.executable, __file__, "--folder", folder, "--rounds", str(rounds), "--rank"]
-    started = [
-        subprocess.Popen(["ip", "netns", "exec", name, *command, str(rank)], env=os.environ | meeting)
+    processes = [
+        subprocess.Popen(["ip", "netns", "exec", name, *command, str(rank)], env=os.environ | rendezvous)
         for rank, name in enumerate(names)
     ]
     try:
-        for process in started:
+        for process in processes:
             if process.wait():
-                raise SystemExit(f"a rank ended with status {process.returncode}")
+                raise SystemExit(f"a worker ended with status {process.returncode}")
     finally:
-        for process in started:
+        for process in processes:
             process.kill()
             process.wait()
-    return [json.loads(line) for line in Path(folder, "found").read_text().splitlines()]
+    return [json.loads(line) for line in Path(folder, "measurements").read_text().splitlines()]
 
 
-def rank(number: int, folder: str, rounds: int) -> None:
+def run_worker(rank: int, folder: str, rounds: int) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=number, world_size=2)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
     for count in range(rounds):
         for variant, strategy in VARIANTS.items():
-            before = _interface()
+            before = _read_sent_bytes()
             fitted = fit(
                 "bench.link:recipe", dataset=f"{folder}/dataset", model=f"{folder}/{variant}-{count}", epochs=2,
-                world=World(number, 2, host=ADDRESSES[number]), strategy=strategy, batch_size=BATCH,
+                world=World(rank, 2, host=ADDRESSES[rank]), strategy=strategy, batch_size=BATCH,
             )  # fmt: skip
             epochs = fitted.history.epochs
-            found = {
-                "variant": variant, "seen": (_interface() - before) / fitted.bytes_sent,
+            measurement = {
+                "variant": variant, "seen": (_read_sent_bytes() - before) / fitted.bytes_sent,
                 "rows/s": max(epoch["rows_per_second"] for epoch in epochs), "bytes": epochs[-1]["bytes_per_step"],
             }  # fmt: skip
-            if number == 1:
-                with Path(folder, "found").open("a") as file:
-                    print(json.dumps(found), file=file)
+            if rank == 1:
+                with Path(folder, "measurements").open("a") as file:
+                    print(json.dumps(measurement), file=file)
     dist.destroy_process_group()
 
 
-def _interface() -> int:
-    """Bytes that this namespace has sent to the other."""
+def _read_sent_bytes() -> int:
+    """Return the bytes that this namespace has sent to the other."""
     return int(Path(f"/sys/class/net/{INTERFACE}/statistics/tx_bytes").read_text())
 
 
@@ -134,23 +134,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.rank is not None:
-        rank(asked.rank, asked.folder, asked.rounds)
+    args = parser.parse_args()
+    if args.rank is not None:
+        run_worker(args.rank, args.folder, args.rounds)
         return
     if os.geteuid() or not all(map(shutil.which, ("ip", "tc"))):
-        raise SystemExit("network namespaces need root, and ip and tc (the package iproute2)")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end"))
+        raise SystemExit("network namespaces need root, and ip and tc; install the package iproute2")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     rng = np.random.default_rng(0)
     columns = {"x": rng.random((BATCH * STEPS, 64), dtype=np.float32), "label": rng.integers(0, 10, BATCH * STEPS)}
-    with tempfile.TemporaryDirectory() as folder, namespaces(asked.mbit) as names:
+    with tempfile.TemporaryDirectory() as folder, create_namespaces(args.mbit) as names:
         datasets.write(Path(folder, "dataset"), {"train": columns}, 1024)
-        found = ranks(names, folder, asked.rounds)
+        measurements = run_workers(names, folder, args.rounds)
     for variant in VARIANTS:
-        mine = [entry for entry in found if entry["variant"] == variant]
-        dense = [entry for entry in found if entry["variant"] == "allreduce"]
-        times = statistics.median(a["rows/s"] / b["rows/s"] for a, b in zip(mine, dense, strict=True))
-        speed, sent, seen = (statistics.median(entry[key] for entry in mine) for key in ("rows/s", "bytes", "seen"))
+        own = [entry for entry in measurements if entry["variant"] == variant]
+        dense = [entry for entry in measurements if entry["variant"] == "allreduce"]
+        times = statistics.median(a["rows/s"] / b["rows/s"] for a, b in zip(own, dense, strict=True))
+        speed, sent, seen = (statistics.median(entry[key] for entry in own) for key in ("rows/s", "bytes", "seen"))
         print(f"{variant}: {speed:,.0f} rows/s, {times:.2f} of allreduce; {sent:,.0f} B/step, seen {seen:.3f} as many")
 
 

@@ -1,11 +1,11 @@
-"""What the training loop costs, against a bare torch loop on the same tensors in memory.
+"""Compare the training loop with a bare torch loop on the same tensors in memory.
 
     PYTHONPATH=plugins:. python bench/loop.py [--epochs 5]
 
-One rank of one thread (as two ranks have on two cores), batches of 1024 rows (MLP) and 256 (CNN). The bare loop slices
-tensors and does forward, backward and the optimizer's step, nothing else: no loader, no clock, no check
-of the loss. The two take turns every 10 steps within one process, since this is what a noisy machine
-distorts least; the ratio is the median over neighbouring turns. Events are written, as a gang's rank does.
+One worker of one thread (as each of two workers has on two cores) trains with batches of 1024 rows (MLP) and 256
+(CNN). The bare loop slices tensors and does forward, backward and the optimizer's step, and nothing else: no loader,
+no clock, no check of the loss. The two alternate every 10 steps within one process, which is least sensitive to
+noise; the ratio is the median over neighboring turns. Events are written as in a worker group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLASSES, TURN = 10, 10
 SHAPES = {"MLP": (200_000, 1024, (32,)), "CNN": (20_000, 256, (1, 16, 16))}
 
 
-def network(name: str) -> nn.Module:
+def build_network(name: str) -> nn.Module:
     torch.manual_seed(0)
     if name == "MLP":
         return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES))
@@ -51,15 +51,15 @@ def network(name: str) -> nn.Module:
     )  # fmt: skip
 
 
-class Bare:
-    """A loop of torch's own calls, a few steps at a time."""
+class BareLoop:
+    """A loop of torch calls, which runs some steps on request."""
 
     def __init__(self, name: str, batch: int, x: Tensor, y: Tensor) -> None:
-        self._model, self._loss = network(name), nn.CrossEntropyLoss()
+        self._model, self._loss = build_network(name), nn.CrossEntropyLoss()
         self._optimizer = torch.optim.SGD(self._model.parameters(), 0.01)
         self._x, self._y, self._batch, self._start = x, y, batch, 0
 
-    def seconds(self, steps: int) -> float:
+    def measure(self, steps: int) -> float:
         started = time.perf_counter()
         for _ in range(steps):
             rows = slice(self._start, self._start + self._batch)
@@ -70,22 +70,22 @@ class Bare:
         return time.perf_counter() - started
 
 
-class Turns(Loader):
-    """Our loader, which gives the bare loop its turn between our steps and times both."""
+class AlternatingLoader(Loader):
+    """A loader that runs the bare loop between steps, and measures both."""
 
-    def __init__(self, dataset: SplitReader, order: Order, bare: Bare) -> None:
+    def __init__(self, dataset: SplitReader, order: Order, bare: BareLoop) -> None:
         super().__init__(dataset, order)
         self._bare = bare
         self.turns: list[tuple[float, float]] = []
 
     def epoch(self, epoch: int, step: int = 0) -> Iterator[LocalBatch]:
         started = time.perf_counter()
-        for share in super().epoch(epoch, step):
-            if share.step % TURN == 0 and share.step:
+        for batch in super().epoch(epoch, step):
+            if batch.step % TURN == 0 and batch.step:
                 ours = time.perf_counter() - started
-                self.turns.append((ours, self._bare.seconds(TURN)))
+                self.turns.append((ours, self._bare.measure(TURN)))
                 started = time.perf_counter()
-            yield share
+            yield batch
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     epochs = parser.parse_args().epochs
     torch.set_num_threads(1)
-    found = []
+    lines = []
     for name, (rows, batch, shape) in SHAPES.items():
         rng = np.random.default_rng(0)
         columns = {"x": rng.random((rows, *shape), dtype=np.float32), "label": rng.integers(0, CLASSES, rows)}
@@ -102,9 +102,9 @@ def main() -> None:
             uri = datasets.write(Path(folder, "dataset"), {"train": columns}, 16384)
             dataset = SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
             order = Order(dataset.blocks, batch, 0, window_rows(batch, dataset.row_bytes))
-            loader = Turns(dataset, order, Bare(name, batch, x, y))
+            loader = AlternatingLoader(dataset, order, BareLoop(name, batch, x, y))
             recipe = Recipe(
-                model=network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
+                model=build_network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
                 optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01),
             )  # fmt: skip
             phases = Phases(EventLog(f"file://{folder}/events", "train", "worker 0"))
@@ -120,11 +120,11 @@ def main() -> None:
         bare = statistics.median(bare for _, bare in turns) / TURN
         more = statistics.median(ours - bare for ours, bare in turns) / TURN
         ratio = statistics.median(bare / ours for ours, bare in turns)
-        found.append(
+        lines.append(
             f"{name}: a bare step {bare * 1e3:.2f} ms, ours {more * 1e3:.2f} ms more; "
             f"ours / bare {ratio:.3f} over {len(turns)} turns  (goal 0.97)"
         )
-    print("\n".join(found))
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long pages take to open in Chromium: a pipeline of many runs against Airflow's own grid, and a large report.
+"""Measure how long pages take to open in Chromium: a pipeline of many runs, Airflow's grid of them, and a large report.
 
     . stack/local/env.sh && PYTHONPATH=plugins:. python bench/pages.py [--runs 1000] [--events 100000] [--rounds 5]
 
-A real API server on an Airflow of its own, whose database and storage have runs of the digits DAG that are over. A page
-has opened when its runs can be clicked. The report is of eight ranks.
+The benchmark starts an API server of its own Airflow, whose database and storage have finished runs of the digits
+DAG. A page is open when its runs can be clicked. The report has eight workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import requests
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support import expected_conditions as shown
+from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.planning.paths import run_directory
@@ -35,7 +35,7 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("export", "train", "evaluate", "predict")
-RANKS, PHASES = 8, ("data wait", "forward", "backward", "optimizer")
+WORKERS, PHASES = 8, ("data wait", "forward", "backward", "optimizer")
 FILL = """
 import sys
 from datetime import UTC, datetime, timedelta
@@ -51,25 +51,25 @@ with create_session() as session:
 """
 
 
-def fill(storage: str, runs: int) -> None:
-    """Records of four stages for each run."""
+def write_records(storage: str, runs: int) -> None:
+    """Write the records of four stages for each run."""
     for number in range(runs):
         directory = run_directory(storage, "digits", f"r{number}")
         for position, task in enumerate(STAGES):
-            place = TaskKey(dag_id="digits", run_id=f"r{number}", task_id=task, directory=directory)
+            task_key = TaskKey(dag_id="digits", run_id=f"r{number}", task_id=task, directory=directory)
             metrics = {"accuracy": 0.9 + number / runs / 20} if task == "evaluate" else {}
             RunRecord(
-                task_key=place, job=task, application=f"local-{number}", started_at=60.0 * number + 10 * position,
+                task_key=task_key, job=task, application=f"local-{number}", started_at=60.0 * number + 10 * position,
                 seconds=9.0, status="succeeded",
                 output={"metrics": metrics, "uri": f"{storage}/digits/{task}", "version": 1, "rows": 1797,
                         "model": f"{storage}/digits/model"},
             ).save()  # fmt: skip
 
 
-def large_report(directory: str, events: int) -> Path:
-    """The report of a training whose ranks left so many spans."""
-    steps = events // (RANKS * len(PHASES))
-    for rank in range(RANKS):
+def render_large_report(directory: str, events: int) -> Path:
+    """Render the report of a training with so many spans; return its path."""
+    steps = events // (WORKERS * len(PHASES))
+    for rank in range(WORKERS):
         log = EventLog(directory, "train", f"worker {rank}", rank)
         for step in range(steps):
             for position, phase in enumerate(PHASES):
@@ -80,15 +80,15 @@ def large_report(directory: str, events: int) -> Path:
 
 
 @contextmanager
-def server(environment: dict[str, str], home: Path) -> Iterator[str]:
-    """An API server, and where it is."""
+def run_server(environment: dict[str, str], home: Path) -> Iterator[str]:
+    """Run an API server while the context is active; yield its URL."""
     url = environment["AIRFLOW__API__BASE_URL"]
     with (home / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "airflow", "api-server"], env=environment, stdout=log, stderr=log
         )
     try:
-        while not _answers(url):
+        while not _is_up(url):
             if process.poll() is not None:
                 raise SystemExit((home / "log").read_text()[-3000:])
             time.sleep(0.5)
@@ -98,7 +98,7 @@ def server(environment: dict[str, str], home: Path) -> Iterator[str]:
         process.wait()
 
 
-def _answers(url: str) -> bool:
+def _is_up(url: str) -> bool:
     try:
         return requests.get(f"{url}/api/v2/version", timeout=30).ok
     except requests.RequestException:
@@ -106,7 +106,7 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[webdriver.Chrome]:
+def open_browser(folder: Path) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     for argument in (
         "--headless",
@@ -123,12 +123,12 @@ def browser(folder: Path) -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-def opened(driver: webdriver.Chrome, url: str, ready: str) -> float:
-    """Seconds from asking for a page until what `ready` selects can be clicked."""
+def measure_page(driver: webdriver.Chrome, url: str, ready: str) -> float:
+    """Return the seconds from the request of a page until the element that `ready` selects can be clicked."""
     driver.get("about:blank")
     started = time.perf_counter()
     driver.get(url)
-    WebDriverWait(driver, 120, 0.02).until(shown.element_to_be_clickable((By.CSS_SELECTOR, ready)))
+    WebDriverWait(driver, 120, 0.02).until(expected.element_to_be_clickable((By.CSS_SELECTOR, ready)))
     return time.perf_counter() - started
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=1000)
     options.add_argument("--events", type=int, default=100_000)
     options.add_argument("--rounds", type=int, default=5)
-    chosen = options.parse_args()
+    args = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port, home = probe.getsockname()[1], Path(folder)
@@ -151,24 +151,24 @@ def main() -> None:
         }  # fmt: skip
         for command in (["-m", "airflow", "db", "migrate"], ["-m", "airflow", "dags", "reserialize"]):
             subprocess.run([sys.executable, *command], env=environment, check=True, capture_output=True)
-        subprocess.run([sys.executable, "-c", FILL, str(chosen.runs)], env=environment, check=True)
-        fill(storage, chosen.runs)
-        drawn = large_report(f"{home}/large", chosen.events)
-        with server(environment, home) as url, browser(home / "chromium") as driver:
+        subprocess.run([sys.executable, "-c", FILL, str(args.runs)], env=environment, check=True)
+        write_records(storage, args.runs)
+        report = render_large_report(f"{home}/large", args.events)
+        with run_server(environment, home) as url, open_browser(home / "chromium") as driver:
             pages = {
                 "Airflow's grid": (f"{url}/dags/digits", "a[href*='/runs/']"),
                 "pipeline": (f"{url}/trainyard/pipeline?conn_id=trainyard_default&dag_id=digits", "#runs th a"),
-                "report": (drawn.as_uri(), "#timeline"),
+                "report": (report.as_uri(), "#timeline"),
             }
             for page in pages.values():
-                opened(driver, *page)
-            found = [{name: opened(driver, *page) for name, page in pages.items()} for _ in range(chosen.rounds)]
-        print(f"{chosen.runs:,} runs: " + ", ".join(
-            f"{name} {statistics.median(each[name] for each in found):.2f} s" for name in pages
+                measure_page(driver, *page)
+            rounds = [{name: measure_page(driver, *page) for name, page in pages.items()} for _ in range(args.rounds)]
+        print(f"{args.runs:,} runs: " + ", ".join(
+            f"{name} {statistics.median(each[name] for each in rounds):.2f} s" for name in pages
         ))  # fmt: skip
-        ratio = statistics.median(each["pipeline"] / each["Airflow's grid"] for each in found)
+        ratio = statistics.median(each["pipeline"] / each["Airflow's grid"] for each in rounds)
         print(f"pipeline / grid: {ratio:.2f} (goal 1.0)")
-        print(f"report of {chosen.events:,} events: {drawn.stat().st_size / 2**20:.2f} MiB (goal 5)")
+        print(f"report of {args.events:,} events: {report.stat().st_size / 2**20:.2f} MiB (goal 5)")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""How fast batches are read into torch, against memory itself and against peers.
+"""Compare the speed of reading a dataset into torch with copies in memory and with other formats.
 
     PYTHONPATH=plugins:. python bench/read.py [--rows 2000000] [--runs 5]
 
-The same rows (32 float32 and an int64 label) as batches, Parquet, MDS and Lance; batches of 1024 rows as
-torch tensors, one process, no training. Ours is the loader as training uses it; its limits are
+The same rows (32 float32 and an int64 label) are stored as a dataset, Parquet, MDS and Lance, and are read in batches
+of 1024 rows as torch tensors, in one process, without training. "Ours" is the loader as training uses it; its upper
+bounds are
 
     copy           the same bytes copied from the memory map, batch by batch
-    index_select   a bare gather over the same maps: record batches in random order, rows shuffled
-                   in each, both drawn beforehand
+    index_select   a gather over the same maps: record batches in random order, rows shuffled in each, with both
+                   orders computed beforehand
 
-Every figure is the median of the runs, which take turns; slow peers read a part of the rows once. MDS
-and Lance run in `.venv-bench` (pip install mosaicml-streaming pylance), Petastorm in `.venv-petastorm`
-(pip install petastorm==0.12.1 'pyarrow==11.0.0' 'numpy<2' 'pandas<2' torch 'setuptools<81'); what is not
-there is left out, and the table says so.
+Readers alternate, and figures are medians of the runs; slow readers read a part of the rows once. MDS and Lance run
+in `.venv-bench` (pip install mosaicml-streaming pylance), Petastorm in `.venv-petastorm` (pip install
+petastorm==0.12.1 'pyarrow==11.0.0' 'numpy<2' 'pandas<2' torch 'setuptools<81'); a reader without its environment is
+not run.
 """
 
 from __future__ import annotations
@@ -44,47 +45,47 @@ SLOW_ROWS = 100_000
 Reader = Callable[[], int]
 
 
-def loader(dataset: SplitReader, shuffle: bool) -> Reader:
+def build_loader(dataset: SplitReader, shuffle: bool) -> Reader:
     order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle)
-    ours = Loader(dataset, order)
-    return lambda: sum(len(share.columns["label"]) for share in ours.epoch(0))
+    loader = Loader(dataset, order)
+    return lambda: sum(len(batch.columns["label"]) for batch in loader.epoch(0))
 
 
-def copy(dataset: SplitReader) -> Reader:
+def build_copy(dataset: SplitReader) -> Reader:
     def read() -> int:
-        found = 0
+        count = 0
         for number in range(len(dataset.blocks)):
             block = dataset.block(number)
             for start in range(0, len(block["label"]), BATCH):
                 x, y = np.array(block["x"][start : start + BATCH]), np.array(block["label"][start : start + BATCH])
                 torch.from_numpy(x)
-                found += len(torch.from_numpy(y))
-        return found
+                count += len(torch.from_numpy(y))
+        return count
 
     return read
 
 
-def index_select(dataset: SplitReader) -> Reader:
+def build_index_select(dataset: SplitReader) -> Reader:
     rng = np.random.default_rng(0)
     order = rng.permutation(len(dataset.blocks)).tolist()
     orders = [torch.from_numpy(rng.permutation(rows)) for rows in dataset.blocks]
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
     def read() -> int:
-        found = 0
+        count = 0
         for number in order:
             block, rows = dataset.block(number), orders[number]
             x, y = torch.from_numpy(block["x"]), torch.from_numpy(block["label"])
             for start in range(0, len(y), BATCH):
                 part = rows[start : start + BATCH]
                 x.index_select(0, part)
-                found += len(y.index_select(0, part))
-        return found
+                count += len(y.index_select(0, part))
+        return count
 
     return read
 
 
-def parquet(path: Path) -> Reader:
+def build_parquet_reader(path: Path) -> Reader:
     def batches() -> Iterator[int]:
         for batch in pq.ParquetFile(path).iter_batches(BATCH):
             x = batch.column("x").flatten().to_numpy().reshape(-1, WIDTH)
@@ -140,61 +141,61 @@ def report(n, started): print("RATE", n / (time.perf_counter() - started))
 """
 
 
-def peer(name: str, rows: int, folder: str) -> float | str:
-    """Rows/s of a peer in its own environment, or why there is no figure."""
+def measure_peer(name: str, rows: int, folder: str) -> float | str:
+    """Return the rows/s of another reader in its own environment, or why it was not measured."""
     home, body = PEERS[name]
     python = Path(__file__).parent.parent / home / "bin/python"
     if not python.exists():
         return f"no {home}"
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-c", HEAD + body, str(rows), folder], capture_output=True, text=True, timeout=900, check=False
     )
-    rates = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("RATE")]
-    return rates[0] if rates else done.stderr.strip().splitlines()[-1]
+    rates = [float(line.split()[1]) for line in process.stdout.splitlines() if line.startswith("RATE")]
+    return rates[0] if rates else process.stderr.strip().splitlines()[-1]
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--rows", type=int, default=2_000_000)
     options.add_argument("--runs", type=int, default=5)
-    chosen = options.parse_args()
+    args = options.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         columns = {
-            "x": rng.random((chosen.rows, WIDTH), dtype=np.float32),
-            "label": np.arange(chosen.rows, dtype=np.int64) % 10,
+            "x": rng.random((args.rows, WIDTH), dtype=np.float32),
+            "label": np.arange(args.rows, dtype=np.int64) % 10,
         }
         uri = datasets.write(Path(folder, "dataset"), {"train": columns}, ROWS_PER_BLOCK, shards=4)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(columns["x"].ravel()), WIDTH)
         pq.write_table(pa.table({"x": flat, "label": columns["label"]}), Path(folder, "rows.parquet"))
         dataset = SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
         readers = {
-            "ours, sequential": loader(dataset, shuffle=False),
-            "copy": copy(dataset),
-            "ours, shuffled": loader(dataset, shuffle=True),
-            "index_select": index_select(dataset),
-            "Parquet (pyarrow)": parquet(Path(folder, "rows.parquet")),
+            "ours, sequential": build_loader(dataset, shuffle=False),
+            "copy": build_copy(dataset),
+            "ours, shuffled": build_loader(dataset, shuffle=True),
+            "index_select": build_index_select(dataset),
+            "Parquet (pyarrow)": build_parquet_reader(Path(folder, "rows.parquet")),
         }
         seconds: dict[str, list[float]] = {name: [] for name in readers}
-        for turn in range(chosen.runs + 1):
+        for turn in range(args.runs + 1):
             for name, read in readers.items():
                 started = time.perf_counter()
-                assert read() == chosen.rows
+                assert read() == args.rows
                 if turn:
                     seconds[name].append(time.perf_counter() - started)
-        rates: dict[str, float | str] = {n: chosen.rows / statistics.median(s) for n, s in seconds.items()}
+        rates: dict[str, float | str] = {n: args.rows / statistics.median(s) for n, s in seconds.items()}
         for name in PEERS:
-            rates[name] = peer(name, chosen.rows if name == "Lance" else SLOW_ROWS, folder)
+            rates[name] = measure_peer(name, args.rows if name == "Lance" else SLOW_ROWS, folder)
 
-    def ratio(of: str, to: str) -> float:
-        pairs = [b / a for a, b in zip(seconds[of], seconds[to], strict=True)]
+    def compute_ratio(name: str, reference: str) -> float:
+        pairs = [b / a for a, b in zip(seconds[name], seconds[reference], strict=True)]
         return statistics.median(pairs)
 
     for name, rate in rates.items():
         print(f"{name:20} {rate / 1e6:8.3f} M rows/s" if isinstance(rate, float) else f"{name:20} not run: {rate}")
-    print(f"sequential / copy          {ratio('ours, sequential', 'copy'):.2f}  (goal 0.8)")
-    print(f"shuffled / index_select    {ratio('ours, shuffled', 'index_select'):.2f}  (goal 0.8)")
+    print(f"sequential / copy          {compute_ratio('ours, sequential', 'copy'):.2f}  (goal 0.8)")
+    print(f"shuffled / index_select    {compute_ratio('ours, shuffled', 'index_select'):.2f}  (goal 0.8)")
     own = rates["ours, sequential"]
     for name in ("Parquet (pyarrow)", *PEERS):
         rate = rates[name]

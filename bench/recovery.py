@@ -1,12 +1,11 @@
-"""From kill -9 of a rank to the next step, against a warm start of a gang.
+"""Measure the time from kill -9 of a worker to the next step, and compare it with a warm start of a worker group.
 
     . stack/local/env.sh && PYTHONPATH=plugins:. python bench/recovery.py [--rounds 5]
 
-Gangs of two ranks in one Spark application, local[2]. Cold: the first gang, whose Python workers do not exist yet.
-Warm: a
-gang in workers that have trained before, from its start to the end of its first step on all ranks. Recovery:
-from the moment that rank 1 is killed to the end of the first step after it, from a checkpoint; then where that
-time went. Medians over rounds.
+Worker groups have two workers in one Spark application, local[2]. Cold start: the first group, whose Python workers
+do not exist yet. Warm start: a group in Python workers that have trained before, from its start to the end of the
+first step of all workers. Recovery: from the time at which rank 1 is killed to the end of the next step, from a
+checkpoint, with the parts of that time. Figures are medians over rounds.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ ROOT = Path(__file__).parent.parent
 LAST_STEP = 17
 
 
-class Mortal(nn.Linear):
-    """Where `order` is a file, rank 1 removes it, leaves the time of its death in its place, and is killed."""
+class KilledLinear(nn.Linear):
+    """A layer that kills rank 1 if the file `order` exists, which is replaced by one with the time."""
 
     def __init__(self, order: Path) -> None:
         super().__init__(8, 3)
@@ -52,10 +51,10 @@ class Mortal(nn.Linear):
 
 
 def recipe(folder: str) -> Recipe:
-    return Recipe(model=Mortal(Path(folder, "kill")), features="x", label="label", loss=nn.CrossEntropyLoss())
+    return Recipe(model=KilledLinear(Path(folder, "kill")), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
-def session() -> Any:
+def start_session() -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in ("plugins", ""))
@@ -67,61 +66,65 @@ def session() -> Any:
     return spark
 
 
-def trained(spark: Any, folder: Path, kill: bool) -> list[dict[str, Any]]:
-    """The events of a job, with a rank that is killed once or none."""
+def train(spark: Any, folder: Path, kill: bool) -> list[dict[str, Any]]:
+    """Train, with a worker that is killed once if `kill`; return the events."""
     folder.mkdir()
     if kill:
         (folder / "kill").touch()
-    place = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(folder / "run"))
+    task_key = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(folder / "run"))
     job = TrainSpec(
-        task_key=place, recipe="bench.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
+        task_key=task_key, recipe="bench.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
         dataset=datasets.write(folder / "dataset", {"train": datasets.blobs(1000)}), model=str(folder / "model"),
         options=TrainOptions(epochs=1, batch_size=40, checkpoint_steps=5),
     )  # fmt: skip
-    events = EventLog(place.directory, place.task, "driver")
+    events = EventLog(task_key.directory, task_key.task, "driver")
     supervisor.run(spark, job, events)
     events.flush()
-    return event_log.read(place.directory)
+    return event_log.read(task_key.directory)
 
 
-def processes(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The spans and instants of each process, by its name."""
+def group_by_process(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the spans and instants of each process, by its name."""
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+    groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
     for event in events:
         if event["ph"] in "Xi":
-            found[names[event["tid"]]].append(event)
-    return found
+            groups[names[event["tid"]]].append(event)
+    return groups
 
 
-def first(events: list[dict[str, Any]], name: str) -> tuple[float, float]:
-    """When the first span of this name began and ended, in seconds."""
+def find_first(events: list[dict[str, Any]], name: str) -> tuple[float, float]:
+    """Return when the first span of this name began and ended, in seconds."""
     event = next(event for event in events if event["name"] == name)
     return event["ts"] / 1e6, (event["ts"] + event.get("dur", 0)) / 1e6
 
 
-def started(found: dict[str, list[dict[str, Any]]], which: str = "") -> float:
-    """When all ranks of a start had taken a step."""
-    return max(first(found[f"worker {rank}{which}"], "optimizer")[1] for rank in range(2))
+def find_first_step(processes: dict[str, list[dict[str, Any]]], suffix: str = "") -> float:
+    """Return when all workers of a start had finished a step."""
+    return max(find_first(processes[f"worker {rank}{suffix}"], "optimizer")[1] for rank in range(2))
 
 
-def start(events: list[dict[str, Any]]) -> float:
-    found = processes(events)
-    return started(found) - first(found["driver"], "worker group")[0]
+def measure_start(events: list[dict[str, Any]]) -> float:
+    processes = group_by_process(events)
+    return find_first_step(processes) - find_first(processes["driver"], "worker group")[0]
 
 
-def recovery(events: list[dict[str, Any]], killed: float) -> dict[str, float]:
-    """Seconds from the death of a rank to the next step, and what they are made of."""
-    found = processes(events)
-    again = [event for event in found["driver"] if event["ts"] / 1e6 > killed]
-    ranks = [found[f"worker {rank}, start 2"] for rank in range(2)]
-    known, begun = first(again, "restart")[0], first(again, "worker group")[0]
-    imported, met = (max(first(rank, name)[1] for rank in ranks) for name in ("import", "rendezvous"))
-    entered, stepped = max(first(rank, "import")[0] for rank in ranks), started(found, ", start 2")
+def measure_recovery(events: list[dict[str, Any]], killed: float) -> dict[str, float]:
+    """Return the seconds from the kill of a worker to the next step, and their parts."""
+    processes = group_by_process(events)
+    later = [event for event in processes["driver"] if event["ts"] / 1e6 > killed]
+    workers = [processes[f"worker {rank}, start 2"] for rank in range(2)]
+    restarted, launched = find_first(later, "restart")[0], find_first(later, "worker group")[0]
+    imported, connected = (max(find_first(worker, name)[1] for worker in workers) for name in ("import", "rendezvous"))
+    entered, stepped = (
+        max(find_first(worker, "import")[0] for worker in workers),
+        find_first_step(processes, ", start 2"),
+    )
     return {
-        "in all": stepped - killed, "until the driver knows": known - killed, "slots": begun - known,
-        "until both ranks begin": entered - begun, "imports": imported - entered, "rendezvous": met - imported,
-        "checkpoint, recipe, first step": stepped - met,
+        "total": stepped - killed, "until the driver restarts the group": restarted - killed,
+        "slots": launched - restarted, "until both workers begin": entered - launched,
+        "imports": imported - entered, "rendezvous": connected - imported,
+        "checkpoint, recipe, first step": stepped - connected,
     }  # fmt: skip
 
 
@@ -129,20 +132,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    spark = session()
+    spark = start_session()
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        print(f"cold start: {start(trained(spark, folder / 'cold', kill=False)):.2f} s")
+        print(f"cold start: {measure_start(train(spark, folder / 'cold', kill=False)):.2f} s")
         warm, after = [], []
         for number in range(rounds):
-            warm.append(start(trained(spark, folder / f"warm{number}", kill=False)))
-            events = trained(spark, folder / f"killed{number}", kill=True)
-            after.append(recovery(events, float((folder / f"killed{number}" / "killed").read_text())))
+            warm.append(measure_start(train(spark, folder / f"warm{number}", kill=False)))
+            events = train(spark, folder / f"killed{number}", kill=True)
+            after.append(measure_recovery(events, float((folder / f"killed{number}" / "killed").read_text())))
     spark.stop()
     print(f"warm start: {statistics.median(warm):.2f} s ({', '.join(f'{seconds:.2f}' for seconds in warm)})")
     for part in after[0]:
         print(f"recovery, {part}: {statistics.median(times[part] for times in after):.2f} s")
-    ratio = statistics.median(times["in all"] / seconds for times, seconds in zip(after, warm, strict=True))
+    ratio = statistics.median(times["total"] / seconds for times, seconds in zip(after, warm, strict=True))
     print(f"recovery / warm start: {ratio:.2f} (goal 1.5)")
 
 

@@ -1,11 +1,11 @@
-"""How fast rows that differ in length become padded batches, and how much of these is padding.
+"""Compare the speed of reading variable-length rows as padded batches with a DataLoader, and measure the padding.
 
     PYTHONPATH=plugins:. python bench/sequences.py [--rows 200000] [--runs 5]
 
-Rows of int32 tokens whose numbers are log-normal (median 90, deviation 0.8, at most 2048) beside a label; shuffled
-batches of 256 rows, one process, no training. The peer is what one writes by hand: the same rows as tensors in memory,
-torch's DataLoader and pad_sequence, with a mask. Tokens are counted without padding. Readers take turns; every figure
-is the median of the runs.
+Rows have a log-normal number of int32 tokens (median 90, deviation 0.8, at most 2048) and a label. They are read in
+shuffled batches of 256, in one process, without training. "By hand" is torch's DataLoader with pad_sequence and a
+mask, on the same rows as tensors in memory. Tokens are counted without padding. Readers alternate; figures are
+medians of the runs.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from trainyard.trainer.data.dataset import Dataset
 BATCH = 256
 
 
-def tokens(rows: int) -> list[np.ndarray]:
+def make_tokens(rows: int) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     lengths = np.minimum(rng.lognormal(4.5, 0.8, rows).astype(int) + 1, 2048)
     return [rng.integers(0, 30000, n, dtype=np.int32) for n in lengths]
 
 
-def by_hand(rows: list[np.ndarray], labels: np.ndarray) -> DataLoader[dict[str, Tensor]]:
+def build_data_loader(rows: list[np.ndarray], labels: np.ndarray) -> DataLoader[dict[str, Tensor]]:
     def collate(part: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
         padded = pad_sequence([row for row, _ in part], batch_first=True)
         lengths = torch.tensor([len(row) for row, _ in part])
-        own = torch.arange(padded.shape[1]) < lengths[:, None]
-        return {"tokens": padded, "tokens_mask": own, "label": torch.tensor([label for _, label in part])}
+        mask = torch.arange(padded.shape[1]) < lengths[:, None]
+        return {"tokens": padded, "tokens_mask": mask, "label": torch.tensor([label for _, label in part])}
 
     data = list(zip(map(torch.from_numpy, rows), labels.tolist(), strict=True))
     return DataLoader(data, BATCH, shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
 
 
-def cells(batches: Iterable[dict[str, Tensor]]) -> Iterator[int]:
+def count_cells(batches: Iterable[dict[str, Tensor]]) -> Iterator[int]:
     for batch in batches:
         yield batch["tokens"].numel()
 
@@ -55,23 +55,23 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--rows", type=int, default=200_000)
     options.add_argument("--runs", type=int, default=5)
-    chosen = options.parse_args()
+    args = options.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        rows, labels = tokens(chosen.rows), np.arange(chosen.rows) % 10
+        rows, labels = make_tokens(args.rows), np.arange(args.rows) % 10
         uri = datasets.write(Path(folder), {"train": {"tokens": rows, "label": labels}}, 4096, shards=4)
         readers: dict[str, Iterable[dict[str, Tensor]]] = {
             "ours": Dataset(uri, batch_size=BATCH),
             "ours, bucketed": Dataset(uri, batch_size=BATCH, bucket_by="tokens"),
-            "by hand": by_hand(rows, labels),
+            "by hand": build_data_loader(rows, labels),
         }
         total = sum(map(len, rows))
         rates: dict[str, list[float]] = {name: [] for name in readers}
         padded = {}
-        for turn in range(chosen.runs + 1):
+        for turn in range(args.runs + 1):
             for name, reader in readers.items():
                 started = time.perf_counter()
-                padded[name] = sum(cells(reader)) / total
+                padded[name] = sum(count_cells(reader)) / total
                 if turn:
                     rates[name].append(total / (time.perf_counter() - started))
     for name, rate in rates.items():
