@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.data.dataset import Dataset
     from trainyard.trainer.data.mixture import Portion
     from trainyard.trainer.formats.export import export
-    from trainyard.trainer.loop.fit import Fitted, fit
+    from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
@@ -24,7 +24,7 @@ _MODULES = {
     "Dataset": "trainyard.trainer.data.dataset",
     "DiLoCo": "trainyard.schemas.specs.strategies",
     "FSDP": "trainyard.schemas.specs.strategies",
-    "Fitted": "trainyard.trainer.loop.fit",
+    "FitResult": "trainyard.trainer.loop.fit",
     "Horovod": "trainyard.schemas.specs.strategies",
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
@@ -41,7 +41,7 @@ __all__ = [
     "Averaging",
     "Dataset",
     "DiLoCo",
-    "Fitted",
+    "FitResult",
     "Horovod",
     "Portion",
     "Recipe",

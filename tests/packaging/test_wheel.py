@@ -27,7 +27,8 @@ USER_FILES = {
         from pyspark.sql import functions as F
 
         def rows(spark, source):
-            return source.select(F.array("x", "y").alias("point"), F.col("label").cast("bigint"))
+            point = F.array(F.col("x").cast("float"), F.col("y").cast("float"))
+            return source.select(point.alias("point"), F.col("label").cast("bigint"))
     """,
     "recipe.py": """
         from torch import nn
@@ -121,7 +122,7 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
     installed.run(
         "python", "-c",
-        "from trainyard.trainer import Allreduce, Dataset, Fitted, Recipe, TrainedModel, export, fit, load_model\n"
+        "from trainyard.trainer import Allreduce, Dataset, FitResult, Recipe, TrainedModel, export, fit, load_model\n"
         "from trainyard.etl import TrainyardEstimator, TrainyardModel, evaluate, features, predict, register\n"
         "import trainyard.trainer; assert 'site-packages' in trainyard.trainer.__file__",
     )  # fmt: skip

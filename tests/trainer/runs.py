@@ -32,12 +32,12 @@ def get_losses(epochs: list[dict[str, float]]) -> list[float]:
 
 
 def train_with_fault(
-    world: World, batches: str, folder: str, strategy: dict[str, Any], ranks: int | None, options: dict[str, Any]
+    world: World, batches: str, folder: str, strategy: dict[str, Any], workers: int | None, options: dict[str, Any]
 ) -> list[dict[str, float]]:
     """Train with checkpoints in `folder`, and with the fault that the file `fault` there describes."""
     defaults = {"epochs": 3, "batch_size": 48, "checkpoint_steps": 3, "recipe_params": {"fault": f"{folder}/fault"}}
     fitted = fit(
-        f"{RECIPES}:faulty", dataset=batches, model=f"{folder}/model", world=world, ranks=ranks, strategy=strategy,
+        f"{RECIPES}:faulty", dataset=batches, model=f"{folder}/model", world=world, workers=workers, strategy=strategy,
         checkpoints=f"{folder}/checkpoints", **defaults | options,
     )  # fmt: skip
     return fitted.history.epochs

@@ -35,16 +35,17 @@ class BufferPool:
             block = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]
         # The base of a view is the first array of its chain, and an array over a memoryview is the first one.
         base = np.frombuffer(block, dtype)
-        weakref.finalize(base, self._free.append, block).atexit = False
+        weakref.finalize(base, self._free.append, block)
         return base.reshape(shape)
 
     def _find_block(self, size: int) -> memoryview | None:
-        for _ in range(len(self._free)):
-            try:
-                block = self._free.pop()  # the most recently used one, which may still be in a cache
-            except IndexError:  # another thread was faster
-                return None
-            if block.nbytes == size:
-                return block
-            self._free.appendleft(block)
+        free = self._free
+        try:
+            for _ in range(len(free)):
+                block = free.pop()  # the most recently used one, which may still be in a cache
+                if block.nbytes == size:
+                    return block
+                free.appendleft(block)
+        except IndexError:  # another thread was faster
+            pass
         return None

@@ -50,7 +50,7 @@ def write(model: str, artifact: ModelArtifact, path: Path) -> None:
     import mlflow.pyfunc
     from mlflow.models import infer_signature
 
-    data, staged = path.with_name("bundle"), path.with_name("code")
+    data, staged = path.with_name("artifact"), path.with_name("code")
     _copy_artifact(model, artifact, data)
     example = _to_frame({c.name: np.zeros((2, *c.shape), _widen(dtype(c))) for c in artifact.inputs})
     with warnings.catch_warnings():

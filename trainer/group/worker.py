@@ -20,7 +20,7 @@ from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.phases import CurrentPhase, Phases
 
 if TYPE_CHECKING:
-    from trainyard.trainer.loop.fit import Fitted
+    from trainyard.trainer.loop.fit import FitResult
     from trainyard.trainer.loop.tracking import Tracker
     from trainyard.trainer.world import World
 
@@ -89,9 +89,9 @@ def _train(
         world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN)
     manifest, *others = datasets
     try:
-        fitted = fit(
+        result = fit(
             spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
-            strategy=spec.strategy, world=world, ranks=spec.workers, manifest=manifest,
+            strategy=spec.strategy, world=world, workers=spec.workers, manifest=manifest,
             mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
             phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
             trackers=_build_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
@@ -101,31 +101,31 @@ def _train(
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    return _build_result(spec, manifest, world, fitted)
+    return _build_result(spec, manifest, world, result)
 
 
-def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, fitted: Fitted) -> dict[str, Any]:
-    history = fitted.history
+def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, result: FitResult) -> dict[str, Any]:
+    history = result.history
     epoch_models = [epoch_model_uri(spec.model, number + 1) for number in range(len(history.epochs))]
     return {
         "uri": spec.model,
-        "weights_sha256": fitted.artifact.weights_sha256 if fitted.artifact else None,
+        "weights_sha256": result.artifact.weights_sha256 if result.artifact else None,
         "dataset_hash": manifest.content_hash,
         "dataset_version": manifest.number,
-        "metrics": fitted.metrics,
+        "metrics": result.metrics,
         "epochs": len(history.epochs),
         "best_epoch": history.best + 1,
         "epoch_models": epoch_models if spec.epoch_models else [],
         "stopped_early": history.stopped_early,
         "workers": world.size,
-        "bytes_sent": fitted.bytes_sent,
-        "bottleneck": fitted.bottleneck,
-        "formats": fitted.formats,
+        "bytes_sent": result.bytes_sent,
+        "bottleneck": result.bottleneck,
+        "formats": result.formats,
         "seconds": {
-            name: mean(worker.seconds[name] for worker in fitted.phase_seconds)
-            for name in fitted.phase_seconds[0].seconds
+            name: mean(worker.seconds[name] for worker in result.phase_seconds)
+            for name in result.phase_seconds[0].seconds
         },
-    } | fitted.gpu
+    } | result.gpu
 
 
 def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:

@@ -51,7 +51,7 @@ from trainyard.trainer.world import World, init_world
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitResult:
     """The result of a training.
 
     Attributes:
@@ -86,7 +86,7 @@ def fit(
     recipe_params: Mapping[str, Any] | None = None,
     strategy: StrategyOptions | Mapping[str, Any] | str = "allreduce",
     world: World | None = None,
-    ranks: int | None = None,
+    workers: int | None = None,
     manifest: DatasetManifest | None = None,
     mix: Sequence[Portion] = (),
     checkpoints: str | None = None,
@@ -96,7 +96,7 @@ def fit(
     epoch_models: bool = False,
     application: str = "",
     **options: Any,
-) -> Fitted:
+) -> FitResult:
     """Train a recipe on the splits "train" and "validation" of a dataset, and write the model.
 
     Args:
@@ -106,7 +106,7 @@ def fit(
         recipe_params: The parameters of the recipe.
         strategy: A name, a dict of the name and options, or an object of `trainyard.schemas.specs.strategies`.
         world: The workers, whose process group exists; by default those that `torchrun` started, or this process alone.
-        ranks: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
+        workers: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
             then have at most as many rows.
         manifest: The version of the dataset; the newest by default.
         mix: Other datasets, whose split "train" makes up a share of the rows of each epoch.
@@ -132,7 +132,8 @@ def fit(
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
         with closing(build_strategy(job.strategy, world)) as built_strategy:
             with job.phases.phase("set up"):
-                run, writer = _set_up(job, built_strategy, saved, ranks or world.size, trackers, formats, epoch_models)
+                full_size = workers or world.size
+                run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             with gpu or nullcontext():
                 history = train(run)
             weights = _get_weights(run.network)
@@ -142,7 +143,7 @@ def fit(
         if world.is_main:
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
             written, uris = writer.write(history, weights, seconds, formats)
-        return Fitted(
+        return FitResult(
             history=history, artifact=written, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
         )  # fmt: skip

@@ -35,8 +35,8 @@ class Recipe:
 
     Attributes:
         model: The module to train. It is called with the `features` columns, in their order, as float tensors
-            (rows, *shape); integer columns other than uint8 stay integers, for embeddings. A variable-length column is,
-            with `sequences="padded"`, two arguments: the values (rows, longest, *shape), zero behind the end of each
+            (rows, ...); integer columns other than uint8 stay integers, for embeddings. A variable-length column is,
+            with `sequences="padded"`, two arguments: the values (rows, longest, ...), zero behind the end of each
             row, and a mask (rows, longest), true before it, which a batch holds as NAME_mask. With "nested" it is one
             nested tensor of torch's jagged layout.
         features: The column, or columns, that the model takes.

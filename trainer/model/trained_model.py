@@ -48,8 +48,8 @@ class TrainedModel:
         """Return the output of the model for some rows.
 
         Args:
-            columns: The feature columns: arrays (rows, *shape); for a variable-length column a Jagged or a list of
-                arrays (length, *shape); for a binary column a list of bytes.
+            columns: The feature columns: arrays (rows, ...); for a variable-length column a Jagged or a list of
+                arrays (length, ...); for a binary column a list of bytes.
 
         Raises:
             TrainyardError: A column is missing, or has another shape than in training.

@@ -28,7 +28,7 @@ class DatasetOperator(JobOperator):
         prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`.
         prepare_params: Keyword arguments of `prepare`.
         source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
-        format: The format of a `source` that is a path: any that `spark.read` knows.
+        format: The format of a `source` that is a path: any of `spark.read`.
         options: The options of `spark.read`, for a `source` that is a path.
         dataset: Where the dataset is written: a name below the storage root, or a URI.
         partition: The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay.

@@ -19,7 +19,7 @@ class PredictOperator(JobOperator):
     Args:
         model: The model: a name below the storage root, a URI, or `train.output`.
         source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
-        format: The format of a `source` that is a path: any that `spark.read` knows.
+        format: The format of a `source` that is a path: any of `spark.read`.
         options: The options of `spark.read`, for a `source` that is a path.
         prepare: `module:function` that shapes the source as it did for the export. None uses the source as it is.
         prepare_params: Keyword arguments of `prepare`.

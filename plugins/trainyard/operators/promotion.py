@@ -36,7 +36,7 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
         rule: What the model must reach.
 
     Raises:
-        TrainyardError: The evaluation lacks a metric, or compares with another champion.
+        TrainyardError: The evaluation has no such metric, or compares with another champion.
     """
     candidate = evaluation.model
     for name, bound in rule.required.items():

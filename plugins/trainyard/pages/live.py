@@ -51,7 +51,7 @@ def _has_ended(spec: JobSpec) -> bool:
 
 
 def _read_task(spec: JobSpec) -> RunningTask:
-    epochs = events.read_counter(spec.task_key.directory, spec.task_key.task, "rank 0", "epoch")
+    epochs = events.read_counter(spec.task_key.directory, spec.task_key.task, "worker 0", "epoch")
     return RunningTask(
         task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,

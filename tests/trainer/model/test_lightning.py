@@ -18,7 +18,7 @@ from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.datamodule import TrainyardDataModule
 from trainyard.trainer.formats.export import export
-from trainyard.trainer.loop.fit import Fitted, fit
+from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model import lightning
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
@@ -32,7 +32,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
     return datasets.write(directory, {"train": datasets.blobs(330), "validation": datasets.blobs(80, seed=1)})
 
 
-def train(world: World | None, batches: str, model: str, recipe: str = "net", **options: Any) -> Fitted:
+def train(world: World | None, batches: str, model: str, recipe: str = "net", **options: Any) -> FitResult:
     given = {"epochs": 3, "batch_size": 50, "seed": 7} | options
     return fit(f"{MODULES}:{recipe}", dataset=batches, model=model, world=world, **given)
 
