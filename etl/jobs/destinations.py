@@ -1,6 +1,6 @@
-"""Write predictions to Parquet, partitioned Parquet, a dataset or a table, atomically.
+"""Write predictions to Parquet, partitioned Parquet, a dataset or a table.
 
-Predictions are computed in a staging directory first, so that a failure leaves the previous ones unchanged.
+All predictions are computed in a staging directory first, so that the previous ones are unchanged if a model fails.
 """
 
 from __future__ import annotations
