@@ -61,7 +61,7 @@ test: $(READY) tools horovod ## everything that `check` does, and every other te
 	stack/local/test.sh
 
 faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; two hours
-	. stack/local/env.sh && pytest -q tests/cluster/faults_by_stage.py && cat .run/faults.txt
+	. stack/local/env.sh && pytest -q tests/cluster/recovery/faults_by_stage.py && cat .run/faults.txt
 
 kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Kerberos, with a KDC of its own
 	@stack/hadoop/kerberos.sh $(VENV)

@@ -10,8 +10,8 @@ from airflow.sdk import DAG
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, ContainerWatch
 from tests.cluster.conftest import ROOT, Shell, list_applications
-from tests.cluster.faults import WORKER, find_leftovers, run_with_fault
 from tests.cluster.jobs import build_plan, run_to_end
+from tests.cluster.recovery.faults import WORKER, find_leftovers, run_with_fault
 from trainyard import storage
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement

@@ -1,6 +1,6 @@
 """Measure the time from kill -9 of a worker to the next step, and compare it with a warm start of a worker group.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/recovery.py [--rounds 5]
+    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/training/recovery.py [--rounds 5]
 
 Worker groups have two workers in one Spark application, local[2]. Cold start: the first group, whose Python workers
 do not exist yet. Warm start: a group in Python workers that have trained before, from its start to the end of the
@@ -31,7 +31,7 @@ from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model.recipe import Recipe
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LAST_STEP = 17
 
 

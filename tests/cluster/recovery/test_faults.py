@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.faults import FAULTS, find_leftovers, run_with_fault
 from tests.cluster.jobs import Exports
+from tests.cluster.recovery.faults import FAULTS, find_leftovers, run_with_fault
 from trainyard.cli.main import main
 from trainyard.schemas import manifest
 

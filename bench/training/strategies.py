@@ -1,6 +1,6 @@
 """Measure the synchronization overhead of every strategy with two workers of one thread each.
 
-    PYTHONPATH=plugins:. python bench/strategies.py [--rounds 5] [--epochs 40] [--only PART]
+    PYTHONPATH=plugins:. python bench/training/strategies.py [--rounds 5] [--epochs 40] [--only PART]
 
 Speed: rows/s of an epoch, with variants alternating in the same two processes; ratios are medians over rounds. "Side
 by side" are the two workers at the same time with half the batch each and without communication: the upper bound on

@@ -1,6 +1,6 @@
 """Compare the speed of reading compressed images as batches with MosaicML Streaming and with Pillow alone.
 
-    PYTHONPATH=plugins:. python bench/images.py [--tiles 64] [--rows 4000] [--runs 5]
+    PYTHONPATH=plugins:. python bench/datasets/images.py [--tiles 64] [--rows 4000] [--runs 5]
 
 The images are random tiles of scikit-learn's two photographs, as JPEG files of quality 90, with a label. They are
 read in shuffled batches of 64 as uint8 tensors (64, 3, tile, tile), without training. Every reader decodes the same
@@ -143,7 +143,7 @@ def main() -> None:
             return args.rows / (time.perf_counter() - started)
 
         read_dataset(), decode()
-        python = Path(__file__).parent.parent / ".venv-bench/bin/python"
+        python = Path(__file__).parents[2] / ".venv-bench/bin/python"
         streaming = Streaming(python, folder) if python.exists() else None
         measurements: dict[str, list[float]] = {}
         for workers in (0, CORES) if streaming else (None,):

@@ -1,6 +1,6 @@
 """Compare the speed of reading a dataset into torch with copies in memory and with other formats.
 
-    PYTHONPATH=plugins:. python bench/read.py [--rows 2000000] [--runs 5]
+    PYTHONPATH=plugins:. python bench/datasets/read.py [--rows 2000000] [--runs 5]
 
 The same rows (32 float32 and an int64 label) are stored as a dataset, Parquet, MDS and Lance, and are read in batches
 of 1024 rows as torch tensors, in one process, without training. "Ours" is the loader as training uses it; its upper
@@ -144,7 +144,7 @@ def report(n, started): print("RATE", n / (time.perf_counter() - started))
 def measure_peer(name: str, rows: int, folder: str) -> float | str:
     """Return the rows/s of another reader in its own environment, or why it was not measured."""
     home, body = PEERS[name]
-    python = Path(__file__).parent.parent / home / "bin/python"
+    python = Path(__file__).parents[2] / home / "bin/python"
     if not python.exists():
         return f"no {home}"
     process = subprocess.run(

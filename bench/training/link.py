@@ -1,6 +1,6 @@
 """Measure strategies over a slow link: two workers in network namespaces, connected by a veth pair limited by tc.
 
-    PYTHONPATH=plugins:. python bench/link.py [--mbit 100] [--rounds 1]
+    PYTHONPATH=plugins:. python bench/training/link.py [--mbit 100] [--rounds 1]
 
 Requires root, for `ip netns` and `tc`. Workers have one thread each and train an MLP of 2.2 M parameters, 128 rows
 per step; rows/s are those of the faster of two epochs of 50 steps. "Seen" are the bytes that the interface of rank 1

@@ -16,8 +16,8 @@ from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT, Shell
-from tests.cluster.faults import FAULTS, WORKER, find_leftovers, run_with_fault
 from tests.cluster.jobs import build_plan
+from tests.cluster.recovery.faults import FAULTS, WORKER, find_leftovers, run_with_fault
 from trainyard import storage
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator

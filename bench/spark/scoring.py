@@ -1,6 +1,6 @@
 """Compare predictions on Spark with torch alone and with predict_batch_udf, and ten metrics with one.
 
-    PYTHONPATH=plugins:.:dags python bench/scoring.py [--rows 50000] [--runs 3]
+    PYTHONPATH=plugins:.:dags python bench/spark/scoring.py [--rows 50000] [--runs 3]
 
 The rows are scikit-learn's digits, repeated, as Parquet and as a dataset; the network is that of the digits example;
 there are two cores. "Torch" has the rows in memory as one tensor, two threads, and the best of four batch sizes.

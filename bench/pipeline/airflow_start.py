@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EMPTY = 'from airflow.sdk import DAG\n\nwith DAG("empty", schedule=None):\n    pass\n'
 STARTS = {
     "plugins manager": "from airflow import plugins_manager as p; p.ensure_plugins_loaded(); p.get_fastapi_plugins()",

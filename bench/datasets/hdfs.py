@@ -1,6 +1,6 @@
 """Compare the speed of reading a dataset on HDFS into torch with hdfs-native alone and with a local disk.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/hdfs.py [--rows 2000000] [--runs 5] [--fresh]
+    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/datasets/hdfs.py [--rows 2000000] [--runs 5] [--fresh]
 
 The benchmark starts its own Hadoop. The same rows (32 float32 and an int64 label) are on HDFS and on this machine's
 disk, and are read as shuffled batches of 1024 rows as torch tensors, in one process, without training. Readers

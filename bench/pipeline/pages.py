@@ -1,6 +1,7 @@
 """Measure how long pages take to open in Chromium: a pipeline of many runs, Airflow's grid of them, and a large report.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:. python bench/pages.py [--runs 1000] [--events 100000] [--rounds 5]
+    . stack/local/env.sh && PYTHONPATH=plugins:. \
+        python bench/pipeline/pages.py [--runs 1000] [--events 100000] [--rounds 5]
 
 The benchmark starts an API server of its own Airflow, whose database and storage have finished runs of the digits
 DAG. A page is open when its runs can be clicked. The report has eight workers.
@@ -33,7 +34,7 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STAGES = ("export", "train", "evaluate", "predict")
 WORKERS, PHASES = 8, ("data wait", "forward", "backward", "optimizer")
 FILL = """

@@ -1,6 +1,6 @@
 """Compare Trainyard's operators with Airflow's SparkSubmitOperator for the same applications.
 
-    PYTHONPATH=plugins:. python bench/dag.py [--runs 3]
+    PYTHONPATH=plugins:. python bench/pipeline/dag.py [--runs 3]
 
 Runs the digits example with `airflow dags test`, and a DAG of the same shape whose tasks are SparkSubmitOperators
 with the program, args, configuration and environment that `python -m trainyard plan` prints. The two alternate; the
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainyard.schemas.specs import SPECS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PLAIN = """
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, task

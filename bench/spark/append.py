@@ -1,6 +1,6 @@
 """Compare adding 1 % of rows to a dataset with exporting all rows.
 
-    PYTHONPATH=plugins:. python bench/append.py [--rows 10000000] [--runs 3]
+    PYTHONPATH=plugins:. python bench/spark/append.py [--rows 10000000] [--runs 3]
 
 Each run is an export job, from Parquet (32 float32 and a label) to a committed version with splits and shuffle, in
 one Spark session on two cores: first of all rows, then of a partition with a hundredth of them. Ratios are of

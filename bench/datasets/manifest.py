@@ -1,6 +1,6 @@
 """Measure the manifest of a very large dataset: to commit it, to load it, and to select a part of it.
 
-    PYTHONPATH=plugins:. python bench/manifest.py [--shards 100000] [--batches 8]
+    PYTHONPATH=plugins:. python bench/datasets/manifest.py [--shards 100000] [--batches 8]
 
 Prints seconds and the size of the file; "json" is the time in which Python's json module parses the same bytes.
 """

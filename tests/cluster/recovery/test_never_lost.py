@@ -13,9 +13,9 @@ import pytest
 import requests
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.airflow import Airflow, run_airflow
 from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import wait_for
+from tests.cluster.recovery.airflow import Airflow, run_airflow
 from trainyard.backends import processes
 from trainyard.planning.paths import application_tag, run_directory
 from trainyard.schemas.specs.task_key import TaskKey

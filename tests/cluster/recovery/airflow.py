@@ -16,7 +16,7 @@ import requests
 
 from tests.cluster.jobs import wait_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 OPTIONS = {"scheduler": "--skip-serve-logs", "triggerer": "--skip-serve-logs"}  # otherwise they listen on all addresses
 QUICK = {

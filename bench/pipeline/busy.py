@@ -1,6 +1,7 @@
 """Measure how much of the resources that a pipeline allocates is busy, stage by stage.
 
-    . stack/local/env.sh && PYTHONPATH=plugins:.:dags python bench/busy.py [--epochs 400] [--width 160] [--strategy S]
+    . stack/local/env.sh && PYTHONPATH=plugins:.:dags \
+        python bench/pipeline/busy.py [--epochs 400] [--width 160] [--strategy S]
 
 Runs the digits DAG on its own Hadoop and prints the usage report that Airflow's pages show: the ResourceManager's
 resource-seconds, the time in which workers compute, and what the pipeline would have allocated as a single Spark

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EMPTY = 'from airflow.sdk import DAG\n\nwith DAG("empty", schedule=None):\n    pass\n'
 PARSE = """
 import sys, time

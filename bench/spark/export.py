@@ -1,6 +1,6 @@
 """Compare the speed of writing a dataset with Spark's Parquet writer and MosaicML Streaming's MDS writer.
 
-    PYTHONPATH=plugins:. python bench/export.py [--rows 2000000] [--runs 3]
+    PYTHONPATH=plugins:. python bench/spark/export.py [--rows 2000000] [--runs 3]
 
 One Spark session on two cores reads the same Parquet source, 32 float32 in an array column and a label, and writes it
 in the same partitions, without a shuffle: as a dataset (with statistics and checksums), and as Parquet. Runs
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WIDTH, CORES = 32, 2
 MDS = """
 import sys, time

@@ -1,6 +1,6 @@
 """Compare the speed of reading variable-length rows as padded batches with a DataLoader, and measure the padding.
 
-    PYTHONPATH=plugins:. python bench/sequences.py [--rows 200000] [--runs 5]
+    PYTHONPATH=plugins:. python bench/datasets/sequences.py [--rows 200000] [--runs 5]
 
 Rows have a log-normal number of int32 tokens (median 90, deviation 0.8, at most 2048) and a label. They are read in
 shuffled batches of 256, in one process, without training. "By hand" is torch's DataLoader with pad_sequence and a

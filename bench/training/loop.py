@@ -1,6 +1,6 @@
 """Compare the training loop with a bare torch loop on the same tensors in memory.
 
-    PYTHONPATH=plugins:. python bench/loop.py [--epochs 5]
+    PYTHONPATH=plugins:. python bench/training/loop.py [--epochs 5]
 
 One worker of one thread (as each of two workers has on two cores) trains with batches of 1024 rows (MLP) and 256
 (CNN). The bare loop slices tensors and does forward, backward and the optimizer's step, and nothing else: no loader,
