@@ -113,6 +113,8 @@ class Loader:
         self._rank, self._world = rank, world
         self._transform = transform
         self._pin = pin
+        max_blocks = len(dataset.columns) * (_PREFETCHED + 2)
+        self._copy_pool, self._batch_pool = BufferPool(max_blocks), BufferPool(max_blocks)
 
     def column(self, name: str) -> Column:
         """Return a column as it is in a batch: decoded, if it is binary."""
@@ -132,11 +134,9 @@ class Loader:
         windows = self.order.windows(epoch, self._rank, self._world, start)
         if self._dataset.remote:
             windows = self._prefetch_blocks(windows)
-        max_free = len(self._dataset.columns) * (_PREFETCHED + 2)
-        copies, batches = BufferPool(max_free), BufferPool(max_free)
-        copied = self._copy_windows(windows, epoch, copies)
+        copied = self._copy_windows(windows, epoch)
         for window, gather, rows in prefetch(copied, _PREFETCHED) if self.order.shuffle else copied:
-            ordered = rows if gather is None else _gather_rows(rows, gather, batches)
+            ordered = rows if gather is None else _gather_rows(rows, gather, self._batch_pool)
             names = tuple(ordered)
             parts = [_split(values, window.sizes) for values in ordered.values()]
             steps = range(window.first_step, window.first_step + len(window.sizes))
@@ -161,9 +161,7 @@ class Loader:
             first[_POSITIONS] = np.zeros(1, np.int64)
         return {name: r if isinstance(r, Jagged) else torch.from_numpy(np.array(r)) for name, r in first.items()}  # type: ignore[misc]
 
-    def _copy_windows(
-        self, windows: Iterator[Window], epoch: int, pool: BufferPool
-    ) -> Iterator[tuple[Window, Integers | None, Block]]:
+    def _copy_windows(self, windows: Iterator[Window], epoch: int) -> Iterator[tuple[Window, Integers | None, Block]]:
         """Yield windows with the order of their rows, and the rows, copied run by run."""
         for window in windows:
             runs = [(self._dataset.block(run.block), self._select_rows(run, epoch)) for run in window.runs]
@@ -172,7 +170,7 @@ class Loader:
                 numbers = [np.arange(self._dataset.blocks[run.block]) for run in window.runs]
                 selected = zip(window.runs, numbers, runs, strict=True)
                 parts[_POSITIONS] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
-            rows = {name: _concatenate(arrays, pool) for name, arrays in parts.items()}
+            rows = {name: _concatenate(arrays, self._copy_pool) for name, arrays in parts.items()}
             yield window, window.gather(self._get_lengths(rows)) if window.gather else None, rows
 
     def _select_rows(self, run: Run, epoch: int) -> slice | Integers:
