@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share."""
+"""Fixtures of several folders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of connections that end after pytest has
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs connections that end after pytest
     source.register(session)
     yield session
     session.stop()

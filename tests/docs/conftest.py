@@ -1,4 +1,4 @@
-"""A checkout to read the documentation in, with the examples' batches and models; an Airflow home of the tests' own."""
+"""A checkout with the datasets and models of the examples, in which the code of the documentation runs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ OURS = ("plugins", "etl", "trainer", "stack", "tests", "bench", ".venv", "Makefi
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This checkout, but for `dags/`, which pages write to, and `.run/`."""
-    found = tmp_path_factory.mktemp("docs")
+    """Link this checkout, except `dags/`, which pages write to and is copied, and `.run/`."""
+    folder = tmp_path_factory.mktemp("docs")
     for name in (*OURS, *(file.name for file in ROOT.glob("requirements*"))):
-        (found / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "dags", found / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    return found
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "dags", folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
 
 
 @pytest.fixture(scope="session")
 def examples(checkout: Path, spark: Any) -> Path:
-    """The checkout, with batches and a model of digits, batches of penguins and a table of flowers in its storage."""
+    """Add datasets of digits and penguins, a model and a table of flowers to the storage of the checkout."""
     from penguins.prepare import table
     from sklearn.datasets import load_digits, load_iris
 
@@ -60,14 +60,14 @@ def examples(checkout: Path, spark: Any) -> Path:
             splitColumn="split", shapes=shapes[name]
         ).save(f"{root}/{name}/dataset")
     spark.createDataFrame(flowers, "width float, length float, kind int").write.parquet(f"{root}/flowers.parquet")
-    given = {"epochs": 2, "batch_size": 32, "epoch_models": True}
-    fit("digits.recipe:convnet", dataset=f"{root}/digits/dataset", model=f"{root}/digits/model", **given)
+    options = {"epochs": 2, "batch_size": 32, "epoch_models": True}
+    fit("digits.recipe:convnet", dataset=f"{root}/digits/dataset", model=f"{root}/digits/model", **options)
     return checkout
 
 
 @pytest.fixture
 def read(examples: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Reader]:
-    """Reads a page from top to bottom, in the checkout."""
+    """Return a function that runs a page from top to bottom in the checkout."""
 
     def page(path: Path) -> Reader:
         reader = Reader(examples, path, spark)

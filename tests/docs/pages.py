@@ -15,7 +15,7 @@ _FILE = re.compile(r"# (dags/\S+\.py)(?::.*)?\n")
 
 @dataclass(frozen=True)
 class Block:
-    """A block, and what its fence says it is: `indented` without one."""
+    """A block of code. `kind` is the text after its fence, or `indented` without a fence."""
 
     page: Path
     line: int
@@ -24,16 +24,16 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that the block is, named by a comment in its first line."""
-        found = _FILE.match(self.text)
-        return found[1] if found else None
+        """The file that a comment in the first line names."""
+        match = _FILE.match(self.text)
+        return match[1] if match else None
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
 
 
 def blocks(page: Path) -> list[Block]:
-    """All of a page, from top to bottom."""
+    """Return all blocks of a page, from top to bottom."""
     tokens = MarkdownIt().parse(page.read_text())
     return [
         Block(page, token.map[0] + 1, token.info.strip() or "indented", token.content)

@@ -1,16 +1,16 @@
-"""A reader who does what a page says, block by block, in a checkout with the examples' data.
+"""Run the blocks of a page one by one, in a checkout with the data of the examples.
 
-| block | what is done with it |
+| block | what the reader does with it |
 | --- | --- |
 | `python` | run; those of a page share one namespace. One that begins with `# dags/...py` becomes this file |
-| `python before` | parsed: what somebody who comes from another system has |
+| `python before` | parsed: code of another system |
 | `sh` | run by bash |
-| `sh fails` | run by bash, and fails |
+| `sh fails` | run by bash, and must fail |
 | `sh cluster` | run on a real Hadoop, in `tests/cluster` |
-| `output` | is what the block before has printed; `...` in it stands for anything |
+| `output` | compared with the output of the block before; `...` matches anything |
 | `xml`, `ini`, `json` | parsed |
-| `text` | nothing: a drawing, a formula, a command line of another system |
-| `{...}` | nothing: a directive, which is carried out when the pages are made |
+| `text` | nothing: a diagram, a formula, a command line of another system |
+| `{...}` | nothing: a directive of Sphinx |
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ export PYTHONPATH=$PWD/plugins:$PWD:$PWD/dags
 make() { command make --dry-run "$@" >/dev/null; }
 docker() { [ "$1" = compose ] && grep -q "^  ${*: -1:1}:\\|^  $3:\\|^  $4:" docker-compose.yaml; }
 """
-"""What every shell begins with. Targets are looked up, not made; of containers the services are looked up."""
+"""The beginning of every shell. `make` and `docker compose` only check that targets and services exist."""
 
 DIGITS: dict[str, Any] = {"dataset": "digits/dataset", "model": "digits/model"}
 IMAGES: dict[str, Any] = {"prepare": "digits.prepare:images", "source": "digits/source", "format": "image"}
-USUAL: dict[str, dict[str, Any]] = {
+ELIDED: dict[str, dict[str, Any]] = {
     "ExportOperator": IMAGES | {"dataset": "digits/dataset"},
     "FeaturizeOperator": IMAGES | DIGITS | {"layer": "4"},
     "TrainOperator": DIGITS | {"recipe": "digits.recipe:convnet"},
@@ -56,11 +56,11 @@ USUAL: dict[str, dict[str, Any]] = {
     "PredictOperator": IMAGES | {"model": "digits/model", "keys": ["id"], "output": "digits/predictions"},
     "PromoteOperator": {"evaluation": "evaluation", "champion": "digits/champion", "metric": "accuracy"},
 }
-"""What `...` among an operator's arguments stands for: the options that the digits pipeline gives it."""
+"""The options that `...` among an operator's arguments stands for: those of the digits pipeline."""
 
 
 class Reader:
-    """Reads one page. `spark` is the session of a notebook, `df` its rows, `storage` where things are."""
+    """Run one page, with the names `spark` (a session), `df` (a DataFrame) and `storage` (a URI)."""
 
     def __init__(self, checkout: Path, page: Path, spark: Any) -> None:
         self.checkout = checkout
@@ -76,26 +76,26 @@ class Reader:
                 self.shorthand[name] = self.shorthand[f"{name.title()}Operator"](..., task_id=f"{name}_of_the_page")
 
     def read(self, block: Block) -> None:
-        """Fails the test when a block does not do what its kind says."""
+        """Run a block as its kind says, and fail the test where it does not work."""
         KINDS[block.kind.split("}")[0]](self, block)
 
     def problems(self) -> list[str]:
-        """Why the tasks that the page has made could not be submitted."""
-        return [found.problem for dag in self.dags for found in dry_run.plan_dag(dag) if found.problem]
+        """Return why tasks of the page could not be submitted."""
+        return [stage.problem for dag in self.dags for stage in dry_run.plan_dag(dag) if stage.problem]
 
     def python(self, block: Block) -> None:
         if block.file:
             file = write(self.checkout, block)
             importlib.invalidate_caches()
             module = importlib.import_module(f"{file.parent.name}.{file.stem}")
-            self.dags += [made for made in vars(module).values() if isinstance(made, DAG)]
+            self.dags += [value for value in vars(module).values() if isinstance(value, DAG)]
             return
         printed = io.StringIO()
         self.names |= self.shorthand
         with self.dags[0], redirect_stdout(printed):
             exec(compile("\n" * block.line + block.text, str(block.page), "exec"), self.names)
         self.dags += [
-            made for made in self.names.values() if isinstance(made, DAG) and made not in self.dags and made.tasks
+            value for value in self.names.values() if isinstance(value, DAG) and value not in self.dags and value.tasks
         ]
         self.printed = printed.getvalue()
 
@@ -106,11 +106,11 @@ class Reader:
         assert self._bash(block) == 0, f"{block}\n{self.printed}"
 
     def failing_shell(self, block: Block) -> None:
-        assert self._bash(block) != 0, f"{block} was to fail\n{self.printed}"
+        assert self._bash(block) != 0, f"{block} must fail\n{self.printed}"
 
     def output(self, block: Block) -> None:
         if self.printed is not None:
-            assert is_in(self.printed, block), f"{block} is not what was printed:\n{self.printed}"
+            assert is_in(self.printed, block), f"{block} differs from the output:\n{self.printed}"
 
     def xml(self, block: Block) -> None:
         ElementTree.fromstring(f"<page>{block.text}</page>")
@@ -122,14 +122,14 @@ class Reader:
         json.loads(block.text)
 
     def nothing(self, block: Block) -> None:
-        """For blocks that are carried out elsewhere, or say nothing that could be."""
+        """Do nothing."""
 
     def elsewhere(self, block: Block) -> None:
         self.printed = None
 
     def _bash(self, block: Block) -> int:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", BEFORE + block.text],
             cwd=self.checkout,
             env=environment,
@@ -138,8 +138,8 @@ class Reader:
             stderr=subprocess.STDOUT,
             check=False,
         )
-        self.printed = done.stdout
-        return done.returncode
+        self.printed = process.stdout
+        return process.returncode
 
 
 _OURS = ("AIRFLOW", "TRAINYARD", "PYTHONPATH", "PYSPARK", "SPARK_CONF")
@@ -160,7 +160,7 @@ KINDS: dict[str, Callable[[Reader, Block], None]] = {
 
 
 def write(checkout: Path, block: Block) -> Path:
-    """The block as the file that it is, in a package."""
+    """Write the block to the file that it names, in a package."""
     file = checkout / str(block.file)
     file.parent.mkdir(parents=True, exist_ok=True)
     (file.parent / "__init__.py").touch()
@@ -169,13 +169,13 @@ def write(checkout: Path, block: Block) -> Path:
 
 
 def is_in(printed: str, output: Block) -> bool:
-    """Whether what was printed holds an output, but for spaces; `...` in it stands for anything."""
+    """Return whether an output contains a block, ignoring whitespace; `...` in the block matches anything."""
     parts = [re.escape(" ".join(part.split())) for part in output.text.split("...")]
     return re.search(".*?".join(parts), " ".join(printed.split())) is not None
 
 
 def _shorthand(storage: str) -> dict[str, Any]:
-    """The operators, `fit` and `Recipe`, each of which takes `...` for what it is usually given."""
+    """Return the operators, `fit` and `Recipe`, each of which accepts `...` for its required arguments."""
     from torch import nn
 
     from trainyard.trainer.loop.fit import fit
@@ -184,23 +184,27 @@ def _shorthand(storage: str) -> dict[str, Any]:
     number = itertools.count(1)
 
     def operator(name: str) -> Callable[..., Any]:
-        made = getattr(operators, name)
-        return _elided(lambda **given: made(**{"task_id": f"{name.lower()}_{next(number)}"} | given), USUAL[name])
+        operator_class = getattr(operators, name)
 
-    fitted = {
+        def build(**options: Any) -> Any:
+            return operator_class(**{"task_id": f"{name.lower()}_{next(number)}"} | options)
+
+        return _elide(build, ELIDED[name])
+
+    fit_options = {
         "recipe": "penguins.recipe:network", "dataset": f"{storage}/penguins/dataset", "model": f"{storage}/fitted",
         "epochs": 1, "batch_size": 32,
     }  # fmt: skip
-    classified = {"model": nn.Linear(64, 10), "features": "image", "label": "label", "loss": nn.CrossEntropyLoss()}
-    return {name: operator(name) for name in USUAL} | {
-        "fit": _elided(fit, fitted),
-        "Recipe": _elided(Recipe, classified),
+    recipe_options = {"model": nn.Linear(64, 10), "features": "image", "label": "label", "loss": nn.CrossEntropyLoss()}
+    return {name: operator(name) for name in ELIDED} | {
+        "fit": _elide(fit, fit_options),
+        "Recipe": _elide(Recipe, recipe_options),
     }
 
 
-def _elided(function: Callable[..., Any], usual: Mapping[str, Any]) -> Callable[..., Any]:
+def _elide(function: Callable[..., Any], required: Mapping[str, Any]) -> Callable[..., Any]:
     @wraps(function)
-    def call(*given: Any, **options: Any) -> Any:
-        return function(**usual | options) if given == (...,) else function(*given, **options)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(**required | options) if arguments == (...,) else function(*arguments, **options)
 
     return call

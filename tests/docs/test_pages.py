@@ -1,4 +1,4 @@
-"""The documentation: pages that can be made, links that lead somewhere, code that does what it says."""
+"""The documentation: pages build without warnings, links have targets, and code does what the page says."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @pytest.mark.airflow
-def test_pages_are_made_without_a_warning(tmp_path: Path) -> None:
+def test_pages_build_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert build.returncode == 0, build.stderr
     reference = (tmp_path / "operators.html").read_text()
     assert "grow_memory_to" in reference and "epoch_models" in reference, "options come from docstrings"
-    assert "min_workers" in (tmp_path / "documents.html").read_text(), "so do the fields of documents"
+    assert "min_workers" in (tmp_path / "schema-reference.html").read_text(), "fields come from the schemas"
 
 
 @every_page
-def test_links_lead_to_files_that_are_there(page: Path) -> None:
+def test_links_lead_to_existing_files(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @every_page
-def test_each_block_is_of_a_kind_that_says_how_it_is_checked(page: Path) -> None:
+def test_every_block_has_a_known_kind(page: Path) -> None:
     assert [f"{block}: {block.kind}" for block in blocks(page) if block.kind.split("}")[0] not in KINDS] == []
 
 
 @every_page
-def test_what_could_be_run_is_not_called_text(page: Path) -> None:
+def test_code_that_can_run_is_not_marked_as_text(page: Path) -> None:
     assert [str(block) for block in blocks(page) if block.kind == "text" and _is_code(block.text)] == []
 
 
@@ -48,12 +48,12 @@ def test_what_could_be_run_is_not_called_text(page: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_what_a_page_says_works(page: Path, read: Callable[[Path], Reader]) -> None:
+def test_the_code_of_a_page_works(page: Path, read: Callable[[Path], Reader]) -> None:
     assert read(page).problems() == []
 
 
 def _is_code(text: str) -> bool:
-    """Whether it is a command of ours, or Python that calls something."""
+    """Return whether a text is a command of ours, or Python with a call."""
     if any(line.startswith(("python ", "airflow ", "make ")) for line in text.splitlines()):
         return True
     try:
