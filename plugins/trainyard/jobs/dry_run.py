@@ -15,7 +15,6 @@ from airflow.sdk.execution_time.context import VariableAccessor
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.planning import plan_operator
 from trainyard.jobs.validation import is_pending, validated
 from trainyard.planning.paths import run_directory
 from trainyard.planning.plan import Plan
@@ -103,7 +102,7 @@ def _plan(task: JobOperator, task_key: TaskKey, root: str, params: Mapping[str, 
         if spec and not is_pending(fields)
         else {"task_key": task_key.model_dump()} | fields
     )
-    return plan_operator(rendered, task_key, root, known)
+    return rendered.plan_application(task_key, root, known)
 
 
 def _variables() -> dict[str, VariableAccessor]:

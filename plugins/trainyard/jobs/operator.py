@@ -19,11 +19,12 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation
 from trainyard.jobs.locations import uri_of, user_code
-from trainyard.jobs.planning import plan_operator
+from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
 from trainyard.planning import placement as placements
 from trainyard.planning import sizing
+from trainyard.planning.job import Job
 from trainyard.planning.packages import user_package
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -168,7 +169,26 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         spec, clauses = validation.validated(self.SPEC, fields)
         if spec is None:
             raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
-        return plan_operator(self, task_key, settings.storage, spec.model_dump(mode="json"))
+        return self.plan_application(task_key, settings.storage, spec.model_dump(mode="json"))
+
+    def plan_application(self, task_key: TaskKey, root: str, spec: Mapping[str, Any]) -> Plan:
+        """Build the plan of the operator's application.
+
+        Args:
+            task_key: The task that the application belongs to.
+            root: The storage root, a URI.
+            spec: The fields of the job spec, as JSON; some may still be templates.
+
+        Raises:
+            TrainyardError: User code is missing, or the cluster can never run the application.
+        """
+        job = Job(
+            operator=self.title, task_key=task_key, storage=root, spec=spec, modules=self.modules(spec),
+            workers=spec.get("workers"), min_workers=spec.get("min_workers"), conf=self.conf or {},
+            memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
+            placement=self.placement,
+        )  # fmt: skip
+        return plan_job(job, self.dag_file, self.spark_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""
