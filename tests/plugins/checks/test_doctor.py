@@ -62,7 +62,7 @@ def test_a_missing_connection_comes_with_the_command_that_creates_it(
 def test_a_missing_cluster_configuration_is_reported(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "spark_default", conn_type="spark", host="yarn")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(local))
-    assert "holds no yarn-site.xml" in checks()["ResourceManager"].fix
+    assert "has no yarn-site.xml" in checks()["ResourceManager"].fix
 
 
 def test_a_python_that_prints_warnings_passes(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
