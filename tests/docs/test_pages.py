@@ -54,7 +54,7 @@ def test_the_code_of_a_page_works(page: Path, read: Callable[[Path], Reader]) ->
 
 def _is_code(text: str) -> bool:
     """Return whether a text is a command of ours, or Python with a call."""
-    if any(line.startswith(("python ", "airflow ", "make ")) for line in text.splitlines()):
+    if any(line.startswith(("python ", "airflow ", "make ", "trainyard ")) for line in text.splitlines()):
         return True
     try:
         return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(text)))

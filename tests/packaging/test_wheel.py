@@ -64,7 +64,7 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.storage = folder / "storage"
-        self._run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT), cwd=folder)
+        self._run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT), cwd=folder)  # from the sdist
         (self.wheel,) = folder.glob("*.whl")
         self._run(str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "env"), cwd=folder)
         self.install(str(self.wheel), "apache-airflow")

@@ -113,8 +113,7 @@ class Loader:
         self._rank, self._world = rank, world
         self._transform = transform
         self._pin = pin
-        max_blocks = len(dataset.columns) * (_PREFETCHED + 2)
-        self._copy_pool, self._batch_pool = BufferPool(max_blocks), BufferPool(max_blocks)
+        self._max_blocks = len(dataset.columns) * (_PREFETCHED + 2)
 
     def column(self, name: str) -> Column:
         """Return a column as it is in a batch: decoded, if it is binary."""
@@ -134,9 +133,11 @@ class Loader:
         windows = self.order.windows(epoch, self._rank, self._world, start)
         if self._dataset.remote:
             windows = self._prefetch_blocks(windows)
-        copied = self._copy_windows(windows, epoch)
+        # Pools end with the epoch, so that no memory stays allocated during validation.
+        copy_pool, batch_pool = BufferPool(self._max_blocks), BufferPool(self._max_blocks)
+        copied = self._copy_windows(windows, epoch, copy_pool)
         for window, gather, rows in prefetch(copied, _PREFETCHED) if self.order.shuffle else copied:
-            ordered = rows if gather is None else _gather_rows(rows, gather, self._batch_pool)
+            ordered = rows if gather is None else _gather_rows(rows, gather, batch_pool)
             names = tuple(ordered)
             parts = [_split(values, window.sizes) for values in ordered.values()]
             steps = range(window.first_step, window.first_step + len(window.sizes))
@@ -161,7 +162,9 @@ class Loader:
             first[_POSITIONS] = np.zeros(1, np.int64)
         return {name: r if isinstance(r, Jagged) else torch.from_numpy(np.array(r)) for name, r in first.items()}  # type: ignore[misc]
 
-    def _copy_windows(self, windows: Iterator[Window], epoch: int) -> Iterator[tuple[Window, Integers | None, Block]]:
+    def _copy_windows(
+        self, windows: Iterator[Window], epoch: int, copy_pool: BufferPool
+    ) -> Iterator[tuple[Window, Integers | None, Block]]:
         """Yield windows with the order of their rows, and the rows, copied run by run."""
         for window in windows:
             runs = [(self._dataset.block(run.block), self._select_rows(run, epoch)) for run in window.runs]
@@ -170,7 +173,7 @@ class Loader:
                 numbers = [np.arange(self._dataset.blocks[run.block]) for run in window.runs]
                 selected = zip(window.runs, numbers, runs, strict=True)
                 parts[_POSITIONS] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
-            rows = {name: _concatenate(arrays, self._copy_pool) for name, arrays in parts.items()}
+            rows = {name: _concatenate(arrays, copy_pool) for name, arrays in parts.items()}
             yield window, window.gather(self._get_lengths(rows)) if window.gather else None, rows
 
     def _select_rows(self, run: Run, epoch: int) -> slice | Integers:

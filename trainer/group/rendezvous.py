@@ -7,6 +7,8 @@ import os
 from datetime import timedelta
 from typing import Any
 
+from trainyard.errors import TrainyardError
+
 
 def get_own_address(context: Any) -> str:
     """Return the host at which other workers reach this one.
@@ -26,6 +28,9 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     Args:
         context: The BarrierTaskContext of this worker.
         timeout: The timeout of collectives.
+
+    Raises:
+        TrainyardError: Rank 0 could not start the store. Every worker raises it, so that none waits for the others.
     """
     import torch
     import torch.distributed as dist
@@ -36,11 +41,16 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     rank = context.partitionId()
     size = len(context.getTaskInfos())
     host = get_own_address(context)
-    store = None
+    store, failure = None, None
     if rank == 0 and size > 1:
-        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
-    message = json.dumps({"host": host, "port": store.port if store else None})
+        try:
+            store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        except (RuntimeError, OSError) as error:
+            failure = f"rank 0 cannot listen on {host}: {error}"
+    message = json.dumps({"host": host, "port": store.port if store else None, "failure": failure})
     peers = [json.loads(answer) for answer in context.allGather(message)]
+    if peers[0]["failure"]:
+        raise TrainyardError(peers[0]["failure"])
     same_host = [other for other in range(size) if peers[other]["host"] == host]
     resource = context.resources().get("gpu")
     addresses = resource.addresses if resource else []

@@ -100,9 +100,10 @@ class YarnBackend:
             log(f"{id} of an earlier attempt was killed when that attempt was cleared.")
             return self.run(log)
         if trouble:
+            waited = f" for {PATIENCE_SECONDS / 60:.0f} minutes" if event.get("trouble") else ""
             raise TrainyardError(
-                f"{plan.operator}: no status for {id}: the ResourceManager did not answer within "
-                f"{PATIENCE_SECONDS / 60:.0f} minutes ({trouble}). The next attempt reattaches to it if it still runs."
+                f"{plan.operator}: the ResourceManager has returned no status for {id}{waited}: {trouble}. The next "
+                "attempt reattaches to the application if it still runs."
             )
         raise TrainyardError(postmortem.describe_missing_record(plan, id, ended, driver))
 

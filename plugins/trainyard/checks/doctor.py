@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard import storage
-from trainyard.backends.select import check_master
+from trainyard.backends.selection import check_master
 from trainyard.checks import probe
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection

@@ -20,6 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     except TrainyardError as error:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("trainyard"):
+            raise
         print(
             f"this command needs {error.name}, which is not installed here. Install airflow-trainyard[cluster].",
             file=sys.stderr,

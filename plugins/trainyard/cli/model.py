@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
 from trainyard import storage
 from trainyard.schemas import model_artifact
+from trainyard.schemas.specs.fields import Format
 
 
 def add_commands(commands: Any) -> None:
@@ -19,7 +20,7 @@ def add_commands(commands: Any) -> None:
     export.set_defaults(run=_export)
     for action in (show, export):
         action.add_argument("model", metavar="MODEL", help="URI or path of the model")
-    export.add_argument("format", metavar="FORMAT", help="onnx, pt2 or mlflow")
+    export.add_argument("format", choices=get_args(Format), help="the format to write")
     export.add_argument("output", metavar="OUTPUT", help="URI or path to write: a file, or for mlflow a directory")
 
 

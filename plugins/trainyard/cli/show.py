@@ -37,11 +37,18 @@ def newest_run(root: str, dag_id: str) -> str:
         TrainyardError: The DAG has no run below `root`.
     """
     runs = storage.join(root, "runs", path_safe(dag_id))
-    newest = {name: run_record.read_run(storage.join(runs, name))[-1:] for name in storage.list_names(runs)}
-    started = {name: records[0].started_at for name, records in newest.items() if records}
-    if not started:
-        raise TrainyardError(f"DAG {dag_id!r} has no run in {runs}.")
+    started = {name: _last_start(storage.join(runs, name)) for name in storage.list_names(runs)}
+    if not any(started.values()):
+        raise TrainyardError(f"DAG {dag_id!r} has no readable run in {runs}.")
     return storage.join(runs, max(started, key=lambda name: started[name]))
+
+
+def _last_start(directory: str) -> float:
+    """Return the start of a run's last application; 0 without readable records, as of an earlier release."""
+    try:
+        return max((record.started_at for record in run_record.read_run(directory)), default=0.0)
+    except TrainyardError:
+        return 0.0
 
 
 def _summary(record: RunRecord) -> str:

@@ -14,7 +14,7 @@ from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
 from trainyard.backends.base import Backend, DeferredBackend
-from trainyard.backends.select import select_backend
+from trainyard.backends.selection import select_backend
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation

@@ -78,8 +78,8 @@ def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> B
             if baseline.weights_sha256 == champion_weights:
                 return baseline
             raise TrainyardError(
-                f"{evaluation.uri} compares with a champion that another promotion has replaced meanwhile. Evaluate "
-                "again."
+                f"{evaluation.uri} compares with a champion at {champion} that another promotion has replaced "
+                "meanwhile. Evaluate again."
             )
     raise TrainyardError(
         f"{evaluation.uri} does not compare with the champion at {champion}. Add the champion's name to baselines= of "

@@ -53,14 +53,14 @@ class Document(Part):
         except ValueError as error:
             raise TrainyardError(f"{origin} is not JSON ({error}); a {cls.KIND} was expected there.") from error
         kind, version = cls._pop_head(fields, origin)
-        if kind != cls.KIND:
-            raise TrainyardError(f"{origin} holds a {kind}; a {cls.KIND} was expected there.")
         if version != cls.VERSION:
-            remedy = "Upgrade airflow-trainyard" if version > cls.VERSION else "Write it again with this release"
+            remedy = "Upgrade airflow-trainyard" if version > cls.VERSION else "Remove it, and write it again"
             raise TrainyardError(
-                f"{origin} is a {cls.KIND} of version {version}; this release of Trainyard reads version "
+                f"{origin} is a {kind} of version {version}; this release of Trainyard reads version "
                 f"{cls.VERSION}. {remedy}."
             )
+        if kind != cls.KIND:
+            raise TrainyardError(f"{origin} is a {kind}; a {cls.KIND} was expected there.")
         try:
             return cls.model_validate(fields)
         except ValidationError as error:

@@ -16,7 +16,7 @@ from trainyard.yarn.resource_manager import Application, ResourceManager
 
 TAIL_BYTES = 65536
 AGGREGATED_SECONDS = 60.0
-READER = Path(__file__).parent / "aggregated.py"
+READER = Path(__file__).parent / "log_reader.py"
 _FILE = re.compile(
     r"^Container: (?P<container>\S+) on .*?^LogType:(?P<kind>\S+)$.*?^LogContents:\n(?P<text>.*?)^End of LogType:",
     re.MULTILINE | re.DOTALL,

@@ -41,11 +41,13 @@ def test_the_newest_run_is_the_one_whose_last_application_started_last(tmp_path:
     save(tmp_path, "b", "export", 10.0)
     save(tmp_path, "b", "train", 20.0)
     (tmp_path / "runs/toy/c/records").mkdir(parents=True)
+    (tmp_path / "runs/toy/d/records").mkdir(parents=True)
+    (tmp_path / "runs/toy/d/records/export.json").write_text('{"document": "run record", "version": 1}')
     assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"
 
 
 def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TrainyardError, match="DAG 'toy' has no run in"):
+    with pytest.raises(TrainyardError, match="DAG 'toy' has no readable run in"):
         show.newest_run(str(tmp_path), "toy")
     with pytest.raises(TrainyardError, match="is not the directory of a run: it has no run record"):
         show.show(str(tmp_path))

@@ -39,7 +39,9 @@ def refusal(text: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(7, "Upgrade airflow-trainyard"), (1, "Write it again")])
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(7, "Upgrade airflow-trainyard"), (1, "Remove it, and write it again")]
+)
 def test_another_version_is_refused_by_name(version: int, remedy: str) -> None:
     message = refusal(changed(version=version))
     assert (
@@ -49,7 +51,7 @@ def test_another_version_is_refused_by_name(version: int, remedy: str) -> None:
 
 
 def test_another_kind_of_document_is_refused_by_name() -> None:
-    assert "spec.json holds a export spec; a train spec was expected" in refusal(DOCUMENTS[0].to_json())
+    assert "spec.json is a export spec; a train spec was expected" in refusal(DOCUMENTS[0].to_json())
 
 
 def test_invalid_json_is_refused() -> None:
