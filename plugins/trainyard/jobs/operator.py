@@ -54,7 +54,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         memory: The memory of each executor.
         driver_memory: The memory of the driver.
         grow_memory_to: The largest container that a retry may ask for after a memory kill, for example "8g". By
-            default a retry asks for what the first try had.
+            default a retry requests what the first attempt had.
         placement: The queue, node labels and GPUs.
         conf: Spark configuration. It overrides what Trainyard sets.
 
