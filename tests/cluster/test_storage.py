@@ -31,7 +31,7 @@ def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest
         monkeypatch.setenv(
             "AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{unreachable},{http}", "login": "root"})
         )
-        monkeypatch.setattr(storage, "_ROUTES", {"hdfs": webhdfs.connect("webhdfs_default")})
+        monkeypatch.setattr(storage, "_REGISTERED", {"hdfs": webhdfs.connect("webhdfs_default")})
     return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
