@@ -42,7 +42,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
         The other columns of `frame`, and `name`: the layer's output, flattened to an array of floats.
 
     Raises:
-        TrainyardError: The layer does not exist, the rows lack an input of the model or have it with another type, or
+        TrainyardError: The layer does not exist, an input of the model is missing in the rows or has another type, or
             `name` is one of their columns.
     """
     artifact = model_artifact.read_current(model)

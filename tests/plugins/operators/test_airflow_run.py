@@ -194,7 +194,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     sum = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(sum)
-    print(f"rank {dist.get_rank()} was told {word} and found {sum.item():g} {beside.UNIT}")
+    print(f"rank {dist.get_rank()} received {word} and found {sum.item():g} {beside.UNIT}")
 """
 
 
@@ -207,7 +207,7 @@ def test_a_script_runs_on_the_workers_of_an_application(
     process = python("-m", "airflow", "dags", "test", "scripted")
     assert process.returncode == 0, process.stdout[-5000:]
     for rank in (0, 1):
-        assert f"rank {rank} was told yes and found 3 apples" in process.stdout + process.stderr
+        assert f"rank {rank} received yes and found 3 apples" in process.stdout + process.stderr
     with sqlite3.connect(airflow_database) as database:
         query = "select value from xcom where dag_id = 'scripted' and key = 'return_value'"
         (result,) = database.execute(query).fetchone()
