@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test check docs faults kerberos lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick check docs faults kerberos lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -41,23 +41,23 @@ stack-down: ## end the containers; what they stored stays in volumes
 horovod: $(READY) tools ## build Horovod's wheel for the torch in the environment (minutes, once), and install it
 	@stack/horovod/install.sh $(abspath $(VENV))
 
-check: $(READY) ## lint, types, import table and the tests that start no ranks, Spark or Airflow
+lint: $(READY) ## style, docstrings, spelling, types and import layers
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/codespell
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
+
+quick: $(READY) ## the tests that start no workers, Spark or Airflow
 	$(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster"
+
+check: $(READY) ## lint and quick, side by side
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint quick
 
 docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
 
-test: $(READY) tools horovod ## everything that `check` does, and every other test
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/codespell
-	$(IMPORTS) $(VENV)/bin/mypy
-	$(IMPORTS) $(VENV)/bin/lint-imports
+test: $(READY) tools horovod lint ## lint, and every test
 	stack/local/test.sh
 
 faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; two hours
