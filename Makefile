@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick check docs faults kerberos lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check docs mutants faults kerberos lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -48,11 +48,18 @@ lint: $(READY) ## style, docstrings, spelling, types and import layers
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 
-quick: $(READY) ## the tests that start no workers, Spark or Airflow
-	$(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster"
+QUICK := $(VENV)/bin/pytest -q -m "not ranks and not spark and not airflow and not cluster and not slow"
+
+quick: quick-cluster quick-airflow ## the tests that start no workers, Spark or Airflow, and take no seconds
+
+quick-cluster: $(READY)
+	$(QUICK) tests/etl tests/trainer
+
+quick-airflow: $(READY)
+	$(QUICK) --ignore=tests/etl --ignore=tests/trainer
 
 check: $(READY) ## lint and quick, side by side
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint quick
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync quick lint
 
 docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
@@ -60,8 +67,11 @@ docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
 test: $(READY) tools horovod lint ## lint, and every test
 	stack/local/test.sh
 
+mutants: $(READY) ## change pure modules one expression at a time, and list the changes that no test notices; MODULES=planning/sizing
+	$(VENV)/bin/python -m stack.local.mutants $(MODULES)
+
 faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; two hours
-	. stack/local/env.sh && pytest -q tests/cluster/recovery/faults_by_stage.py && cat .run/faults.txt
+	. stack/local/env.sh && pytest -q tests/cluster/recovery/kills_at_any_moment.py tests/cluster/recovery/faults_by_stage.py && cat .run/faults.txt
 
 kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Kerberos, with a KDC of its own
 	@stack/hadoop/kerberos.sh $(VENV)

@@ -30,7 +30,7 @@ from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.jobs import predict, splits
 from trainyard.schemas import model_artifact
-from trainyard.schemas.document import complaints
+from trainyard.schemas.complaints import complaints
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.task_key import TaskKey
@@ -124,11 +124,8 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
         spec = self._build_spec(storage.join(self.getOrDefault("store"), run), run)
         self._export(dataset, spec)
-        events = EventLog(spec.task_key.directory, spec.task_key.task, "driver")
-        try:
+        with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
             supervisor.run(dataset.sparkSession, spec, events)
-        finally:
-            events.flush()
         return TrainyardModel(model=spec.model)
 
     def _build_spec(self, directory: str, run: str) -> TrainSpec:

@@ -36,7 +36,7 @@ from trainyard import storage
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.loader import Loader
-from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.split_reader import FETCHERS, SplitReader
 
 BATCH, WIDTH = 1024, 32
@@ -45,7 +45,7 @@ WARM_BYTES = 4 << 30
 
 
 def read_epoch(dataset: SplitReader) -> None:
-    order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle=True)
+    order = Order(dataset.blocks, BATCH, 0, window_steps(BATCH, dataset.row_bytes), shuffle=True)
     assert sum(len(batch.columns["label"]) for batch in Loader(dataset, order).epoch(0)) == dataset.rows
 
 

@@ -29,6 +29,7 @@ def build_manifest(shards: int, batches: int) -> DatasetManifest:
         Shard(
             path=f"shards/{n * WRITES // shards:016x}/train-{n:05d}-000-{n}.arrow", rows=ROWS * batches,
             bytes=500_000 * batches, sha256=f"{n:064x}", begin=500, batch_rows=ROWS, lengths=[500_000] * batches,
+            crc32s=[2**31] * batches,
         ) for n in range(shards)
     )  # fmt: skip
     partitions = {

@@ -35,7 +35,7 @@ import torch
 from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader
-from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.split_reader import SplitReader
 
 BATCH, WIDTH = 1024, 32
@@ -46,7 +46,7 @@ Reader = Callable[[], int]
 
 
 def build_loader(dataset: SplitReader, shuffle: bool) -> Reader:
-    order = Order(dataset.blocks, BATCH, 0, window_rows(BATCH, dataset.row_bytes), shuffle)
+    order = Order(dataset.blocks, BATCH, 0, window_steps(BATCH, dataset.row_bytes), shuffle)
     loader = Loader(dataset, order)
     return lambda: sum(len(batch.columns["label"]) for batch in loader.epoch(0))
 

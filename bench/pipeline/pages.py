@@ -71,11 +71,10 @@ def render_large_report(directory: str, events: int) -> Path:
     """Render the report of a training with so many spans; return its path."""
     steps = events // (WORKERS * len(PHASES))
     for rank in range(WORKERS):
-        log = EventLog(directory, "train", f"worker {rank}", rank)
-        for step in range(steps):
-            for position, phase in enumerate(PHASES):
-                log.add(phase, 10**9 * (10 * step + 2 * position), 19 * 10**8)
-        log.flush()
+        with EventLog(directory, "train", f"worker {rank}", rank) as log:
+            for step in range(steps):
+                for position, phase in enumerate(PHASES):
+                    log.add(phase, 10**9 * (10 * step + 2 * position), 19 * 10**8)
     render.render(directory)
     return Path(directory, "report.html")
 

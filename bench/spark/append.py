@@ -56,7 +56,8 @@ def measure_export(spark: Any, folder: Path, source: Source, partition: str | No
         partition=partition, shards=CORES,
     )  # fmt: skip
     started = time.perf_counter()
-    export.run(spark, spec, EventLog(task_key.directory, task_key.task, "driver"))
+    with EventLog(task_key.directory, task_key.task, "driver") as events:
+        export.run(spark, spec, events)
     return time.perf_counter() - started
 
 

@@ -27,7 +27,7 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.strategies import Allreduce
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader, LocalBatch
-from trainyard.trainer.data.order import Order, window_rows
+from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.loop.engine import Training, train
 from trainyard.trainer.loop.phases import Phases
@@ -101,21 +101,22 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             uri = datasets.write(Path(folder, "dataset"), {"train": columns}, 16384)
             dataset = SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
-            order = Order(dataset.blocks, batch, 0, window_rows(batch, dataset.row_bytes))
+            order = Order(dataset.blocks, batch, 0, window_steps(batch, dataset.row_bytes))
             loader = AlternatingLoader(dataset, order, BareLoop(name, batch, x, y))
             recipe = Recipe(
                 model=build_network(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
                 optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01),
             )  # fmt: skip
-            phases = Phases(EventLog(f"file://{folder}/events", "train", "worker 0"))
-            train(
-                Training(
-                    recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
-                    options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
-                    strategy=build_strategy(Allreduce(), World()), train=loader, validation=None,
-                    phases=phases, progress=Progress(epochs, order, True, phases, ()),
-                )
-            )  # fmt: skip
+            with EventLog(f"file://{folder}/events", "train", "worker 0") as log:
+                phases = Phases(log)
+                train(
+                    Training(
+                        recipe=recipe, network=Network(recipe.model, dataset.columns[:1], {}),
+                        options=TrainOptions(epochs=epochs, batch_size=batch), world=World(),
+                        strategy=build_strategy(Allreduce(), World()), train=loader, validation=None,
+                        phases=phases, progress=Progress(epochs, order, True, phases, ()),
+                    )
+                )  # fmt: skip
             turns = loader.turns[1:]
         bare = statistics.median(bare for _, bare in turns) / TURN
         more = statistics.median(ours - bare for ours, bare in turns) / TURN

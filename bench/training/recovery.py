@@ -77,9 +77,8 @@ def train(spark: Any, folder: Path, kill: bool) -> list[dict[str, Any]]:
         dataset=datasets.write(folder / "dataset", {"train": datasets.blobs(1000)}), model=str(folder / "model"),
         options=TrainOptions(epochs=1, batch_size=40, checkpoint_steps=5),
     )  # fmt: skip
-    events = EventLog(task_key.directory, task_key.task, "driver")
-    supervisor.run(spark, job, events)
-    events.flush()
+    with EventLog(task_key.directory, task_key.task, "driver") as events:
+        supervisor.run(spark, job, events)
     return event_log.read(task_key.directory)
 
 

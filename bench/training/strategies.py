@@ -21,6 +21,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,12 +89,13 @@ def measure_speed(world: World, data: str, name: str, variant: Variant, folder: 
         return measure_bare_ddp(world, name, rows, batch, shape)
     alone = variant.get("alone")
     log = EventLog(folder, "train", f"worker {world.rank}", world.rank) if variant.get("events") else None
-    fitted = fit(
-        "bench.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'all'}",
-        model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
-        strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
-        phases=Phases(log),
-    )  # fmt: skip
+    with log or nullcontext():
+        fitted = fit(
+            "bench.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'all'}",
+            model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
+            strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
+            phases=Phases(log),
+        )  # fmt: skip
     return max(epoch["rows_per_second"] for epoch in fitted.history.epochs) * (2 if alone else 1)
 
 

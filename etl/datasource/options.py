@@ -45,7 +45,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.document import complaints
+from trainyard.schemas.complaints import complaints
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
 

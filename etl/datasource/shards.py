@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
@@ -23,7 +24,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class HashingFile:
-    """A file that computes the sha256 and the length of what is written to it."""
+    """A file that computes the sha256 and the length of what is written to it.
+
+    Attributes:
+        length: The number of bytes written so far.
+        crc32: The CRC-32 of the bytes from the offset on that was given to `start_crc32`.
+    """
 
     closed = False
 
@@ -31,11 +37,17 @@ class HashingFile:
         self._file = file
         self._hash = hashlib.sha256()
         self.length = 0
+        self.start_crc32(0)
+
+    def start_crc32(self, offset: int) -> None:
+        """Compute the CRC-32 of the bytes from `offset` on, which is not before the end."""
+        self._crc32_begin, self.crc32 = offset, 0
 
     def write(self, data: bytes) -> int:
         """Write `data`; return its length in bytes."""
         self._hash.update(data)
         self._file.write(data)
+        self.crc32 = zlib.crc32(memoryview(data)[max(self._crc32_begin - self.length, 0) :], self.crc32)
         self.length += len(data)
         return len(data)
 
@@ -78,6 +90,7 @@ class ShardWriter:
         self._begin = len(_MAGIC) + self._schema.serialize().size
         self._rows, self._batch_rows = 0, 0
         self._lengths: list[int] = []
+        self._crc32s: list[int] = []
         with self._explain_full_disk():
             self._file = HashingFile(storage.open_output(self._uri))
             self._ipc = pa.ipc.new_file(pa.PythonFile(self._file, "w"), self._schema)
@@ -94,8 +107,10 @@ class ShardWriter:
             for array, field in zip(batch.columns, self._schema, strict=True)
         ]
         offset = self.bytes or self._begin
+        self._file.start_crc32(offset)
         with self._explain_full_disk():
             self._ipc.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._crc32s.append(self._file.crc32)
         self._lengths.append(self.bytes - offset)
         self._rows += batch.num_rows
         self._batch_rows = max(self._batch_rows, batch.num_rows)
@@ -107,7 +122,7 @@ class ShardWriter:
             self._file.close()
         return Shard(
             path=self.path, rows=self._rows, bytes=self.bytes, sha256=self._file.sha256,
-            begin=self._begin, batch_rows=self._batch_rows, lengths=self._lengths,
+            begin=self._begin, batch_rows=self._batch_rows, lengths=self._lengths, crc32s=self._crc32s,
         )  # fmt: skip
 
     def discard(self) -> None:

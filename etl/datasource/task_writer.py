@@ -9,24 +9,31 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource import task_statistics
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.encoder import Encoder, SparkBatch, not_finite_error
 from trainyard.etl.datasource.options import DEFAULT_SPLIT, WriteOptions, check_split_name
 from trainyard.etl.datasource.shards import SplitWriter
 from trainyard.etl.datasource.statistics import ColumnStatistics
+from trainyard.etl.datasource.task_statistics import SplitStatistics
 from trainyard.schemas.manifest import Shard
 
 
 @dataclass
 class TaskOutput(WriterCommitMessage):  # type: ignore[misc]
-    """What one task wrote: the shards of each split, in order, and the statistics of its columns."""
+    """What one task wrote: the shards of each split, in order, and the statistics of its columns.
+
+    Large statistics are in a file of the write's directory, whose path relative to the dataset is `statistics_path`.
+    """
 
     partition: int
     fields: tuple[Field, ...]
     first_row: str
     shards: dict[str, list[Shard]] = field(default_factory=dict)
-    statistics: dict[str, dict[str, ColumnStatistics]] = field(default_factory=dict)
+    statistics: SplitStatistics = field(default_factory=dict)
+    statistics_path: str = ""
 
 
 class TaskWriter:
@@ -51,7 +58,7 @@ class TaskWriter:
         self._keys = tuple(f.name for f in fields if f.kind == "scalar" and pa.types.is_string(f.element))
         self._rows = 0
         self._splits: dict[str, SplitWriter] = {}
-        self._statistics: dict[str, dict[str, ColumnStatistics]] = {}
+        self._statistics: SplitStatistics = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write a batch of at least one row.
@@ -71,12 +78,20 @@ class TaskWriter:
     def finish(self) -> TaskOutput:
         """Complete all shards and return what was written."""
         shards = {split: writer.close() for split, writer in self._splits.items()}
-        return TaskOutput(self._partition, self._encoder.fields, self._encoder.first_row, shards, self._statistics)
+        output = TaskOutput(self._partition, self._encoder.fields, self._encoder.first_row, shards, self._statistics)
+        if task_statistics.save_if_large(storage.join(self._options.path, self._statistics_path), self._statistics):
+            output.statistics, output.statistics_path = {}, self._statistics_path
+        return output
 
     def discard(self) -> None:
         """Remove all shards of this attempt."""
         for writer in self._splits.values():
             writer.discard()
+        storage.remove(storage.join(self._options.path, self._statistics_path))
+
+    @property
+    def _statistics_path(self) -> str:
+        return f"{self._directory}/statistics-{self._partition:05d}-{self._attempt}.npz"
 
     def _add_to_split(self, split: str, part: pa.RecordBatch, rows: SparkBatch) -> None:
         if split not in self._splits:

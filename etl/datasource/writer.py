@@ -14,11 +14,13 @@ from pyspark.sql.types import StructType
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource import quality
+from trainyard.etl.datasource import quality, task_statistics
 from trainyard.etl.datasource.columns import Field, build_fields
 from trainyard.etl.datasource.encoder import unify_fields
 from trainyard.etl.datasource.options import WriteOptions, get_provenance
 from trainyard.etl.datasource.partitions import WriteResult, add_partition, build_single_partition_manifest
+from trainyard.etl.datasource.statistics import ColumnStatistics
+from trainyard.etl.datasource.task_statistics import SplitStatistics
 from trainyard.etl.datasource.task_writer import TaskOutput, TaskWriter
 from trainyard.schemas import manifest, versions
 from trainyard.schemas.manifest import DatasetManifest, Split
@@ -87,7 +89,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskOutput | None]) -> None:
         """Remove the files of this write, unless it failed after its version was committed."""
         dataset = self.options.path
-        if self.directory in versions.referenced_paths(versions.list_all(dataset)):
+        if any(self.directory in versions.referenced_paths([v]) for v in versions.iterate(dataset, self._base_number)):
             return
         for path in (self.directory, self._statistics_path):
             storage.remove(storage.join(dataset, path))
@@ -117,12 +119,13 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             )
         columns = unify_fields([(output.partition, output.fields, output.first_row) for output in outputs])
         names = {name for output in outputs for name in output.shards}
+        statistics = _merge_statistics(self.options.path, outputs)
         ordered = [name for name in self.options.splits or sorted(names) if name in names]
         return WriteResult(
             directory=self.directory,
             columns=tuple(column.column for column in columns),
             spark_schema=self._spark_schema,
-            splits={name: _merge_outputs(name, outputs, columns) for name in ordered},
+            splits={name: _merge_outputs(name, outputs, columns, statistics[name]) for name in ordered},
             provenance=get_provenance(self.options, self._write_id),
         )
 
@@ -170,12 +173,20 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 storage.remove(storage.join(self.options.path, self.directory, name))
 
 
-def _merge_outputs(name: str, outputs: list[TaskOutput], columns: tuple[Field, ...]) -> Split:
-    """Return the split `name` from what each task wrote of it."""
+def _merge_statistics(dataset: str, outputs: list[TaskOutput]) -> SplitStatistics:
+    """Return the statistics of all tasks together; those in files are read one after the other."""
+    total: SplitStatistics = {}
+    for output in outputs:
+        path = output.statistics_path
+        for split, part in (task_statistics.load(storage.join(dataset, path)) if path else output.statistics).items():
+            total[split] = task_statistics.merge(total[split], part) if split in total else part
+    return total
+
+
+def _merge_outputs(
+    name: str, outputs: list[TaskOutput], columns: tuple[Field, ...], total: dict[str, ColumnStatistics]
+) -> Split:
+    """Return the split `name` from what each task wrote of it, and the statistics of its columns."""
     shards = tuple(shard for output in outputs for shard in output.shards.get(name, []))
-    parts = [output.statistics[name] for output in outputs if name in output.statistics]
-    total = parts[0]
-    for part in parts[1:]:
-        total = {column: statistics.merge(part[column]) for column, statistics in total.items()}
     statistics = {column.name: total[column.name].summarize(column) for column in columns}
     return Split(rows=sum(shard.rows for shard in shards), shards=shards, statistics=statistics)

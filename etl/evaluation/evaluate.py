@@ -5,9 +5,13 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -16,15 +20,17 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.etl.evaluation.scorer import Scorer
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
+from trainyard.etl.metrics import regression
 from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
-from trainyard.etl.metrics.sums import check_slice_count, merge_sums
-from trainyard.etl.scoring.inputs import check_inputs
+from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, count_state_bytes, merge_sums
+from trainyard.etl.scoring.inputs import check_inputs, to_array
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
 
 _MAX_STATES = 64
-"""States that the driver merges itself; more are merged by tasks first."""
+_MAX_STATE_BYTES = 64 << 20
+"""States that the driver merges itself; more are merged by tasks first, each of which merges some ranges of cells."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,9 @@ def evaluate(
         raise TrainyardError(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
+    if any(regression.needs_center(model.families) for model in evaluated):
+        labels = _read_some_labels(frame, label)
+        evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
     shown = [field.name for field in frame.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
     scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(shown), rows_per_batch)
@@ -93,8 +102,10 @@ def evaluate(
     if query:
         rows = rows.repartition(query).sortWithinPartitions(query)
     states = rows.mapInArrow(scorer.score, from_arrow_schema(STATE_SCHEMA))
-    if parts > _MAX_STATES:
-        states = states.repartition(int(parts**0.5)).mapInArrow(merge_states, from_arrow_schema(STATE_SCHEMA))
+    largest = sum(count_state_bytes(model.families) for model in evaluated)
+    if parts > _MAX_STATES or parts * largest > _MAX_STATE_BYTES:
+        by_range = states.repartition(max(2, int(parts**0.5)), *RANGE_KEYS)
+        states = by_range.mapInArrow(partial(merge_states, examples=examples), from_arrow_schema(STATE_SCHEMA))
     return _build_result(states.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
 
 
@@ -116,6 +127,14 @@ def _build_result(
     candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
     worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
     return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst))
+
+
+def _read_some_labels(frame: DataFrame, label: Column) -> NDArray[Any]:
+    """Return the labels of the first rows."""
+    batch = frame.select(label.name).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
+    labels = to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
+    assert isinstance(labels, np.ndarray)
+    return labels
 
 
 def _is_large(kind: spark_types.DataType) -> bool:

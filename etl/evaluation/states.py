@@ -6,6 +6,8 @@ row are null.
 
 from __future__ import annotations
 
+import heapq
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -26,11 +28,18 @@ def build_state(sums: pa.RecordBatch, examples: Sequence[str]) -> pa.RecordBatch
     return pa.concat_batches(parts)
 
 
-def merge_states(states: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one state with the sums and the examples of all."""
-    parts = list(states)
-    sums = to_table(merge_sums(map(read_sums, parts)))
-    yield build_state(sums, [example for part in parts for example in read_examples(part)])
+def merge_states(states: Iterable[pa.RecordBatch], examples: int) -> Iterator[pa.RecordBatch]:
+    """Yield one state with the sums of all, and so many of their examples with the highest loss."""
+    worst: list[str] = []
+
+    def read_all() -> Iterator[pa.RecordBatch]:
+        nonlocal worst
+        for state in states:
+            worst = heapq.nlargest(examples, [*worst, *read_examples(state)], key=lambda text: json.loads(text)["loss"])
+            yield read_sums(state)
+
+    sums = to_table(merge_sums(read_all()))
+    yield build_state(sums, worst)
 
 
 def read_sums(state: pa.RecordBatch) -> pa.RecordBatch:

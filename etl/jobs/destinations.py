@@ -1,6 +1,8 @@
 """Write predictions to Parquet, partitioned Parquet, a dataset or a table.
 
 All predictions are computed in a staging directory first, so that the previous ones are unchanged if a model fails.
+No file system replaces a directory in one step: the previous one is renamed to `.NAME.replaced`, then the new one to
+`NAME`. If a process ends between the two, the next run renames the previous one back.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ PredictFunction = Callable[[DataFrame], DataFrame]
 
 _SUCCESS_FILE = "_SUCCESS"
 _ORIGIN_FILE = "_PREDICTED"
+_REPLACED = ".replaced"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -46,6 +49,8 @@ def write(
     Raises:
         TrainyardError: The output contains something else than predictions, or `partition_by` is not a column.
     """
+    if spec.output_format == "parquet":
+        _recover(spec.output)
     if spec.partition_by:
         return _write_partitions(spark, spec, weights, frame, predict)
     return _WRITERS[spec.output_format](spark, spec, predict(frame))
@@ -93,6 +98,9 @@ def _write_partitions(
     if column not in frame.columns:
         raise TrainyardError(f"partition_by={column!r} is not a column of the rows; columns are {frame.columns}.")
     prefix = f"{column}="
+    for name in storage.list_names(spec.output):
+        if name.startswith(f".{prefix}") and name.endswith(_REPLACED):
+            _recover(storage.join(spec.output, name[1:].removesuffix(_REPLACED)))
     _check_output(spec.output, [name for name in storage.list_names(spec.output) if not name.startswith(prefix)])
     values = F.coalesce(F.col(column).cast("string"), F.lit(_NULL_PARTITION))
     partitions = sorted(row[0] for row in frame.select(values).distinct().collect())
@@ -156,14 +164,36 @@ def _check_output(output: str, unexpected: list[str]) -> None:
 
 
 def _swap(staging: str, output: str) -> None:
-    old = _build_staging_path(output)
+    """Rename the complete directory `staging` to `output`, and remove the directory that had this name."""
+    _recover(output)
+    old = _replaced_path(output)
     if storage.exists(output):
         storage.move(output, old)
     storage.move(staging, output)
     storage.remove(old)
 
 
-def _build_staging_path(output: str) -> str:
-    """Return a path beside `output` that Spark treats as hidden."""
+def _recover(output: str) -> None:
+    """Complete an interrupted swap: rename the previous directory back, or remove it if the new one is there."""
+    old = _replaced_path(output)
+    if not storage.exists(old):
+        return
+    if storage.exists(output):
+        storage.remove(old)
+    else:
+        storage.move(old, output)
+
+
+def _replaced_path(output: str) -> str:
+    """Return the path of the previous directory during a swap.
+
+    Spark ignores a name that begins with a dot; one that begins with an underscore is a partition to it if it has "=".
+    """
     parent, _, name = output.rstrip("/").rpartition("/")
-    return f"{parent}/_{name}.{uuid.uuid4().hex}"
+    return f"{parent}/.{name}{_REPLACED}"
+
+
+def _build_staging_path(output: str) -> str:
+    """Return a new path beside `output` that Spark ignores."""
+    parent, _, name = output.rstrip("/").rpartition("/")
+    return f"{parent}/.{name}.{uuid.uuid4().hex}"

@@ -16,7 +16,10 @@ from trainyard.etl.datasource.columns import missing_column_error
 
 SPLIT = "__split"
 _ORDER = "__order"
+_STRATUM, _PART, _COUNT, _OFFSET, _RANK = "__stratum", "__part", "__count", "__offset", "__rank"
 _BITS = 53
+_STRATUM_BITS = 12
+"""Each stratum is cut by the highest bits of its rows' hashes into so many parts, which tasks sort."""
 
 
 def assign(
@@ -33,8 +36,8 @@ def assign(
     others are added, and fractions hold on average.
 
     With `stratify` the fractions hold exactly, to one row, within each value of that column: its rows are ordered by
-    their hash, and the order is cut. That takes a shuffle, and an added row moves at most one other row across each
-    cut of its own stratum. Equal rows still share a split.
+    their hash, and the order is cut. That takes a shuffle, and `frame` is computed twice. An added row moves at most
+    one other row across each cut of its own stratum. Equal rows still share a split.
 
     Args:
         frame: The rows.
@@ -52,10 +55,32 @@ def assign(
     if stratify is None:
         position = _to_fraction(_hash(frame, [split_by] if split_by else frame.columns, seed))
     else:
-        stratum = Window.partitionBy(get_column(stratify))
-        rank = F.rank().over(stratum.orderBy(_hash(frame, frame.columns, seed)))
-        position = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
+        return _assign_by_stratum(frame, splits, stratify, seed)
     return frame.withColumn(SPLIT, _choose_split(position, splits))
+
+
+def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: str, seed: int) -> DataFrame:
+    """Return `frame` with the split of each row by its rank in its stratum.
+
+    The rank is the number of rows in the parts of the stratum before its own, plus the rank in that part: no task sorts
+    all rows of a stratum, of which there may be two.
+    """
+    bits = _hash(frame, frame.columns, seed)
+    part = [get_column(stratify).alias(_STRATUM), F.shiftright(bits, 64 - _STRATUM_BITS).alias(_PART)]
+    counts = frame.select(*part).groupBy(_STRATUM, _PART).agg(F.count(F.lit(1)).alias(_COUNT))
+    stratum = Window.partitionBy(_STRATUM)
+    earlier = stratum.orderBy(_PART).rowsBetween(Window.unboundedPreceding, -1)
+    offsets = counts.select(
+        _STRATUM, _PART,
+        F.coalesce(F.sum(_COUNT).over(earlier), F.lit(0)).alias(_OFFSET), F.sum(_COUNT).over(stratum).alias(_COUNT),
+    )  # fmt: skip
+    columns = [get_column(name) for name in frame.columns]
+    rank = F.rank().over(Window.partitionBy(_STRATUM, _PART).orderBy(_ORDER)).alias(_RANK)
+    ranked = frame.select(*columns, bits.alias(_ORDER), *part).select(*columns, _STRATUM, _PART, rank)
+    same = [ranked[name].eqNullSafe(offsets[name]) for name in (_STRATUM, _PART)]
+    joined = ranked.join(offsets, same[0] & same[1], "left")
+    position = (F.col(_OFFSET) + F.col(_RANK) - 0.5) / F.col(_COUNT)
+    return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
 
 def shuffle(frame: DataFrame, shards: int, seed: int = 0) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from trainyard.etl.metrics.family import (
 )
 
 _SUMS = 5
-"""Rows, |error|, error^2, truth, truth^2."""
+"""Rows, |error|, error^2, label - center, (label - center)^2."""
+CENTER_ROWS = 1000
+"""Labels from whose median the center is taken."""
 
 
 def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
@@ -39,13 +41,33 @@ def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
     return Regression(tuple(metrics), int(np.prod(spec.label)))
 
 
+def needs_center(families: Sequence[MetricFamily]) -> bool:
+    """Return whether one of the metrics is computed from the spread of the labels."""
+    return any(isinstance(family, Regression) and "r2" in family.metrics for family in families)
+
+
+def center_labels(families: Sequence[MetricFamily], labels: NDArray[Any]) -> tuple[MetricFamily, ...]:
+    """Return the families with the median of some `labels` (rows, ...) as the center of all.
+
+    All tasks need the same center, and any value among the labels is near enough. The median is not an outlier.
+    """
+    center = np.median(labels.reshape(len(labels), -1).astype(np.float64), axis=0) if len(labels) else np.zeros(1)
+    values = tuple(float(value) if np.isfinite(value) else 0.0 for value in center)
+    return tuple(replace(family, center=values) if isinstance(family, Regression) else family for family in families)
+
+
 @dataclass(frozen=True)
 class Regression:
-    """The family of regression metrics, for `numbers` numbers in each row."""
+    """The family of regression metrics, for `numbers` numbers in each row.
+
+    The spread of labels is the difference of two sums. Around 0 these are of the size of the mean, squared, and their
+    difference has no correct digit where the mean is 1e8 times the standard deviation; so they are around `center`.
+    """
 
     metrics: tuple[str, ...]
     numbers: int
     by_row: bool = True
+    center: tuple[float, ...] = ()
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -55,7 +77,8 @@ class Regression:
     def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
         """Yield the errors and labels of each row, and their squares."""
         truth, error = self._compute_errors(rows)
-        values = np.stack([np.ones_like(error), np.abs(error), error**2, truth, truth**2], axis=2)
+        centered = truth - np.array(self.center or [0.0])
+        values = np.stack([np.ones_like(error), np.abs(error), error**2, centered, centered**2], axis=2)
         values = values.reshape(len(truth), -1)
         cells = np.broadcast_to(np.arange(values.shape[1]), values.shape)
         yield Contribution("errors", number_rows(rows), cells, values)

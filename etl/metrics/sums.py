@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +20,21 @@ SCHEMA = pa.schema(
         "statistic": pa.string(),
         "column": pa.string(),
         "value": pa.string(),
+        "range": pa.int32(),
         "cells": pa.list_(pa.int64()),
         "sums": pa.list_(pa.float64()),
     }
 )
-"""Sums as a table with a row for each key. Only cells that are not empty are stored; a cell's number is its number in
-the statistic, plus the statistic's size times the bucket."""
+"""Sums as a table with a row for each key and range of cells. Only cells that are not empty are stored; a cell's number
+is its number in the statistic, plus the statistic's size times the bucket."""
+
+RANGE_KEYS = ("model", "statistic", "column", "value", "range")
+"""Rows of several tables that agree in these columns form one group; groups can be merged independently."""
+RANGE_CELLS = 1 << 16
 
 MAX_SLICES = 1000
 _MAX_PENDING = 1 << 20
+_CELL_BYTES = 16
 
 
 class Slice(NamedTuple):
@@ -124,6 +131,12 @@ class SumAccumulator:
         return int(np.prod(shape)) * BUCKETS
 
 
+def count_state_bytes(families: Iterable[MetricFamily]) -> int:
+    """Return the size of the sums of some families over all rows, if no cell is empty."""
+    cells = sum(int(np.prod(shape)) for family in families for shape in family.shapes.values())
+    return cells * BUCKETS * _CELL_BYTES
+
+
 def check_slice_count(count: int) -> None:
     """Check the number of slices.
 
@@ -136,21 +149,27 @@ def check_slice_count(count: int) -> None:
 
 def to_table(sums: Mapping[Key, SparseSums]) -> pa.RecordBatch:
     """Return sums as a table of the `SCHEMA`."""
-    rows = [(key.model, key.statistic, *key.slice, *sparse) for key, sparse in sums.items()]
+    rows = [
+        (key.model, key.statistic, *key.slice, *part) for key, sparse in sums.items() for part in _split_ranges(sparse)
+    ]
     columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(SCHEMA)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def merge_sums(tables: Iterable[pa.RecordBatch]) -> dict[Key, SparseSums]:
-    """Return the sums of several tables of the `SCHEMA` together."""
+    """Return the sums of several tables of the `SCHEMA` together. Memory is that of the result and of one table."""
     parts: dict[Key, list[SparseSums]] = defaultdict(list)
+    pending: dict[Key, int] = defaultdict(int)
     for table in tables:
         cells, sums = table.column("cells"), table.column("sums")
         names = zip(*(table.column(name).to_pylist() for name in SCHEMA.names[:4]), strict=True)
         for row, (model, statistic, column, value) in enumerate(names):
-            sparse = (cells[row].values.to_numpy(), sums[row].values.to_numpy())
-            parts[Key(model, statistic, Slice(column, value))].append(sparse)
-    return {key: _compact(several) for key, several in parts.items()}
+            key = Key(model, statistic, Slice(column, value))
+            parts[key].append((cells[row].values.to_numpy(), sums[row].values.to_numpy()))
+            pending[key] += len(cells[row])
+            if pending[key] > max(_MAX_PENDING, len(parts[key][0][0])):
+                parts[key], pending[key] = [_merge(parts[key])], 0
+    return {key: _merge(several) for key, several in parts.items()}
 
 
 def to_dense(sums: SparseSums | None, shape: tuple[int, ...]) -> Floats:
@@ -161,8 +180,25 @@ def to_dense(sums: SparseSums | None, shape: tuple[int, ...]) -> Floats:
     return full.reshape(BUCKETS, *shape)
 
 
+def _split_ranges(sparse: SparseSums) -> Iterator[tuple[int, Integers, Floats]]:
+    """Yield the number of each range of cells that is not empty, with its cells and sums."""
+    cells, sums = sparse
+    ranges = cells // RANGE_CELLS
+    starts = np.flatnonzero(np.diff(ranges, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
+        yield int(ranges[start]), cells[start:end], sums[start:end]
+
+
+def _merge(parts: Sequence[SparseSums]) -> SparseSums:
+    """Return the sums of parts in each of which the cells are ascending; ranges without overlap are joined."""
+    parts = sorted((part for part in parts if len(part[0])), key=lambda part: int(part[0][0]))
+    if parts and all(one[0][-1] < other[0][0] for one, other in itertools.pairwise(parts)):
+        return np.concatenate([cells for cells, _ in parts]), np.concatenate([sums for _, sums in parts])
+    return _compact(parts)
+
+
 def _compact(parts: Sequence[SparseSums]) -> SparseSums:
-    """Return sums in which each cell occurs once."""
+    """Return sums in which each cell occurs once, ascending."""
     cells: Integers
     cells, inverse = np.unique(np.concatenate([cells for cells, _ in parts]), return_inverse=True)
     return cells, np.bincount(inverse, np.concatenate([sums for _, sums in parts]), len(cells))  # type: ignore[return-value]

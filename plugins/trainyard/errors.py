@@ -13,6 +13,10 @@ class TrainyardError(Exception):
     """An error that the user can fix. The message says what is wrong and what to do; no traceback is needed."""
 
 
+class UnavailableError(TrainyardError):
+    """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
+
+
 def reason(error: BaseException) -> str | None:
     """Return the message for the user inside an error, or None if there is none.
 

@@ -61,9 +61,14 @@ class SparkLink(PushedLink):
 LINKS: tuple[PushedLink, ...] = (ReportLink(), ApplicationLink(), DriverLogLink(), SparkLink())
 
 
+def airflow_url() -> str:
+    """Return the base URL of this Airflow, which identifies it; "" if none is configured."""
+    return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
+
+
 def in_airflow(path: str) -> str:
     """Return a path of Airflow's UI, below the path of its base URL."""
-    return f"{urlsplit(conf.get('api', 'base_url', fallback='')).path.rstrip('/')}{path}"
+    return f"{urlsplit(airflow_url()).path}{path}"
 
 
 def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:
@@ -79,7 +84,7 @@ def report_uri(directory: str) -> str:
 
 def push_report_link(ti: Any, conn_id: str, dag_id: str, run_id: str) -> None:
     """Push the address of the report, and empty ones for the other links: for a missing one Airflow logs an error."""
-    page = report_page(conf.get("api", "base_url", fallback=""), conn_id, dag_id, run_id)
+    page = report_page(airflow_url(), conn_id, dag_id, run_id)
     push_addresses(ti, {link.KEY: page if link.KEY == ReportLink.KEY else "" for link in LINKS})
 
 

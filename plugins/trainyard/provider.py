@@ -32,9 +32,19 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "URI below which datasets, models and runs are stored",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "shared": {
+                        "label": "Shared directory",
+                        "description": "Whether every node of the cluster mounts a file:// storage at the same path",
+                        "schema": {"type": ["boolean", "null"]},
+                    },
                     "webhdfs": {
                         "label": "WebHDFS connection",
                         "description": "WebHDFS connection, for an Airflow that reaches the cluster by HTTP only",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "preflight": {
+                        "label": "Preflight",
+                        "description": "Check of applications before submission to YARN: strict, warn or off",
                         "schema": {"type": ["string", "null"]},
                     },
                 },

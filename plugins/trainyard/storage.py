@@ -1,16 +1,22 @@
-"""Files on any fsspec file system, with two atomic operations.
+"""Files on fsspec file systems, with atomic operations.
 
 `create` writes a file that must not exist: of several concurrent callers exactly one succeeds.
 `replace` replaces a file's content in one step: a reader sees the old bytes or the new ones, never a mixture.
+`move` renames a directory in one step.
+
+How each storage does this is in `atomic`; a storage that cannot is refused by name.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from glob import has_magic
 from pathlib import Path
 from typing import IO, Any
@@ -18,16 +24,42 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from trainyard import atomic
+from trainyard.atomic import Method
+from trainyard.errors import TrainyardError
+
 _FILESYSTEMS: dict[int, Any] = {}
 _REGISTERED: dict[str, Any] = {}
+VALID_NAME = "write a name without '.' and '..', for example 'digits/model', or a URI"
 _CHUNK = 8 << 20
+_MEMORY = threading.Lock()
 _MODIFIED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
 """The names that file systems give to a modification time, or to a hash of the content."""
 
 
+class ShortReadError(OSError):
+    """A file has fewer bytes than were requested."""
+
+
 def resolve(root: str, name: str) -> str:
-    """Return `name` as a URI: unchanged if it is absolute or has a scheme, else a path below `root`."""
-    return name if "://" in name or name.startswith("/") else join(root, name)
+    """Return `name` as a URI: unchanged if it is absolute or has a scheme, else a path below `root`.
+
+    Raises:
+        TrainyardError: The name is not below `root`.
+    """
+    if not is_valid_name(name):
+        raise TrainyardError(f"{name!r} is not a name below the storage root {root}; {VALID_NAME}.")
+    return name if is_absolute(name) else join(root, name)
+
+
+def is_absolute(name: str) -> bool:
+    """Return whether `name` is a URI or an absolute path."""
+    return "://" in name or name.startswith("/")
+
+
+def is_valid_name(name: str) -> bool:
+    """Return whether `name` is absolute, or stays below the directory that it is resolved against."""
+    return is_absolute(name) or (bool(name) and not {".", ".."}.intersection(name.split("/")))
 
 
 def join(uri: str, *parts: str) -> str:
@@ -35,9 +67,14 @@ def join(uri: str, *parts: str) -> str:
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
 
 
-def register_filesystem(protocol: str, filesystem: Any) -> None:
-    """Use `filesystem` for all URIs of `protocol` in this process from now on."""
-    _REGISTERED[protocol] = filesystem
+def register_filesystem(uri: str, filesystem: Any) -> None:
+    """Use `filesystem` in this process from now on for all URIs with the scheme, host and port of `uri`."""
+    _REGISTERED[_authority(uri)] = filesystem
+
+
+def is_local(uri: str) -> bool:
+    """Return whether `uri` names a directory of the machine that opens it."""
+    return uri.partition("://")[0] in ("file", "local") if "://" in uri else uri.startswith("/")
 
 
 def local_path(uri: str) -> Path | None:
@@ -83,11 +120,11 @@ def read(uri: str) -> bytes:
 
 
 def read_range(uri: str, begin: int, length: int) -> bytes:
-    """Return `length` bytes from offset `begin`. Raises OSError if the file has fewer."""
+    """Return `length` bytes from offset `begin`. Raises ShortReadError if the file has fewer."""
     fs, path = _locate(uri)
     data = bytes(fs.cat_file(path, begin, begin + length))
     if len(data) != length:
-        raise OSError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
+        raise ShortReadError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
     return data
 
 
@@ -97,13 +134,19 @@ def size(uri: str) -> int:
     return int(fs.size(path))
 
 
-def checksum(uri: str) -> tuple[int, str]:
-    """Return the size of a file in bytes and its sha256, read in chunks. Raises FileNotFoundError."""
+def checksum(uri: str, on_chunk: Callable[[], None] = lambda: None) -> tuple[int, str]:
+    """Return the size of a file in bytes and its sha256. Raises FileNotFoundError.
+
+    Args:
+        uri: The file, which is read in chunks.
+        on_chunk: Called after each chunk.
+    """
     digest, length = hashlib.sha256(), 0
     with open_input(uri) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             length += len(chunk)
+            on_chunk()
     return length, digest.hexdigest()
 
 
@@ -114,24 +157,30 @@ def open_input(uri: str) -> IO[bytes]:
 
 
 def open_output(uri: str) -> IO[bytes]:
-    """Open a new file for writing, and create its directories."""
+    """Open a new file for writing, and create its directories. A local file is on the disk when it is closed."""
     fs, path = _locate(uri)
-    fs.makedirs(_parent(path), exist_ok=True)
-    return fs.open(path, "wb")  # type: ignore[no-any-return]
+    atomic.make_directory(fs, atomic.get_parent(path))
+    return atomic.LocalWriter(path) if isinstance(fs, LocalFileSystem) else fs.open(path, "wb")
 
 
 def create(uri: str, data: bytes) -> None:
-    """Write `data` to `uri` in one step. Raises FileExistsError if there is a file already."""
+    """Write `data` to `uri` in one step.
+
+    Raises:
+        FileExistsError: There is a file already, or another caller wrote it first.
+        TrainyardError: The storage cannot create a file exclusively.
+    """
     fs, path = _locate(uri)
-    staged = _write_staged(fs, path, data)
-    try:
-        if isinstance(fs, LocalFileSystem):
-            os.link(staged, path)
-        else:
-            fs.mv(staged, path)
-    finally:
-        if fs.exists(staged):
-            fs.rm_file(staged)
+    match atomic.find_method(fs, uri):
+        case Method.PUT:
+            fs.pipe_file(path, data, mode="create")
+        case Method.LOCK:
+            with _MEMORY:
+                fs.pipe_file(path, data, mode="create")
+        case method:
+            with atomic.stage(fs, path) as staged:
+                atomic.write(fs, staged, data)
+                atomic.publish_new(fs, method, staged, path)
 
 
 def write_error(directory: str) -> str:
@@ -147,57 +196,94 @@ def write_error(directory: str) -> str:
 
 
 def upload(uri: str, file: Path) -> None:
-    """Copy a file of this machine to `uri` in one step. A file that exists there already stays."""
+    """Copy a file of this machine to `uri` in one step. A file that exists there already stays.
+
+    Raises:
+        TrainyardError: The storage cannot create a file exclusively.
+    """
     fs, path = _locate(uri)
-    fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staging_path(path)
-    try:
-        fs.put_file(str(file), staged)
-        if not fs.exists(path):
-            fs.mv(staged, path)
-    except FileExistsError:
+    method = atomic.find_method(fs, uri)
+    if method in (Method.PUT, Method.LOCK):
+        with suppress(FileExistsError):
+            if method is Method.PUT:
+                fs.put_file(str(file), path, mode="create")
+            else:
+                create(uri, file.read_bytes())
         return
-    finally:
-        if fs.exists(staged):
-            fs.rm_file(staged)
+    with suppress(FileExistsError), atomic.stage(fs, path) as staged:
+        fs.put_file(str(file), staged)
+        if method is Method.LINK:
+            atomic.sync(staged)
+        if not fs.exists(path):
+            atomic.publish_new(fs, method, staged, path)
 
 
 def replace(uri: str, data: bytes) -> None:
-    """Write `data` to `uri` in one step, replacing what was there."""
+    """Write `data` to `uri` in one step, replacing what was there.
+
+    Raises:
+        TrainyardError: The storage cannot replace a file in one step.
+    """
     fs, path = _locate(uri)
-    _publish(fs, _write_staged(fs, path, data), path)
+    method = atomic.find_method(fs, uri)
+    if method in (Method.PUT, Method.LOCK):
+        fs.pipe_file(path, data)
+        return
+    with atomic.stage(fs, path) as staged:
+        atomic.write(fs, staged, data)
+        atomic.publish(fs, method, staged, path)
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a file in chunks, replacing `target` in one step; of a directory, each file."""
+    """Copy a file in chunks, replacing `target` in one step; of a directory, each file.
+
+    Raises:
+        TrainyardError: The storage of `target` cannot replace a file in one step.
+    """
     fs, origin = _locate(source)
     if fs.isdir(origin):
         for name in list_names(source):
             copy(join(source, name), join(target, name))
         return
     fs, path = _locate(target)
-    fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staging_path(path)
-    try:
+    method = atomic.find_method(fs, target)
+    with atomic.stage(fs, path) as staged:
         with open_input(source) as reader, fs.open(staged, "wb") as writer:
             shutil.copyfileobj(reader, writer, _CHUNK)
-        _publish(fs, staged, path)
-    finally:
-        if fs.exists(staged):
-            fs.rm_file(staged)
+        if method is Method.LINK:
+            atomic.sync(staged)
+        atomic.publish(fs, method, staged, path)
 
 
 def move(source: str, target: str) -> None:
-    """Rename a directory in one step. Raises FileExistsError if `target` exists."""
+    """Rename a directory in one step.
+
+    Raises:
+        FileExistsError: `target` exists.
+        TrainyardError: The storage cannot rename a directory in one step.
+    """
     fs, origin = _locate(source)
     _, path = _locate(target)
+    method = atomic.find_method(fs, target)
+    if method in (Method.PUT, Method.LOCK):
+        raise TrainyardError(
+            f"{target!r} is on a storage that copies a directory file by file, so readers would see a part of it; use "
+            "a URI of file:// or hdfs://."
+        )
     if fs.exists(path):
         raise FileExistsError(f"{target} exists already")
-    fs.makedirs(_parent(path), exist_ok=True)
-    if isinstance(fs, LocalFileSystem):
-        os.rename(origin, path)
-    else:
+    atomic.make_directory(fs, atomic.get_parent(path))
+    if method is Method.RENAME:
         fs.mv(origin, path)
+        return
+    try:
+        os.rename(origin, path)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:  # created since it was checked
+            raise FileExistsError(f"{target} exists already") from None
+        raise
+    atomic.sync(atomic.get_parent(path))
+    atomic.sync(atomic.get_parent(origin))
 
 
 def remove(uri: str) -> None:
@@ -214,12 +300,26 @@ def _locate(uri: str) -> tuple[Any, str]:
     would then be destroyed there, and wait for threads that only the parent has: every subprocess that is started with
     a `preexec_fn`, as pyspark does, would hang.
     """
-    protocol, _, rest = uri.partition("://")
-    if protocol in _REGISTERED:
-        return _REGISTERED[protocol], f"/{rest.partition('/')[2]}"
+    if registered := _find_registered(uri):
+        return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
     fs, path = fsspec.core.url_to_fs(uri)
     _FILESYSTEMS[id(fs)] = fs
     return fs, path
+
+
+def _find_registered(uri: str) -> Any:
+    """Return the registered file system of a URI; of a URI without a host, the only one of its scheme."""
+    authority = _authority(uri)
+    same_scheme = [fs for known, fs in _REGISTERED.items() if known.startswith(authority)]
+    if authority.endswith("://") and len(same_scheme) == 1:
+        return same_scheme[0]
+    return _REGISTERED.get(authority)
+
+
+def _authority(uri: str) -> str:
+    """Return scheme, host and port of a URI, "" for a path."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}" if separator else ""
 
 
 def _modification_time(name: str, info: Mapping[str, Any]) -> str:
@@ -227,30 +327,3 @@ def _modification_time(name: str, info: Mapping[str, Any]) -> str:
         if key in info:
             return str(info[key])
     raise ValueError(f"{name} has no modification time: {', '.join(info)}")
-
-
-def _publish(fs: Any, staged: str, path: str) -> None:
-    if isinstance(fs, LocalFileSystem):
-        os.replace(staged, path)
-    else:
-        fs.mv(staged, path, overwrite=True)
-
-
-def _parent(path: str) -> str:
-    return path.rsplit("/", 1)[0] or "/"
-
-
-def _staging_path(path: str) -> str:
-    """Return a new hidden name beside `path`, which readers ignore."""
-    return f"{_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
-
-
-def _write_staged(fs: Any, path: str, data: bytes) -> str:
-    fs.makedirs(_parent(path), exist_ok=True)
-    staged = _staging_path(path)
-    with fs.open(staged, "wb") as file:
-        file.write(data)
-        if isinstance(fs, LocalFileSystem):
-            file.flush()
-            os.fsync(file.fileno())
-    return staged

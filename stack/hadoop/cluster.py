@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -22,7 +21,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,16 +37,19 @@ from stack.hadoop.config import (
     NAME_NODE,
     NODE_MANAGERS,
     PARTITION,
+    RESOURCE_MANAGER,
+    STANDBY,
     START_QUICKLY,
     USER,
     Daemon,
 )
+from stack.hadoop.jars import fetch_jars
 from stack.hadoop.kerberos import Kdc
 
 FOLDER = Path(__file__).parent
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
 HOST = "localhost"
 TIMEOUT_SECONDS = 180.0
+ADMIN = "org.apache.hadoop.yarn.client.cli.RMAdminCLI"
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,24 @@ class Cluster:
     kdc: Kdc | None = None
 
     @classmethod
-    def create(cls, home: Path, kerberos: bool = False) -> Cluster:
-        """Create and format a cluster in the empty folder `home`. Only its KDC runs then."""
+    def create(cls, home: Path, kerberos: bool = False, pair: bool = False) -> Cluster:
+        """Create and format a cluster in the empty folder `home`. Only its KDC runs then.
+
+        Args:
+            home: The folder.
+            kerberos: Whether it requires Kerberos.
+            pair: Whether it has a second ResourceManager.
+        """
         if home.exists() and any(home.iterdir()):
             raise SystemExit(f"{home} is not empty; stop the cluster in it and remove the folder, or choose another.")
         home.mkdir(parents=True, exist_ok=True)
-        ports = _find_free_ports([*config.list_ports(), *(["kdc"] if kerberos else [])])
+        ports = _find_free_ports([*config.list_ports(pair), *(["kdc"] if kerberos else [])])
         cluster = cls._build(home, ports)
         if cluster.kdc:
             cluster.kdc.create()
         kerberos_properties = cluster.kdc.build_properties() if cluster.kdc else {}
         addresses = {name: f"{HOST}:{port}" for name, port in cluster.ports.items()}
-        for daemon in (None, *DAEMONS.values()):
+        for daemon in (None, *cluster.daemons.values()):
             for name, text in config.build_files(daemon, home, addresses, kerberos_properties).items():
                 file = cluster._conf_dir(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -98,11 +105,13 @@ class Cluster:
 
     @classmethod
     @contextlib.contextmanager
-    def launch(cls, home: Path, kerberos: bool = False) -> Iterator[Cluster]:
+    def launch(cls, home: Path, kerberos: bool = False, pair: bool = False) -> Iterator[Cluster]:
         """Run a new cluster in the empty folder `home` while the context is active; it is healthy on entry."""
-        cluster = cls.create(home, kerberos)
+        cluster = cls.create(home, kerberos, pair)
         try:
             cluster.start()
+            if pair:
+                cluster.activate(RESOURCE_MANAGER.name)
             cluster.wait()
             yield cluster
         finally:
@@ -111,6 +120,11 @@ class Cluster:
     @classmethod
     def _build(cls, home: Path, ports: dict[str, int]) -> Cluster:
         return cls(home, ports, Kdc(home / "kdc", ports["kdc"]) if "kdc" in ports else None)
+
+    @property
+    def daemons(self) -> dict[str, Daemon]:
+        """The daemons, by name."""
+        return DAEMONS | ({STANDBY.name: STANDBY} if f"{STANDBY.name}.http" in self.ports else {})
 
     def get_url(self, port: str) -> str:
         """Return the URL of the REST interface at a port, such as "resourcemanager.http"."""
@@ -140,8 +154,22 @@ class Cluster:
     def start(self) -> None:
         """Start the daemons that do not run."""
         self._start_kdc()
-        for name in DAEMONS:
-            self._start(name, self._build_command(DAEMONS[name]))
+        for name, daemon in self.daemons.items():
+            self._start(name, self._build_command(daemon))
+
+    def activate(self, name: str) -> None:
+        """Make one ResourceManager of a pair the active one, as soon as it answers; the other must not be active."""
+        command = [
+            "java", *START_QUICKLY.split(), "-cp", f"{self._conf_dir(None)}:{fetch_jars()}/*", ADMIN,
+            "-transitionToActive", "--forceactive", name,
+        ]  # fmt: skip
+
+        def succeeds() -> bool:
+            environment = self._daemon_environment()
+            return subprocess.run(command, env=environment, cwd=self.home, capture_output=True).returncode == 0
+
+        if not _wait_until(TIMEOUT_SECONDS, succeeds):
+            raise SystemExit(f"{name} does not become active; see {self.home}/log/{name}.log")
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a daemon a signal and wait until it has ended; after 10 seconds, send SIGKILL."""
@@ -156,7 +184,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End all daemons and the processes that they started."""
-        for name in (*reversed(DAEMONS), "kdc"):
+        for name in (*reversed(self.daemons), "kdc"):
             self.kill(name, signal.SIGTERM)
 
     def get_pid(self, name: str) -> int | None:
@@ -176,7 +204,7 @@ class Cluster:
         """
         end, problem = time.monotonic() + TIMEOUT_SECONDS, ""
         while time.monotonic() < end:
-            if ended := [name for name in DAEMONS if self.get_pid(name) is None]:
+            if ended := [name for name in self.daemons if self.get_pid(name) is None]:
                 raise SystemExit(f"{ended[0]} has ended; see {self.home}/log/{ended[0]}.log")
             problem = self.find_problem()
             if not problem:
@@ -203,8 +231,18 @@ class Cluster:
         return ""
 
     def query_yarn(self, path: str, **query: str) -> Any:
-        """Return the answer of the ResourceManager's REST interface at `path`."""
-        return self._get(f"{self.get_url('resourcemanager.http')}/ws/v1/cluster/{path}", query | {"user.name": USER})
+        """Return the answer of the active ResourceManager's REST interface at `path`."""
+        return self._get(f"{self._get_active_url()}/ws/v1/cluster/{path}", query | {"user.name": USER})
+
+    def _get_active_url(self) -> str:
+        """Return the URL of the active ResourceManager; of the first, if none of a pair is."""
+        names = [name for name in self.daemons if name in (RESOURCE_MANAGER.name, STANDBY.name)]
+        for name in names[1:]:
+            with contextlib.suppress(requests.RequestException):
+                url = self.get_url(f"{name}.http")
+                if self._get(f"{url}/ws/v1/cluster/info", {"user.name": USER})["clusterInfo"]["haState"] == "ACTIVE":
+                    return url
+        return self.get_url(f"{names[0]}.http")
 
     def _start_kdc(self) -> None:
         if self.kdc:
@@ -232,7 +270,7 @@ class Cluster:
     def _add_label(self) -> None:
         labels = self.query_yarn("get-node-labels").get("nodeLabelInfo") or []
         if PARTITION not in [label["name"] for label in (labels if isinstance(labels, list) else [labels])]:
-            url = f"{self.get_url('resourcemanager.http')}/ws/v1/cluster/add-node-labels"
+            url = f"{self._get_active_url()}/ws/v1/cluster/add-node-labels"
             body: Any = {"nodeLabelInfo": [{"name": PARTITION, "exclusivity": True}]}
             response = requests.post(url, params={"user.name": USER}, json=body, auth=self._auth, timeout=5)
             response.raise_for_status()
@@ -265,23 +303,6 @@ class Cluster:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
             command = self._build_command(daemon, *arguments)
             subprocess.run(command, env=self._daemon_environment(), cwd=self.home, stdout=log, stderr=log, check=True)
-
-
-def fetch_jars() -> Path:
-    """Return the folder of the daemons' jars; Maven fetches them once for each version of the pom."""
-    pom = FOLDER / "pom.xml"
-    folder = CACHE / f"hadoop-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
-    if not folder.exists():
-        if not shutil.which("mvn"):
-            raise SystemExit("Maven is needed to fetch Hadoop, and there is no mvn on the PATH; install Maven.")
-        staging = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={staging}"]
-        subprocess.run(command, check=True, stdout=sys.stderr)
-        try:
-            staging.rename(folder)
-        except OSError:
-            shutil.rmtree(staging)
-    return folder
 
 
 def _build_spark_defaults() -> str:

@@ -60,12 +60,16 @@ def _build_node_manager(name: str, gpus: int = 0) -> NodeManager:
 
 NAME_NODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, {"rpc": 8020, "http": 9870})
 DATA_NODES = (_build_data_node("datanode1"), _build_data_node("datanode2"))
-RESOURCE_MANAGER = Daemon(
-    "resourcemanager",
-    f"{_MANAGER}.ResourceManager",
-    256,
-    {"client": 8032, "scheduler": 8030, "tracker": 8031, "admin": 8033, "http": 8088},
-)
+
+
+def _build_resource_manager(name: str) -> Daemon:
+    ports = {"client": 8032, "scheduler": 8030, "tracker": 8031, "admin": 8033, "http": 8088}
+    return Daemon(name, f"{_MANAGER}.ResourceManager", 256, ports)
+
+
+RESOURCE_MANAGER = _build_resource_manager("resourcemanager")
+STANDBY = _build_resource_manager("resourcemanager2")
+"""The second ResourceManager of a pair, between which a failover is by hand: `Cluster.activate`."""
 NODE_MANAGERS = (
     _build_node_manager("node1"),
     _build_node_manager("gpunode1", gpus=2),
@@ -79,9 +83,10 @@ Addresses = Mapping[str, str]
 """Host and port, as "localhost:8020", by `daemon.port`, such as "namenode.rpc"."""
 
 
-def list_ports() -> list[str]:
-    """Return the names of all ports, as `daemon.port`."""
-    return [f"{daemon.name}.{port}" for daemon in DAEMONS.values() for port in daemon.ports]
+def list_ports(pair: bool = False) -> list[str]:
+    """Return the names of all ports, as `daemon.port`; with those of a second ResourceManager in a pair."""
+    daemons = (*DAEMONS.values(), *([STANDBY] if pair else []))
+    return [f"{daemon.name}.{port}" for daemon in daemons for port in daemon.ports]
 
 
 def build_files(
@@ -106,8 +111,9 @@ def build_files(
             "yarn.resource-types.yarn.io/gpu.maximum-allocation": 4,
         },
     }
-    if daemon == RESOURCE_MANAGER:
+    if daemon in (RESOURCE_MANAGER, STANDBY):
         sites["capacity-scheduler"] = _build_queues()
+        sites["yarn-site"]["yarn.resourcemanager.ha.id"] = daemon.name
     if isinstance(daemon, NodeManager) and daemon.gpus:
         sites["node-resources"] = {"yarn.nodemanager.resource-type.yarn.io/gpu": daemon.gpus}
     # NameNode and DataNode do not start without these folders, which are not in their jar.
@@ -181,13 +187,7 @@ def _data_node_site(daemon: Daemon, home: Path, addresses: Addresses) -> Propert
 
 def _yarn_site(home: Path, addresses: Addresses) -> Properties:
     manager = "yarn.resourcemanager"
-    return {
-        f"{manager}.hostname": _get_host(addresses["resourcemanager.client"]),
-        f"{manager}.address": addresses["resourcemanager.client"],
-        f"{manager}.scheduler.address": addresses["resourcemanager.scheduler"],
-        f"{manager}.resource-tracker.address": addresses["resourcemanager.tracker"],
-        f"{manager}.admin.address": addresses["resourcemanager.admin"],
-        f"{manager}.webapp.address": addresses["resourcemanager.http"],
+    return _resource_manager_addresses(addresses) | {
         f"{manager}.scheduler.class": f"{_MANAGER}.scheduler.capacity.CapacityScheduler",
         f"{manager}.recovery.enabled": "true",
         f"{manager}.work-preserving-recovery.enabled": "true",
@@ -209,6 +209,31 @@ def _yarn_site(home: Path, addresses: Addresses) -> Properties:
         "yarn.log-aggregation-enable": "true",
         "yarn.log-aggregation.retain-seconds": 86400,
         "yarn.nodemanager.remote-app-log-dir": "/logs",
+    }
+
+
+def _resource_manager_addresses(addresses: Addresses) -> Properties:
+    manager = "yarn.resourcemanager"
+    kinds = {
+        "address": "client", "scheduler.address": "scheduler", "resource-tracker.address": "tracker",
+        "admin.address": "admin", "webapp.address": "http",
+    }  # fmt: skip
+    if f"{STANDBY.name}.client" not in addresses:
+        host = _get_host(addresses[f"{RESOURCE_MANAGER.name}.client"])
+        one = {f"{manager}.{kind}": addresses[f"{RESOURCE_MANAGER.name}.{port}"] for kind, port in kinds.items()}
+        return {f"{manager}.hostname": host, **one}
+    pair = (RESOURCE_MANAGER, STANDBY)
+    return {
+        f"{manager}.ha.enabled": "true",
+        f"{manager}.ha.automatic-failover.enabled": "false",
+        f"{manager}.ha.rm-ids": ",".join(daemon.name for daemon in pair),
+        f"{manager}.cluster-id": "trainyard",
+        **{f"{manager}.hostname.{daemon.name}": _get_host(addresses[f"{daemon.name}.client"]) for daemon in pair},
+        **{
+            f"{manager}.{kind}.{daemon.name}": addresses[f"{daemon.name}.{port}"]
+            for daemon in pair
+            for kind, port in kinds.items()
+        },
     }
 
 
@@ -247,7 +272,6 @@ def _build_queues() -> Properties:
     root = "yarn.scheduler.capacity.root"
     calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
     properties: Properties = {
-        "yarn.scheduler.capacity.maximum-applications": 100,
         "yarn.scheduler.capacity.maximum-am-resource-percent": 0.5,
         "yarn.scheduler.capacity.resource-calculator": calculator,
         f"{root}.queues": ",".join(QUEUES),

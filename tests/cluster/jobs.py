@@ -68,9 +68,14 @@ def get_event(trigger: ApplicationTrigger) -> dict[str, object]:
     return asyncio.run(wait_for_event())
 
 
+def build_backend(plan: Plan) -> YarnBackend:
+    """Return the backend of an attempt that has this plan."""
+    return YarnBackend(plan.operator, plan.task_key, plan.storage, lambda: plan)
+
+
 def run_to_end(plan: Plan, log: Callable[[str], None] = print) -> RunRecord:
     """Run the application to its end and return its record. Raises what the backend raises."""
-    backend = YarnBackend(plan)
+    backend = build_backend(plan)
     result: RunRecord | ApplicationTrigger = backend.run(log)
     while isinstance(result, ApplicationTrigger):
         result = backend.collect(get_event(result), log)

@@ -6,11 +6,13 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stack.hadoop.cluster import Cluster
+from tests.cluster.conftest import Shell
 from tests.cluster.jobs import Exports, run_to_end, wait_for
 from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
@@ -22,6 +24,17 @@ from trainyard.yarn.resource_manager import Application
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 PYTHON = sys.executable
+DAG_WITHOUT_GPUS = """
+from airflow.sdk import DAG
+from trainyard.operators import ExportOperator, Placement
+
+with DAG("nogpu", schedule=None):
+    ExportOperator(
+        task_id="export", prepare="toy.prepare:rows", source="/nowhere", format="json", dataset="a",
+        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        conf={"spark.executorEnv.PATH": "/usr/bin:/bin"},
+    )
+"""
 HOG = f"exec {PYTHON} -c 'data = b\"x\" * (400 << 20); import time; time.sleep(600)'".replace('"', '\\"')
 Container = Callable[..., str]
 
@@ -104,10 +117,29 @@ def test_a_failure_has_an_explanation(
 def test_a_refusal_by_spark_submit_has_an_explanation(exports: Exports, conf: dict[str, str], sentence: str) -> None:
     plan, log = exports.plan(), SparkLog()
     lines: list[str] = []
-    status = Submission(replace(plan, conf={**plan.conf, **conf}), log, lines.append).run()
+    status = Submission(replace(plan, conf={**plan.conf, **conf}), log, lines.append, lambda: None).run()
     diagnosis = diagnose(plan, "\n".join(lines))
     assert status != 0 and diagnosis, lines
     assert diagnosis.sentence.startswith(sentence)
+
+
+@pytest.mark.spark
+@pytest.mark.airflow
+def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the_report(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "__init__.py").write_text("")
+    (tmp_path / "toy" / "prepare.py").write_text("def rows(spark, source): return spark.range(5)\n")
+    (tmp_path / "toy" / "dag.py").write_text(DAG_WITHOUT_GPUS)
+    process = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test nogpu")
+    cause = "On node 'localhost', nvidia-smi found 0 of the 1 GPUs that an executor requests."
+    assert f"ExportOperator 'export': {cause}" in process.stdout + process.stderr
+    shown = shell("PYTHONPATH=plugins python -m trainyard show nogpu").stdout
+    assert cause in shown
+    report = next(line.split()[-1] for line in shown.splitlines() if line.startswith("report"))
+    read = f"from trainyard import storage; print(storage.read('{report}').decode())"
+    assert cause.replace("'", "&#39;") in shell(f'PYTHONPATH=plugins python -c "{read}"').stdout
 
 
 @pytest.mark.spark

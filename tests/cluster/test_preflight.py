@@ -13,6 +13,7 @@ from tests.cluster.conftest import Shell, list_applications
 from tests.cluster.jobs import Exports, wait_for
 from trainyard.checks import probe
 from trainyard.checks.preflight import check_dag
+from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -53,6 +54,10 @@ def find_problems(plan: Plan, user: str | None = None) -> list[str]:
     return [finding.problem for finding in fit.check_plan(plan, snapshot) if finding.problem]
 
 
+def find_warnings(plan: Plan) -> list[str]:
+    return [finding.warning for finding in fit.check_plan(plan, live.take_snapshot()) if finding.warning]
+
+
 def build_group_plan(exports: Exports, workers: int, placement: Placement = GPUS, memory: Memory | None = None) -> Plan:
     return replace(exports.plan(memory=memory), placement=placement, workers=workers, min_workers=workers)
 
@@ -64,7 +69,8 @@ def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
     table = process.stdout
     assert "DOES NOT FIT" not in table
     assert "2 x 3072 MB, 1 core, 1 GPU" in table and "12288 MB, 8 cores, 4 GPUs" in table
-    assert "fsspec, numpy, pyarrow, pydantic, torch" in table
+    assert "fsspec, numpy, pyarrow, pydantic, tenacity, torch" in table
+    assert "found by nvidia-smi" in table
     assert f"{cluster.storage}  " in table
     new = [app["name"] for app in list_applications(cluster) if app["id"] not in before]
     assert set(new) == {"trainyard-probe"}, "preflight runs no task of the DAG"
@@ -74,7 +80,8 @@ def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell:
     process = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
     lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
-    assert "imports fsspec, numpy, pyarrow, pydantic, torch" in lines["Python of gpu"]
+    assert "imports fsspec, numpy, pyarrow, pydantic, tenacity, torch" in lines["Python of gpu"]
+    assert lines["GPU of gpu"].endswith("ok")
     assert lines["clock"].endswith("ok") and lines["queue"].endswith("ok")
     assert lines["triggerer"].endswith("FIX"), "none is running"
     assert process.returncode == 1 and process.stdout.count("FIX") == 1, process.stdout + process.stderr
@@ -100,28 +107,52 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
 
 
 @pytest.mark.parametrize(
-    ("workers", "placement", "memory", "problem"),
+    ("placement", "problem"),
     [
-        (2, replace(GPUS, queue="nosuch"), None, "There is no queue 'nosuch'; the queues are etl, train."),
-        (
-            2,
-            replace(GPUS, queue="root"),
-            None,
-            "Queue root accepts no applications, the queues below it do: etl, train.",
-        ),
-        (2, replace(GPUS, node_label="tpu"), None, "The cluster has no node label 'tpu'; it has gpu."),
+        (replace(GPUS, queue="root"), "Queue root accepts no applications, the queues below it do: etl, train."),
+        (replace(GPUS, node_label="tpu"), "The cluster has no node label 'tpu'; it has gpu."),
+        (replace(GPUS, gpus_per_worker=3), "A container requests 3 GPUs, and the largest that YARN grants has 2."),
+    ],
+)
+def test_what_yarn_refuses_is_a_problem(exports: Exports, placement: Placement, problem: str) -> None:
+    assert problem in "\n".join(find_problems(build_group_plan(exports, 2, placement)))
+
+
+@pytest.mark.parametrize(
+    ("workers", "placement", "memory", "warning"),
+    [
+        (2, replace(GPUS, queue="nosuch"), None, "There is no queue 'nosuch' now; the queues are etl, train."),
         (5, GPUS, None, "2 nodes of partition 'gpu' have room for 4 of the 5 containers that must run at once"),
         (5, GPUS, None, "Write workers=4, or request less in each container."),
         (3, GPUS, Memory(heap="4g"), "have room for 2 of the 3 containers"),
-        (2, replace(GPUS, node_label=None), None, "No node without a label offers yarn.io/gpu."),
-        (2, replace(GPUS, gpus_per_worker=3), None, "have room for 0 of the 2 containers"),
+        (2, replace(GPUS, node_label=None), None, "1 node without a label have room for 0 of the 2 containers"),
         (3, replace(GPUS, isolation="whole_node"), None, "have room for 2 of the 3 containers"),
     ],
 )
-def test_what_can_never_run_is_a_problem(
-    exports: Exports, workers: int, placement: Placement, memory: Memory | None, problem: str
+def test_what_waits_for_nodes_or_a_queue_is_a_warning(
+    exports: Exports, workers: int, placement: Placement, memory: Memory | None, warning: str
 ) -> None:
-    assert problem in "\n".join(find_problems(build_group_plan(exports, workers, placement, memory)))
+    plan = build_group_plan(exports, workers, placement, memory)
+    assert find_problems(plan) == []
+    assert warning in "\n".join(find_warnings(plan))
+
+
+def test_a_queue_that_yarn_does_not_have_is_found_by_the_probe(exports: Exports) -> None:
+    plan = replace(exports.plan(), placement=Placement(queue="nosuch"))
+    problems = [finding.problem for finding in check_dag([TaskPlan("export", plan)]) if finding.problem]
+    assert len(problems) == 1 and "There is no queue 'nosuch'." in problems[0]
+
+
+def test_a_node_whose_gpus_nvidia_smi_does_not_find_is_found_by_the_probe(exports: Exports) -> None:
+    plan = exports.plan(placement=GPUS, conf={"spark.executorEnv.PATH": "/usr/bin:/bin"})
+    problems = [finding.problem for finding in check_dag([TaskPlan("export", plan)]) if finding.problem]
+    assert len(problems) == 1
+    assert "on node localhost, nvidia-smi found 0 of 1 GPUs. Run it there: the driver must be loaded" in problems[0]
+
+
+def test_more_gpus_than_any_node_has_are_refused_to_the_probe(exports: Exports) -> None:
+    with pytest.raises(TrainyardError, match=r"greater than maximum allowed allocation(.|\n)*yarn.io/gpu"):
+        probe.find_gpu_error(live.resource_manager(), "train", "gpu", 512, 3, {})
 
 
 def test_a_worker_group_that_fits_has_no_problem(exports: Exports) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from stack.hadoop.cluster import Cluster
+from tests.plugins.readers import read_while_replaced
 from tests.trainer.workers import Workers
 from trainyard import storage
 from trainyard.hooks import webhdfs
@@ -31,7 +32,8 @@ def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest
         monkeypatch.setenv(
             "AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{unreachable},{http}", "login": "root"})
         )
-        monkeypatch.setattr(storage, "_REGISTERED", {"hdfs": webhdfs.connect("webhdfs_default")})
+        monkeypatch.setattr(storage, "_REGISTERED", {})
+        storage.register_filesystem(configured.storage, webhdfs.connect("webhdfs_default"))
     return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
@@ -58,6 +60,12 @@ def test_a_replaced_file_has_the_new_content(uri: str) -> None:
     storage.replace(uri, b"old")
     storage.replace(uri, b"new")
     assert storage.read(uri) == b"new"
+
+
+def test_a_file_is_never_missing_or_visible_in_part_while_it_is_replaced(uri: str) -> None:
+    versions = [bytes([n]) * 10_000 for n in range(20)]
+    seen = read_while_replaced(uri, versions)
+    assert seen[0] == versions[0] and set(seen) <= set(versions)
 
 
 def test_a_range_and_the_size_of_a_file_are_read(uri: str) -> None:
@@ -104,7 +112,7 @@ def test_checkpoints_of_two_workers_are_written_and_read(configured: Cluster) ->
     root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
     with Workers(2) as workers:
         workers(save_checkpoints, root)
-    assert [updates for updates, _, _ in index.list_checkpoints(root)] == [3, 2]
+    assert [updates for _, updates, _ in index.list_checkpoints(root)] == [3, 2]
     newest = Checkpoints(root, "run", "a", World(), 2).newest
     assert newest and newest.position == Position(3) and newest.read_loop_state() == {"number": 3}
     assert newest.read_tensors("model")["w"].tolist() == [3.0] * 1000
@@ -120,5 +128,5 @@ def save_checkpoints(world: World, root: str) -> None:
     for updates in (1, 2, 3):
         own_state = {str(world.rank): {"r": torch.tensor([float(world.rank)])}}
         state = {"model": {"w": torch.full((1000,), float(updates))}, "ranks": own_state}
-        checkpoints.save(Position(updates), state, {"number": updates}, best=False)
+        checkpoints.save(Position(updates), state, {}, {"number": updates}, best=False)
     checkpoints.wait()

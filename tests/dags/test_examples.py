@@ -22,6 +22,7 @@ from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.schemas import model_artifact, run_record
+from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
@@ -94,7 +95,8 @@ def test_the_digits_are_classified(digits: Run) -> None:
     assert export["rows"] == 1797 and set(export["splits"]) == {"train", "validation", "test"}
     assert evaluation["rows"] == export["splits"]["test"]
     assert evaluation["metrics"]["accuracy"] >= 0.95
-    assert sum(map(sum, evaluation["metrics"]["confusion_matrix"])) == evaluation["rows"]
+    matrix = Evaluation.load(evaluation["evaluation"]).model.metrics["confusion_matrix"]
+    assert sum(map(sum, matrix)) == evaluation["rows"]
 
 
 def test_each_digit_has_its_prediction(digits: Run) -> None:
@@ -162,13 +164,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 
 def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.Chrome, tmp_path: Path) -> None:
     browser.get((digits.directory / "report.html").as_uri())
-    for section in ("stages", "timeline", "curves", "phases"):
+    for section in ("stages", "timeline", "training-train"):
         assert browser.find_element(By.ID, section).size["height"] > 60, section
     bars = browser.find_elements(By.CSS_SELECTOR, "#timeline rect")
     assert len(bars) > 20 and all(bar.size["height"] > 0 for bar in bars)
     rows = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#timeline svg text")}
     assert {"export · driver", "train · worker 0", "train · worker 1", "evaluate · driver", "predict · driver"} <= rows
-    assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#phases .bottleneck").text
+    assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#training-train .bottleneck").text
     assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix tr")) == 11
     assert " to " in browser.find_element(By.CSS_SELECTOR, ".evaluation .metrics").text, "an interval"
     assert len(browser.find_elements(By.CSS_SELECTOR, ".examples tr")) == 11

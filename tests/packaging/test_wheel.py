@@ -34,7 +34,7 @@ USER_FILES = {
         from torch import nn
         from trainyard.trainer import Recipe
 
-        def linear():
+        def linear() -> Recipe:
             return Recipe(
                 model=nn.Linear(2, 2), features="point", label="label", classes=2, loss=nn.CrossEntropyLoss()
             )

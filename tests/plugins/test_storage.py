@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.plugins.readers import read_while_replaced
 from trainyard import storage
+from trainyard.errors import TrainyardError
 
 
 def test_names_are_resolved_below_the_root_unless_absolute() -> None:
@@ -16,45 +24,123 @@ def test_names_are_resolved_below_the_root_unless_absolute() -> None:
     assert storage.resolve("file:///store", "hdfs://n/a") == "hdfs://n/a"
 
 
-def test_of_many_creators_exactly_one_succeeds(tmp_path: Path) -> None:
-    uri, won, lost = f"file://{tmp_path}/d/file", [], []
-    barrier = threading.Barrier(8)
-
-    def create(number: int) -> None:
-        barrier.wait()
-        try:
-            storage.create(uri, str(number).encode())
-            won.append(number)
-        except FileExistsError:
-            lost.append(number)
-
-    threads = [threading.Thread(target=create, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1 and len(lost) == 7
-    assert storage.read(uri) == str(won[0]).encode()
-    assert storage.list_names(f"file://{tmp_path}/d") == ["file"], "no staged file is left"
+def create_at_once(uri: str, writer: str, barrier: Any) -> bool:
+    """Return whether this caller created the file, when all callers have reached the barrier."""
+    barrier.wait(60)
+    try:
+        storage.create(uri, writer.encode() * 1000)
+    except FileExistsError:
+        return False
+    return True
 
 
-def test_a_replaced_file_is_never_visible_in_part(tmp_path: Path) -> None:
-    uri = str(tmp_path / "file")
+def race(root: str, creators: int, rounds: int) -> list[list[bool]]:
+    """Return who created each of `rounds` files, of several threads that start at the same time."""
+    barrier = threading.Barrier(creators)
+
+    def create(number: int) -> list[bool]:
+        return [create_at_once(f"{root}/d/{i}", str(number), barrier) for i in range(rounds)]
+
+    with ThreadPoolExecutor(creators) as pool:
+        return list(pool.map(create, range(creators)))
+
+
+@pytest.mark.parametrize("protocol", ["file", "memory"])
+def test_of_many_threads_that_create_a_file_exactly_one_succeeds(tmp_path: Path, protocol: str) -> None:
+    root = f"{protocol}://{tmp_path}"
+    won = race(root, creators=16, rounds=40)
+    for number, winners in enumerate(zip(*won, strict=True)):
+        assert sum(winners) == 1
+        assert storage.read(f"{root}/d/{number}") == str(winners.index(True)).encode() * 1000
+    assert len(storage.list_names(f"{root}/d")) == 40, "no staged file is left"
+
+
+@pytest.mark.slow
+def test_of_many_processes_that_create_a_file_exactly_one_succeeds(tmp_path: Path) -> None:
+    uris = [f"file://{tmp_path}/d/{number}" for number in range(20)]
+    context = get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(4, context) as pool:
+        barrier = manager.Barrier(4)
+        rounds = [[pool.submit(create_at_once, uri, str(n), barrier) for n in range(4)] for uri in uris]
+        for uri, futures in zip(uris, rounds, strict=True):
+            winners = [future.result(60) for future in futures]
+            assert sum(winners) == 1
+            assert storage.read(uri) == str(winners.index(True)).encode() * 1000
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda uri, file: storage.create(uri, b"1"),
+        lambda uri, file: storage.replace(uri, b"1"),
+        lambda uri, file: storage.upload(uri, file),
+        lambda uri, file: storage.copy(str(file), uri),
+        lambda uri, file: storage.move(uri, f"{uri}-moved"),
+    ],
+)
+def test_a_storage_that_cannot_write_in_one_step_is_refused(tmp_path: Path, write: Callable[[str, Path], None]) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    with pytest.raises(TrainyardError, match=r"'dir::file://.*' is on a storage \(dir://\).*file://, hdfs://"):
+        write(f"dir::file://{tmp_path}/made", tmp_path / "file")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_is_not_renamed_where_its_files_would_be_copied() -> None:
+    storage.create("memory://renamed/a", b"1")
+    with pytest.raises(TrainyardError, match=r"'memory://elsewhere' .* copies a directory file by file"):
+        storage.move("memory://renamed", "memory://elsewhere")
+    assert storage.read("memory://renamed/a") == b"1"
+
+
+def test_an_upload_to_memory_does_not_replace_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"new")
+    storage.create("memory://uploads/old", b"old")
+    for name in ("old", "new"):
+        storage.upload(f"memory://uploads/{name}", tmp_path / "file")
+    assert [storage.read(f"memory://uploads/{name}") for name in ("old", "new")] == [b"old", b"new"]
+
+
+def write_output(uri: str, data: bytes) -> None:
+    with storage.open_output(uri) as file:
+        file.write(data)
+
+
+def test_local_files_and_their_names_are_on_the_disk_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What survives a loss of power: the file before its name, and the name before the call returns."""
+    synchronized: list[Path] = []
+    sync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synchronized.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    (tmp_path / "file").write_bytes(b"1")
+    writes: dict[str, Callable[[str], None]] = {
+        "open_output": lambda uri: write_output(uri, b"1"),
+        "create": lambda uri: storage.create(uri, b"1"),
+        "replace": lambda uri: storage.replace(uri, b"1"),
+        "upload": lambda uri: storage.upload(uri, tmp_path / "file"),
+        "copy": lambda uri: storage.copy(str(tmp_path / "file"), uri),
+    }
+    for name, write in writes.items():
+        synchronized.clear()
+        write(str(tmp_path / name / "below" / "it"))
+        folder = tmp_path / name
+        assert synchronized[:2] == [tmp_path, folder], "the new directories"
+        assert synchronized[2].parent == folder / "below", "the file, under its first name"
+        assert synchronized[-1] == folder / "below", "its name"
+    synchronized.clear()
+    storage.move(str(tmp_path / "copy"), str(tmp_path / "moved" / "here"))
+    assert set(synchronized) == {tmp_path, tmp_path / "moved"}
+
+
+def test_a_file_is_never_missing_or_visible_in_part_while_it_is_replaced(tmp_path: Path) -> None:
     versions = [bytes([n]) * 200_000 for n in range(20)]
-    storage.replace(uri, versions[0])
-    stop, seen = threading.Event(), set()
-
-    def watch() -> None:
-        while not stop.is_set():
-            seen.add(storage.read(uri))
-
-    reader = threading.Thread(target=watch)
-    reader.start()
-    for version in versions:
-        storage.replace(uri, version)
-    stop.set()
-    reader.join()
-    assert seen <= set(versions)
+    seen = read_while_replaced(str(tmp_path / "file"), versions)
+    assert seen[0] == versions[0] and set(seen) <= set(versions)
 
 
 def test_a_directory_is_never_moved_over_another(tmp_path: Path) -> None:
@@ -68,3 +154,14 @@ def test_a_directory_is_never_moved_over_another(tmp_path: Path) -> None:
 def test_removing_a_missing_file_is_not_an_error(tmp_path: Path) -> None:
     storage.remove(str(tmp_path / "nothing"))
     assert storage.list_names(str(tmp_path / "nothing")) == []
+
+
+def test_a_write_that_fails_leaves_no_staged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    for write in (storage.create, storage.replace):
+        with pytest.raises(OSError, match="no space left"):
+            write(str(tmp_path / "document"), b"data")
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +88,9 @@ def _shard(directory: Path, path: str, columns: Columns, rows_per_batch: int) ->
     data = file.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     head = 8 + table.schema.serialize().size
-    return Shard(path, table.num_rows, len(data), digest, head, min(rows_per_batch, table.num_rows), lengths)
+    ends = list(accumulate(lengths, initial=head))
+    crc32s = [zlib.crc32(data[begin:end]) for begin, end in pairwise(ends)]
+    return Shard(path, table.num_rows, len(data), digest, head, min(rows_per_batch, table.num_rows), lengths, crc32s)
 
 
 def _rows(columns: Columns) -> int:

@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from trainyard.trainer.data.images import gray
@@ -33,6 +35,22 @@ def linear(
         metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
         predict=lambda output: {"class_": output.argmax(1)},
     )
+
+
+class Tied(nn.Module):
+    """Two layers with the same weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.second(self.first(x).relu()).relu())
+
+
+def tied() -> Recipe:
+    return Recipe(model=Tied(), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
 def diverging() -> Recipe:
@@ -64,6 +82,25 @@ def crashing(rank: int, how: str) -> Recipe:
     return Recipe(model=Crashing(rank, how), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
+class UndefinedAtFirst(Metric):
+    """NaN for the first epochs, and the number of the epoch from then on."""
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__()
+        self._epochs, self._epoch = epochs, 0
+
+    def update(self, output: Tensor, label: Tensor) -> None:
+        pass
+
+    def compute(self) -> float:
+        self._epoch += 1
+        return float("nan") if self._epoch <= self._epochs else float(self._epoch)
+
+
+def undefined_at_first(epochs: int) -> Recipe:
+    return replace(linear(), metrics={"metric": UndefinedAtFirst(epochs)})
+
+
 class SlowValidation(nn.Linear):
     """Take a second for each batch of validation on rank 0."""
 
@@ -84,6 +121,31 @@ def weighted_step() -> Recipe:
     return Recipe(model=nn.Linear(8, 3), features="x", label="label", step=step)
 
 
+def observing(file: str) -> Recipe:
+    """Record the labels of each step."""
+
+    def step(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        with Path(file).open("a") as records:
+            records.write("".join(f"{label}\n" for label in batch["label"].tolist()))
+        return nn.functional.cross_entropy(model(batch), batch["label"])
+
+    return Recipe(model=nn.Linear(8, 3), features="x", label="label", step=step)
+
+
+class Modes(nn.Linear):
+    """Record for each forward pass whether it is one of training, and whether it has gradients."""
+
+    passes: ClassVar[list[tuple[bool, bool]]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes.append((self.training, torch.is_grad_enabled()))
+        return super().forward(x)
+
+
+def modes() -> Recipe:
+    return Recipe(model=Modes(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
 def recording(file: str, dataset: str) -> Recipe:
     """Record the number of rows of each step, and the leased versions of the dataset meanwhile."""
 
@@ -96,8 +158,8 @@ def recording(file: str, dataset: str) -> Recipe:
     return Recipe(model=nn.Linear(2, 3), features="x", label="label", step=step)
 
 
-def no_recipe() -> int:
-    return 1
+def wrong_recipe() -> Recipe:
+    return 1  # type: ignore[return-value]
 
 
 class Number(nn.Linear):

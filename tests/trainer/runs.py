@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
-from trainyard.trainer.group.outcome import BROKEN_CONNECTION
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"
+DISCONNECTED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "HorovodInternalError")
 STRATEGIES: dict[str, dict[str, Any]] = {
     "allreduce": {"name": "allreduce"},
     "fp16": {"name": "allreduce", "compression": "fp16"},
@@ -54,5 +54,5 @@ def train_until_killed(folder: Path, size: int, fault: str, *arguments: Any) -> 
     with Workers(size) as workers:
         outcomes = workers.start(train_with_fault, *arguments).outcomes()
     assert outcomes.count(None) == 1, outcomes
-    assert all(any(text in outcome for text in BROKEN_CONNECTION) for outcome in outcomes if outcome), outcomes
+    assert all(any(text in outcome for text in DISCONNECTED) for outcome in outcomes if outcome), outcomes
     assert list_committed(folder)

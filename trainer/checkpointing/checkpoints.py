@@ -12,9 +12,10 @@ import io
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,18 +25,20 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.tensor import DTensor
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.retries import retry
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint, File
 from trainyard.trainer.checkpointing.dcp import Planner, Reader, Writer
+from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.world import World
 
 LOOP = "loop.pt"
 SEPARATOR = "."
-
+MAX_FAILURES = 3
+"""How many checkpoints in a row may fail before training ends."""
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
@@ -69,7 +72,7 @@ class SavedCheckpoint:
 
     def read_loop_state(self) -> dict[str, Any]:
         """Return the small state that rank 0 wrote."""
-        data = storage.read(storage.join(self.uri, LOOP))
+        data = retry(f"read {self.uri}", lambda: storage.read(storage.join(self.uri, LOOP)))
         return torch.load(io.BytesIO(data), weights_only=True)  # type: ignore[no-any-return]
 
     def read_tensors(self, prefix: str) -> dict[str, Tensor]:
@@ -100,88 +103,170 @@ class SavedCheckpoint:
 class Checkpoints:
     """The checkpoints of one run. All workers create it, and call its methods, together.
 
+    A checkpoint that cannot be written is reported; only after `MAX_FAILURES` in a row training ends.
+
     Args:
         root: The directory of the checkpoints.
-        fingerprint: Identifies the run; checkpoints with another fingerprint are skipped.
+        fingerprint: Identifies the run; checkpoints with another fingerprint are neither used nor removed.
         application: The id of the Spark application.
         world: The workers.
         keep: How many checkpoints to keep.
+        on_progress: Called now and then while checkpoints are verified.
 
     Attributes:
         group: The number of this worker group, which its checkpoints have in their names.
         newest: The newest valid checkpoint of the run, if there is one.
+        failures: How many checkpoints in a row could not be written.
+        last_error: Why the last checkpoint could not be written; None if it was.
+        warnings: A sentence about the checkpoints that could not be written, if there are any.
+
+    Raises:
+        TrainyardError: Nothing can be written to `root`.
     """
 
-    def __init__(self, root: str, fingerprint: str, application: str, world: World, keep: int) -> None:
+    def __init__(
+        self,
+        root: str,
+        fingerprint: str,
+        application: str,
+        world: World,
+        keep: int,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
         self._root, self._fingerprint, self._application = root, fingerprint, application
-        self._world, self._keep = world, keep
+        self._world, self._keep, self._on_progress = world, keep, on_progress
         self._process_group = dist.new_group(backend="gloo") if world.size > 1 else None
         self._pending: Future[None] | None = None
         self._saved_at = time.monotonic()
-        self.group, self.newest = self._broadcast(self._find_newest() if world.is_main else None)
+        self._staging = Staging()
+        self._indexes: dict[str, Checkpoint | None] = {}
+        self._damaged: set[str] = set()
+        self.failures = self._all_failures = 0
+        self.last_error: str | None = None
+        self.warnings: list[str] = []
+        self.group: int = self._broadcast(self._claim_group() if world.is_main else None)
+        self.newest = self._find_newest()
 
     def seconds_since_save(self) -> float:
         """Return the seconds since the start of the last save, or of this group."""
         return time.monotonic() - self._saved_at
 
-    def save(self, position: Position, state: dict[str, Any], loop: Mapping[str, Any], best: bool) -> None:
+    def save(
+        self, position: Position, state: dict[str, Any], constant: dict[str, Any], loop: Mapping[str, Any], best: bool
+    ) -> None:
         """Copy the state, and write it in the background. Waits for the checkpoint before.
 
         Args:
             position: The progress of the run.
             state: The state of all workers, which torch's distributed checkpoint writes.
+            constant: More of it, in tensors that do not change anymore, and are not copied.
             loop: The small state that rank 0 writes.
             best: Whether the last epoch was the best so far.
 
         Raises:
-            TrainyardError: The checkpoint before could not be written.
+            TrainyardError: Too many checkpoints in a row could not be written, a later group has started, or the state
+                cannot be loaded again.
         """
         self.wait()
         self._saved_at = time.monotonic()
         loop_file = io.BytesIO()
         torch.save(dict(loop), loop_file)
-        state = copy_tensors(state)
+        state = self._staging.copy(state) | constant
         self._pending = Future()
         arguments = (self._pending, position, state, loop_file.getvalue(), best)
         # A daemon thread: after the failure of another worker, it may wait until the process group is destroyed.
         threading.Thread(target=self._run, args=arguments, name="checkpoint", daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
+        """Wait until the last checkpoint is written, or cannot be.
 
         Raises:
-            TrainyardError: It could not be written.
+            TrainyardError: See `save`.
         """
         pending, self._pending = self._pending, None
         error = pending.exception() if pending else None
-        if error is None or isinstance(error, TrainyardError):
-            if error:
-                raise error
+        if pending and error is None:
+            self.failures, self.last_error = 0, None
+        if error is None:
             return
-        raise TrainyardError(f"a checkpoint could not be written to {self._root}: {_summarize(error)}") from error
+        if isinstance(error, TrainyardError):
+            raise error
+        self.failures += 1
+        self._all_failures += 1
+        self.last_error = str(error)
+        self.warnings = [f"Of the checkpoints, {self._all_failures} could not be written; the last error was: {error}"]
+        if self.failures > MAX_FAILURES:
+            raise TrainyardError(
+                f"{self.failures} checkpoints in a row could not be written to {self._root}: {error}"
+            ) from error
+        if self._world.is_main:
+            print(f"a checkpoint could not be written to {self._root}: {error}. Training continues.", flush=True)
 
-    def _find_newest(self) -> tuple[int, SavedCheckpoint | None]:
-        """Return the number of this group, and the newest valid checkpoint of this run."""
-        group = 1 + max((number for _, number, _ in index.list_checkpoints(self._root)), default=0)
-        for uri, checkpoint, problem in index.verify_checkpoints(self._root, self._fingerprint):
+    def _claim_group(self) -> int:
+        try:
+            return retry(f"write to {self._root}", lambda: index.claim_group(self._root))
+        except UnavailableError:
+            raise
+        except Exception as error:  # each file system raises exceptions of its own
+            raise TrainyardError(f"checkpoints cannot be written to {self._root}: {_summarize(error)}") from error
+
+    def _find_newest(self) -> SavedCheckpoint | None:
+        """Return the newest valid checkpoint of this run; each worker verifies a part of its files."""
+        candidates = self._list_candidates() if self._world.is_main else iter(())
+        while candidate := self._broadcast(next(candidates, None)):
+            uri, checkpoint = candidate
+            own = list(checkpoint.files)[self._world.rank :: self._world.size]
+            find_damage = partial(index.find_damage, uri, checkpoint, own, self._on_progress)
+            problems = self._world.gather(retry(f"read {uri}", find_damage))
+            problem = next(filter(None, problems), None)
+            if problem is None:
+                return SavedCheckpoint(uri, checkpoint)
+            self._skip(uri, problem)
+            self._damaged.add(uri)
+        return None
+
+    def _list_candidates(self) -> Iterator[tuple[str, Checkpoint]]:
+        for uri, checkpoint, problem in index.read_checkpoints(self._root, self._fingerprint):
+            self._indexes[uri] = checkpoint
             if checkpoint and not problem:
-                return group, SavedCheckpoint(uri, checkpoint)
-            print(f"skipping checkpoint {uri}: {problem}", flush=True)
-        return group, None
+                yield uri, checkpoint
+            else:
+                self._skip(uri, problem)
 
-    def _broadcast(self, newest: tuple[int, SavedCheckpoint | None] | None) -> tuple[int, SavedCheckpoint | None]:
-        values: list[Any] = [newest]
+    def _skip(self, uri: str, problem: str) -> None:
+        if self._world.is_main:
+            print(f"skipping checkpoint {uri}: {problem}", flush=True)
+
+    def _broadcast(self, value: Any) -> Any:
+        """Return the `value` of rank 0."""
+        values = [value]
         if self._world.size > 1:
             dist.broadcast_object_list(values, 0)
-        return values[0]  # type: ignore[no-any-return]
+        return values[0]
 
     def _run(self, done: Future[None], *arguments: Any) -> None:
+        if self._world.device.type == "cuda":
+            torch.cuda.set_device(self._world.device)
+        error: BaseException | None = None
         try:
             self._write(*arguments)
-        except BaseException as error:  # torch's CheckpointException is not an Exception
-            done.set_exception(error)
+        except BaseException as raised:  # torch's CheckpointException is not an Exception
+            error = raised
+        try:
+            self._share(error)
+        except BaseException as raised:
+            done.set_exception(raised)
         else:
             done.set_result(None)
+
+    def _share(self, error: BaseException | None) -> None:
+        """Raise the error of the first worker that has one, so that all of them count the same failures."""
+        own = None if error is None else (isinstance(error, TrainyardError), _summarize(error))
+        errors = [own] * self._world.size
+        if self._process_group:
+            dist.all_gather_object(errors, own, self._process_group)  # type: ignore[arg-type]
+        for fatal, text in filter(None, errors):
+            raise (TrainyardError if fatal else RuntimeError)(text) from error
 
     def _write(self, position: Position, state: dict[str, Any], loop: bytes, best: bool) -> None:
         uri = index.checkpoint_uri(self._root, position.updates, self.group)
@@ -192,15 +277,26 @@ class Checkpoints:
             _check_loadable(loop)
             storage.replace(storage.join(uri, LOOP), loop)
             files[LOOP] = File(bytes=len(loop), sha256=hashlib.sha256(loop).hexdigest())
-            index.commit(
-                uri,
-                Checkpoint(
-                    updates=position.updates, epoch=position.epoch, step=position.step, group=self.group,
-                    world=self._world.size, best=best, fingerprint=self._fingerprint, application=self._application,
-                    saved_at=time.time(), files=files,
-                ),
+            checkpoint = Checkpoint(
+                updates=position.updates, epoch=position.epoch, step=position.step, group=self.group,
+                world=self._world.size, best=best, fingerprint=self._fingerprint, application=self._application,
+                saved_at=time.time(), files=files,
             )  # fmt: skip
-            self._prune()
+            self._check_newest_group()
+            index.commit(uri, checkpoint)
+            self._indexes[uri] = checkpoint
+            try:
+                self._prune()
+            except Exception as error:  # the checkpoint is committed; the next one removes what is left
+                print(f"old checkpoints in {self._root} cannot be removed: {_summarize(error)}", flush=True)
+
+    def _check_newest_group(self) -> None:
+        newest = index.read_newest_group(self._root)
+        if newest > self.group:
+            raise TrainyardError(
+                f"worker group {newest} has started for this task, so group {self.group} ends: the driver of the "
+                "later group did not find it running."
+            )
 
     def _gather_files(self, own: dict[str, File]) -> dict[str, File]:
         if self._process_group is None:
@@ -210,31 +306,34 @@ class Checkpoints:
         return {name: file for files in by_rank or [] for name, file in files.items()}
 
     def _prune(self) -> None:
-        """Remove old and incomplete checkpoints, but not the newest of a best epoch, nor those of a later group."""
+        """Remove checkpoints of this run that are old, damaged or incomplete, but not the newest of a best epoch.
+
+        Checkpoints of later groups, and of runs with another fingerprint, stay.
+        """
         kept, has_best = 0, False
-        for _, group, uri in index.list_checkpoints(self._root):
+        for group, _, uri in index.list_checkpoints(self._root):
             if group > self.group:
                 continue
-            committed = storage.exists(storage.join(uri, index.INDEX))
-            is_best = committed and not has_best and Checkpoint.load(storage.join(uri, index.INDEX)).best
+            checkpoint = self._read_index(uri)
+            if checkpoint and checkpoint.fingerprint != self._fingerprint:
+                continue
+            is_valid = checkpoint is not None and uri not in self._damaged
+            is_best = is_valid and not has_best and checkpoint is not None and checkpoint.best
             has_best = has_best or is_best
-            if committed and (kept < self._keep or is_best):
+            if is_valid and (kept < self._keep or is_best):
                 kept += 1
             else:
                 storage.remove(uri)
+                self._indexes.pop(uri, None)
 
-
-def copy_tensors(value: Any) -> Any:
-    """Return `value` with all tensors copied to memory that training does not change."""
-    if isinstance(value, DTensor):
-        return value.detach().clone()
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {key: copy_tensors(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(copy_tensors(item) for item in value)
-    return value
+    def _read_index(self, uri: str) -> Checkpoint | None:
+        """Return the index of a checkpoint, None if it was not committed or cannot be read."""
+        if uri not in self._indexes:
+            try:
+                self._indexes[uri] = Checkpoint.load(storage.join(uri, index.INDEX))
+            except (FileNotFoundError, TrainyardError):
+                self._indexes[uri] = None
+        return self._indexes[uri]
 
 
 def _summarize(error: BaseException) -> str:

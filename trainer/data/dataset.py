@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from trainyard.errors import TrainyardError
@@ -30,6 +31,9 @@ class Dataset(IterableDataset[Columns]):
     with fewer rows than workers is left out. Rows are read ahead in a thread, so a DataLoader needs at most one worker
     process. `state_dict` and `load_state_dict` save and restore the position, for torchdata's StatefulDataLoader or a
     loop of your own.
+
+    With `num_workers=0`, an iteration that was left early is resumed by the next one. With `num_workers=1`, the next
+    one is the next epoch, because the worker process reads ahead of the loop.
 
     Args:
         uri: The dataset.
@@ -92,10 +96,10 @@ class Dataset(IterableDataset[Columns]):
         order = build_order(data, batch_size, seed, shuffle, bucket_by, weights)
         self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
-        self._epoch, self._step = 0, 0
+        self._position = _Position()
 
     def __len__(self) -> int:
-        return self._steps - self._step
+        return self._steps - self._position.load().step
 
     def __iter__(self) -> Iterator[Columns]:
         worker = get_worker_info()
@@ -104,22 +108,77 @@ class Dataset(IterableDataset[Columns]):
                 f"num_workers={worker.num_workers}: each worker of the DataLoader would read every batch. Batches are "
                 "read ahead in a thread; write num_workers=0, or 1."
             )
-        epoch = self._epoch
-        for batch in self._loader.epoch(epoch, self._step):
+        epoch, step, _ = self._position.load()
+        if worker:
+            self._position.store(epoch + 1, 0, read_ahead=True)
+            self._position.produced = epoch, step
+        for batch in self._loader.epoch(epoch, step):
             if batch.step == self._steps:
                 break
             # A loop that counts batches never resumes the generator after the last one, so the epoch ends before it.
-            self._epoch, self._step = divmod(epoch * self._steps + batch.step + 1, self._steps)
+            after = divmod(epoch * self._steps + batch.step + 1, self._steps)
+            if worker:
+                self._position.produced = after
+            else:
+                self._position.store(*after)
             yield batch.columns
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration start at the beginning of `epoch`, counted from 0."""
-        self._epoch, self._step = epoch, 0
+        self._position.store(epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and the number of the next batch in it."""
-        return {"epoch": self._epoch, "step": self._step}
+        """Return the epoch, and the number of the next batch in it.
+
+        Raises:
+            TrainyardError: A worker process of a DataLoader reads the batches, ahead of the loop.
+        """
+        epoch, step, read_ahead = self._position.load()
+        if self._position.produced:  # in the worker process, where a StatefulDataLoader saves it with each batch
+            epoch, step = self._position.produced
+        elif read_ahead:
+            raise TrainyardError(
+                "state_dict() of a Dataset whose batches a worker process of the DataLoader reads (num_workers=1): it "
+                "reads ahead, so the position of the loop is not known here. Write num_workers=0, or use torchdata's "
+                "StatefulDataLoader and its state_dict()."
+            )
+        return {"epoch": epoch, "step": step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`."""
-        self._epoch, self._step = state["epoch"], state["step"]
+        self._position.store(state["epoch"], state["step"])
+
+
+class _Stored(NamedTuple):
+    epoch: int
+    step: int
+    read_ahead: int
+
+
+class _Position:
+    """Where the next iteration starts, in memory that is shared with the worker processes of a DataLoader.
+
+    Each iteration of a DataLoader may have a process of its own, with a copy of the dataset: without shared memory each
+    would read the same epoch.
+
+    Attributes:
+        produced: In a worker process, the position after the batch that it read last.
+    """
+
+    def __init__(self) -> None:
+        self._values = torch.zeros(3, dtype=torch.int64)
+        self._values.share_memory_()  # type: ignore[no-untyped-call]
+        self.produced: tuple[int, int] | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._values.share_memory_()  # type: ignore[no-untyped-call]  # a copy has memory of its own
+
+    def load(self) -> _Stored:
+        """Return the epoch and the step, and whether a worker process has read ahead since they were set."""
+        return _Stored(*self._values.tolist())
+
+    def store(self, epoch: int, step: int, read_ahead: bool = False) -> None:
+        """Set where the next iteration starts."""
+        self._values.copy_(torch.tensor([epoch, step, read_ahead]))
+        self.produced = None

@@ -50,8 +50,8 @@ class Decoder:
     Args:
         name: The name of the column.
         decode: The decoder of a row.
-        augment: Changes decoded rows at random. Its generator depends on the seed, the epoch and the row's position
-            only, whichever worker reads the row.
+        augment: Changes decoded rows at random. Its generator depends on the seed, the epoch and the row's number among
+            the drawn rows only, whichever worker reads the row; a row that is drawn twice is changed in two ways.
         seed: The seed of the training.
         first: The first row.
         describe_row: Returns the position of a row in words, for errors.
@@ -71,7 +71,7 @@ class Decoder:
     ) -> None:
         self._name, self._decode, self._augment, self._seed = name, decode, augment, seed
         self._describe_row = describe_row
-        row = self._decode_row(first, 0, 0, 0)
+        row = self._decode_row(first, 0, 0, 0, 0)
         self._shape, self._dtype = row.shape, row.dtype
 
     @property
@@ -81,16 +81,25 @@ class Decoder:
         arrow = {"float32": "float", "float64": "double"}.get(kind, kind)
         return Column(name=self._name, kind="tensor", type=arrow, shape=self._shape)
 
-    def submit(self, rows: Jagged, positions: Integers, epoch: int) -> PendingRows:
-        """Start decoding `rows` in threads; `positions` are where they are in the dataset."""
+    def submit(self, rows: Jagged, positions: Integers, draws: Integers, epoch: int) -> PendingRows:
+        """Start decoding `rows` in threads.
+
+        Args:
+            rows: The rows.
+            positions: Where they are in the dataset.
+            draws: Their numbers among the rows that an epoch draws, of which no two are the same.
+            epoch: The number of the epoch.
+        """
         out = np.empty((len(rows), *self._shape), self._dtype)
         size = max(1, len(rows) // (_CHUNKS_PER_THREAD * _thread_count()))
-        decode = partial(self._decode_chunk, out, rows, positions, epoch)
+        decode = partial(self._decode_chunk, out, rows, positions, draws, epoch)
         return PendingRows(out, [_get_pool().submit(decode, n, n + size) for n in range(0, len(rows), size)])
 
-    def _decode_chunk(self, out: Array, rows: Jagged, positions: Integers, epoch: int, begin: int, end: int) -> None:
+    def _decode_chunk(
+        self, out: Array, rows: Jagged, positions: Integers, draws: Integers, epoch: int, begin: int, end: int
+    ) -> None:
         for number in range(begin, min(end, len(rows))):
-            row = self._decode_row(rows, number, int(positions[number]), epoch)
+            row = self._decode_row(rows, number, int(positions[number]), int(draws[number]), epoch)
             if row.shape != self._shape or row.dtype != self._dtype:
                 raise TrainyardError(
                     f"column {self._name!r}: {self._describe_row(int(positions[number]))} is decoded to {row.dtype} "
@@ -99,13 +108,13 @@ class Decoder:
                 )
             out[number] = row
 
-    def _decode_row(self, rows: Jagged, number: int, position: int, epoch: int) -> Array:
+    def _decode_row(self, rows: Jagged, number: int, position: int, draw: int, epoch: int) -> Array:
         start = rows.starts[number]
         data = rows.values[start : start + rows.lengths[number]].tobytes()
         try:
             row = self._decode(data)
             if self._augment:
-                row = self._augment(row, np.random.default_rng([self._seed, epoch, position]))
+                row = self._augment(row, np.random.default_rng([self._seed, epoch, draw]))
             return np.asarray(row)
         except Exception as error:
             raise _decoding_error(self._name, self._describe_row(position), data, error) from error
@@ -116,7 +125,8 @@ def decode_rows(name: str, decode: Decode, rows: Jagged | Sequence[Any]) -> Tens
     if not isinstance(rows, Jagged):
         rows = Jagged.from_rows([np.frombuffer(row, np.uint8) for row in rows])
     decoder = Decoder(name, decode, None, 0, rows[:1], "row {}".format)
-    return decoder.submit(rows, np.arange(len(rows)), 0).result()
+    numbers = np.arange(len(rows))
+    return decoder.submit(rows, numbers, numbers, 0).result()
 
 
 def check_decoders(columns: Sequence[Column], decode: Mapping[str, Decode], augment: Mapping[str, Augment]) -> None:

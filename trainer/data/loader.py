@@ -28,18 +28,24 @@ from trainyard.trainer.data.buffer_pool import BufferPool
 from trainyard.trainer.data.decoding import Augment, Decode, Decoder, PendingRows
 from trainyard.trainer.data.jagged import Jagged, Sequences
 from trainyard.trainer.data.mixture import Mixture
-from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_rows
-from trainyard.trainer.data.split_reader import OPEN_BLOCKS, Block, Rows, SplitReader
+from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
+from trainyard.trainer.data.randomness import SeededRandom
+from trainyard.trainer.data.split_reader import Block, Rows, SplitReader
 from trainyard.trainer.data.weights import Weights
 
 Columns = dict[str, Tensor]
 T = TypeVar("T")
 
+FETCHED_BYTES = 256 << 20
+"""The size of the blocks in memory above which no further blocks are fetched ahead."""
 _PREFETCHED = 2
 _PREFETCHED_WINDOWS = 4
 _DECODED_AHEAD = 2
+_SAMPLED_BLOCKS = 1024
 _POSITIONS = "\0positions"
 """The column of row positions, block << 32 | row, while there are rows to decode."""
+_DRAWS = "\0draws"
+"""The same with the number of the row among those drawn from its block, which differs where a row is drawn twice."""
 
 
 @dataclass(slots=True)
@@ -101,7 +107,7 @@ class Loader:
         self.order = order
         self._sequences = sequences
         self._weights = weights
-        self._sample = lru_cache(OPEN_BLOCKS)(self._sample_block)
+        self._sample = lru_cache(_SAMPLED_BLOCKS)(self._sample_block)
         self._has_lists = "list" in kinds.values()
         first = dataset.block(0) if decode else {}
         self._decoders = {
@@ -127,7 +133,8 @@ class Loader:
         if self._decoders:
             batches = self._decode_ahead(batches, epoch)
         in_background = self._transform or self._pin or self._has_lists or self._decoders
-        return prefetch(map(self._finish, batches), _PREFETCHED) if in_background else batches
+        finished = (self._finish(batch, epoch) for batch in batches)
+        return prefetch(finished, _PREFETCHED) if in_background else batches
 
     def _read_batches(self, epoch: int, start: int) -> Iterator[LocalBatch]:
         windows = self.order.windows(epoch, self._rank, self._world, start)
@@ -147,19 +154,39 @@ class Loader:
                     yield LocalBatch(step, size, self.order.size(step), columns)
 
     def _prefetch_blocks(self, windows: Iterator[Window]) -> Iterator[Window]:
-        """Yield windows whose blocks the dataset began to fetch a few windows earlier."""
-        ahead: deque[Window] = deque()
-        for window in windows:
-            self._dataset.prefetch(run.block for run in window.runs)
-            ahead.append(window)
-            if len(ahead) > _PREFETCHED_WINDOWS:
-                yield ahead.popleft()
-        yield from ahead
+        """Yield windows whose blocks the dataset began to fetch a few windows earlier.
+
+        Blocks that are fetched by themselves are dropped after the window that is followed by none with the block, and
+        no more windows are fetched ahead than fit into `FETCHED_BYTES`.
+        """
+        ahead: deque[tuple[Window, set[int]]] = deque()
+
+        def take() -> Iterator[Window]:
+            window, blocks = ahead.popleft()
+            try:
+                yield window
+            finally:
+                self._dataset.release(blocks.difference(*(later for _, later in ahead)))
+
+        try:
+            for window in windows:
+                ahead.append((window, {run.block for run in window.runs}))
+                self._dataset.prefetch(ahead[-1][1])
+                while len(ahead) > _PREFETCHED_WINDOWS or (len(ahead) > 1 and self._is_full()):
+                    yield from take()
+            while ahead:
+                yield from take()
+        finally:
+            for _, blocks in ahead:
+                self._dataset.release(blocks)
+
+    def _is_full(self) -> bool:
+        return self._dataset.fetched_bytes > FETCHED_BYTES
 
     def _read_one_row(self) -> Columns:
         first = {name: rows[:1] for name, rows in self._dataset.block(0).items()}
         if self._decoders:
-            first[_POSITIONS] = np.zeros(1, np.int64)
+            first[_POSITIONS] = first[_DRAWS] = np.zeros(1, np.int64)
         return {name: r if isinstance(r, Jagged) else torch.from_numpy(np.array(r)) for name, r in first.items()}  # type: ignore[misc]
 
     def _copy_windows(
@@ -173,6 +200,8 @@ class Loader:
                 numbers = [np.arange(self._dataset.blocks[run.block]) for run in window.runs]
                 selected = zip(window.runs, numbers, runs, strict=True)
                 parts[_POSITIONS] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
+                draws = (np.arange(run.begin, run.begin + run.rows) for run in window.runs)
+                parts[_DRAWS] = [(run.block << 32) + draw for run, draw in zip(window.runs, draws, strict=True)]
             rows = {name: _concatenate(arrays, copy_pool) for name, arrays in parts.items()}
             yield window, window.gather(self._get_lengths(rows)) if window.gather else None, rows
 
@@ -194,9 +223,9 @@ class Loader:
         ahead: deque[LocalBatch] = deque()
         for batch in batches:
             columns: dict[str, Any] = dict(batch.columns)
-            positions = columns.pop(_POSITIONS).numpy()
+            positions, draws = columns.pop(_POSITIONS).numpy(), columns.pop(_DRAWS).numpy()
             for name, decoder in self._decoders.items():
-                columns[name] = decoder.submit(columns[name], positions, epoch)
+                columns[name] = decoder.submit(columns[name], positions, draws, epoch)
             ahead.append(LocalBatch(batch.step, batch.rows, batch.total, columns))
             if len(ahead) > _DECODED_AHEAD:
                 yield ahead.popleft()
@@ -205,11 +234,13 @@ class Loader:
     def _locate(self, position: int) -> str:
         return self._dataset.locate(position >> 32, position & 0xFFFFFFFF)
 
-    def _finish(self, batch: LocalBatch) -> LocalBatch:
+    def _finish(self, batch: LocalBatch, epoch: int) -> LocalBatch:
         columns: Columns = {}
         for name, rows in batch.columns.items():
             columns |= self._to_tensors(name, rows)
-        columns = self._transform(columns) if self._transform else columns
+        if self._transform:
+            with SeededRandom((self.order.seed, epoch, batch.step, self._rank)):
+                columns = self._transform(columns)
         if self._pin:
             columns = {name: column.pin_memory() for name, column in columns.items()}
         return LocalBatch(batch.step, batch.rows, batch.total, columns)
@@ -224,7 +255,7 @@ def build_order(
     data: SplitReader | Mixture, batch: int, seed: int, shuffle: bool, bucket_by: str | None, weights: Weights | None
 ) -> Order:
     """Return the order of `data` in global batches of `batch` rows, or of all its rows if it has fewer."""
-    window = window_rows(batch, data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
+    window = window_steps(min(batch, data.rows), data.row_bytes, BUCKET_POOL_BYTES if bucket_by else POOL_BYTES)
     blocks, groups = weights.blocks if weights else (), data.groups if isinstance(data, Mixture) else ()
     return Order(data.blocks, min(batch, data.rows), seed, window, shuffle, bucket_by, blocks, groups)
 
@@ -299,7 +330,8 @@ def _gather_rows(rows: Block, gather: Integers, pool: BufferPool) -> Block:
     def gather_column(values: Rows) -> Rows:
         if isinstance(values, Jagged):
             return values[gather]
-        return values.take(gather, 0, out=pool.take(values.shape, values.dtype), mode="clip")
+        out = pool.take((len(gather), *values.shape[1:]), values.dtype)
+        return values.take(gather, 0, out=out, mode="clip")
 
     return {name: gather_column(values) for name, values in rows.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -82,14 +82,27 @@ class Mixture:
         part, number = self.find(block)
         return self.parts[part].locate(number, row)
 
+    @property
+    def fetched_bytes(self) -> int:
+        """The size of the blocks in memory that were fetched by themselves, in bytes."""
+        return sum(part.fetched_bytes for part in self.parts)
+
     def prefetch(self, blocks: Iterable[int]) -> None:
         """Start to fetch remote `blocks`, which will be read soon."""
+        for part, numbers in self._group_by_part(blocks):
+            if part.remote:
+                part.prefetch(numbers)
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Drop fetched `blocks` from memory."""
+        for part, numbers in self._group_by_part(blocks):
+            part.release(numbers)
+
+    def _group_by_part(self, blocks: Iterable[int]) -> Iterator[tuple[SplitReader, list[int]]]:
         numbers_by_part = defaultdict(list)
         for part, number in map(self.find, blocks):
             numbers_by_part[part].append(number)
-        for part, numbers in numbers_by_part.items():
-            if self.parts[part].remote:
-                self.parts[part].prefetch(numbers)
+        return ((self.parts[part], numbers) for part, numbers in numbers_by_part.items())
 
 
 def build_reader(

@@ -5,26 +5,26 @@ global batches is the same for any number of workers, point of restart and versi
 
     blocks     the record batches of a split, shuffled for the epoch
     rows       0..N-1, the shuffled blocks end to end, from a rotating start within the first
-    lanes      `LANES` equal slices of the rows; lane l is read by rank l modulo the number of workers
-    windows    `window` consecutive rows of every lane, shuffled within each lane: what a worker holds in memory at a
-               time, copied there in runs of consecutive rows
-    batches    the rows of the lanes in turn: virtual position i * LANES + l is row i of lane l, and global batch g has
-               the virtual positions [g * batch, (g + 1) * batch)
+    stripes    equal slices of the rows, 64 or more
+    windows    the next few rows of every stripe, end to end: what the workers hold in memory at a time. A window has
+               a number of full batches; a last batch of the epoch that is not full is a window of its own
+    lanes      the rows of a window in pieces of consecutive rows, as many pieces as a batch has rows; each piece has
+               one row for each batch of the window, in shuffled order
+    batches    one row of every lane
 
-With `bucket_by` the rows of a lane in a window are sorted by length instead, equal ones by their hash, so that the j-th
-batch of a window has the j-th part of each lane: rows of similar length. The full batches of a window are then
-permuted by a hash.
+A worker reads consecutive lanes, in runs of consecutive rows. As a batch has one row of each lane, the local batches of
+all workers have the same size, within one row, for any number of workers.
+
+With `bucket_by` lanes are joined to groups, whose rows are sorted by length, equal ones by their hash: the j-th batch
+of a window has the j-th part of each group, so that it has rows of similar length. The batches of a window are then
+permuted by a hash. A worker that needs a part of a group reads all of it.
 
 With `weights` rows are sampled: systematic resampling (Kitagawa, Journal of Computational and Graphical Statistics,
 1996) lays a grid of N points, from an offset of the epoch, over the rows' weights end to end, and a row is drawn as
 often as points meet it. Blocks then have as many rows as are drawn from them, still N in all.
 
-With `groups` the blocks of each group are shuffled separately, and the groups follow each other: a lane has rows of one
-group, except where two groups meet. Neighboring lanes then have slices far apart, so that each batch has the same mix
-of groups as the epoch, within a few rows.
-
-As the first N modulo LANES lanes have one row more, virtual positions are 0..N-1 without a gap: each row is in exactly
-one batch, and every batch but the last is full.
+With `groups` the blocks of each dataset are shuffled separately, and the datasets follow each other: each batch then
+has the same mix of datasets as the epoch, within a few rows, because it has a row of every lane.
 
 Without shuffling global batch g has the rows [g * batch, (g + 1) * batch) in stored order, and each worker a contiguous
 part of it; a window is then a quarter of the steps, which fits the cache of a core.
@@ -41,16 +41,16 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.trainer.data.jagged import build_ranges
-
-LANES = 64
-_STRIDE = 39
-"""With groups lane l is slice 39 * l modulo 64: by the golden section, so that successive lanes are far apart."""
-MAX_WINDOW = 1 << 16
+MIN_STRIPES = 64
+MAX_STRIPES = 4096
+ROWS_PER_STRIPE = 64
+"""Rows of a large batch that come from the same stripe: with a usual local batch, few workers read the same stripe."""
+MIN_STEPS = 8
+MAX_STEPS = 1 << 16
 POOL_BYTES = 8 << 20
-"""Size of a window over all lanes: about that of a cache."""
+"""Size of a window over all workers: about that of a cache."""
 BUCKET_POOL_BYTES = 64 << 20
-"""The same with buckets: the more rows a lane has in a window, the more similar are the lengths in a batch."""
+"""The same with buckets: the more rows a group has in a window, the more similar are the lengths in a batch."""
 MAX_LENGTH = (1 << 24) - 1
 """Longer rows are sorted as if they had this length."""
 _BLOCKS, _ROTATION, _ROWS, _BATCHES, _GRID = range(5)
@@ -95,7 +95,7 @@ class Order:
         blocks: The number of rows of each block.
         batch: The number of rows of a global batch.
         seed: The seed of the training.
-        window: The number of rows of a lane in a window; see `window_rows`.
+        window: The number of batches in a window; see `window_steps`.
         shuffle: Whether rows are shuffled.
         bucket_by: The column whose lengths make the buckets.
         weights: The sum of the rows' weights in each block; empty where each row is read once an epoch.
@@ -150,44 +150,32 @@ class Order:
         return np.cumsum(np.asarray(self.weights, dtype=np.int64))
 
     def _count_points(self, cumulated: Integers, epoch: int) -> Integers:
-        """Return how many points of the grid are below each cumulated weight; none are behind the last whole step."""
+        """Return the number of points of the grid below each cumulated weight; the last whole step ends the grid."""
         step = int(self._weight_ends[-1]) // self.rows
         offset = int(_hash(self.seed, epoch, _GRID, np.arange(1))[0] % np.uint64(step))
         return (np.minimum(cumulated, step * self.rows) + offset) // step
 
-    @cached_property
-    def _lanes(self) -> tuple[Integers, Integers]:
-        """The first row of each lane, and its number of rows."""
-        lanes = np.arange(LANES)
-        rows = (self.rows - lanes + LANES - 1) // LANES
-        by_slice = np.argsort(lanes * _STRIDE % LANES) if self.groups else lanes
-        starts = np.empty_like(rows)
-        starts[by_slice] = np.cumsum(rows[by_slice]) - rows[by_slice]
-        return starts, rows
-
     def windows(self, epoch: int, rank: int, world: int, step: int = 0) -> Iterator[Window]:
         """Yield the windows of `rank` out of `world` workers, from the one that contains global batch `step` on."""
         sections = _build_sections(self, epoch)
-        steps_per_window = self.window * LANES // self.batch
         if not self.shuffle:
-            stride = max(steps_per_window // 4, 1)
+            stride = max(self.window // 4, 1)
             for first in range(step, self.steps, stride):
                 steps = range(first, min(first + stride, self.steps))
                 yield _build_sequential_window(self, sections, rank, world, steps)
             return
-        lanes = np.arange(rank, LANES, world, dtype=np.int64)
-        for number in range(step // steps_per_window, math.ceil(self.steps / steps_per_window)):
-            yield _build_shuffled_window(self, epoch, sections, lanes, number, steps_per_window)
+        full = self.rows // self.batch
+        for first in range(step // self.window * self.window, full, self.window):
+            steps = range(first, min(first + self.window, full))
+            if step < steps.stop:
+                yield _build_shuffled_window(self, epoch, sections, rank, world, steps)
+        if full < self.steps:
+            yield _build_shuffled_window(self, epoch, sections, rank, world, range(full, self.steps))
 
 
-def window_rows(batch: int, row_bytes: int, pool_bytes: int = POOL_BYTES) -> int:
-    """Return the number of rows of a lane in one window.
-
-    A window has about `pool_bytes` over all lanes, at least 8 batches, and a whole number of batches.
-    """
-    unit = batch // math.gcd(batch, LANES)
-    rows = max(pool_bytes // (LANES * row_bytes), 8 * batch // LANES, 1)
-    return max(min(rows, MAX_WINDOW) // unit, 1) * unit
+def window_steps(batch: int, row_bytes: int, pool_bytes: int = POOL_BYTES) -> int:
+    """Return the number of batches in a window: about `pool_bytes` over all workers, and at least 8."""
+    return min(max(pool_bytes // (batch * row_bytes), MIN_STEPS), MAX_STEPS)
 
 
 def _build_sections(order: Order, epoch: int) -> Sections:
@@ -221,51 +209,96 @@ def _build_sequential_window(order: Order, sections: Sections, rank: int, world:
     return Window(steps.start, _build_runs(sections, pieces), None, sizes)
 
 
-def _build_shuffled_window(
-    order: Order,
-    epoch: int,
-    sections: Sections,
-    lanes: Integers,
-    number: int,
-    steps_per_window: int,
-) -> Window:
-    first = number * order.window
-    starts, rows = (values[lanes] for values in order._lanes)
-    depths = np.clip(rows - first, 0, order.window)
-    runs = _build_runs(sections, zip((starts + first).tolist(), depths.tolist(), strict=True))
-    first_step = number * steps_per_window
-    last_step = min(first_step + steps_per_window, order.steps)
-    ends = np.minimum(np.arange(first_step, last_step + 1) * order.batch, order.rows)
-    own_ends = ends // LANES * len(lanes) + np.searchsorted(lanes, ends % LANES)
-    sizes = np.diff(own_ends)
+def _build_shuffled_window(order: Order, epoch: int, sections: Sections, rank: int, world: int, steps: range) -> Window:
+    lanes = order.size(steps.start)
+    own = range(rank * lanes // world, (rank + 1) * lanes // world)
+    begin = steps.start * order.batch
+    sizes = (len(own),) * len(steps)
     if order.bucket_by is None:
-        gather = partial(_interleave_lanes, order, epoch, lanes, first, depths)
-        return Window(first_step, runs, gather, tuple(sizes.tolist()))
-    permutation = _permute_batches(order, epoch, range(first_step, last_step))
-    selection = build_ranges((own_ends[:-1] - own_ends[0])[permutation], sizes[permutation])
+        pieces = _slice_window(order, begin, len(steps) * lanes, range(own.start * len(steps), own.stop * len(steps)))
+        gather = partial(_gather_lanes, order, epoch, begin, own, len(steps))
+        return Window(steps.start, _build_runs(sections, pieces), gather, sizes)
+    ends = _split_evenly(lanes, min(lanes, _count_stripes(order.batch)))
+    ends = ends[np.searchsorted(ends, own.start, "right") - 1 : np.searchsorted(ends, own.stop) + 1]
+    rows = range(int(ends[0]) * len(steps), int(ends[-1]) * len(steps))
+    pieces = _slice_window(order, begin, len(steps) * lanes, rows)
+    gather = partial(_gather_buckets, order, epoch, begin, own, steps, ends)
+    return Window(steps.start, _build_runs(sections, pieces), gather, sizes)
 
-    def gather_buckets(lengths: Integers | None) -> Integers:
-        return _interleave_lanes(order, epoch, lanes, first, depths, lengths)[selection]
 
-    return Window(first_step, runs, gather_buckets, tuple(sizes[permutation].tolist()))
+def _count_stripes(batch: int) -> int:
+    return min(max(batch // ROWS_PER_STRIPE, MIN_STRIPES), MAX_STRIPES)
 
 
-def _interleave_lanes(
-    order: Order, epoch: int, lanes: Integers, first: int, depths: Integers, lengths: Integers | None
+def _split_evenly(total: int, parts: int) -> Integers:
+    """Return where `parts` equal parts of `total` items begin, and the end of the last."""
+    return np.arange(parts + 1) * total // parts
+
+
+def _slice_window(order: Order, begin: int, rows: int, selected: range) -> Iterable[tuple[int, int]]:
+    """Return (start, length) in the sequence of the `selected` rows of a window.
+
+    Args:
+        order: The order.
+        begin: The number of rows in the windows before.
+        rows: The number of rows of the window.
+        selected: The rows, numbered in the window: first those of stripe 0, then those of stripe 1, ...
+    """
+    stripes = _count_stripes(order.batch)
+    number = np.arange(stripes)
+    # Of the first n rows of the sequence of windows, stripe s has those whose number is s modulo the stripes.
+    total, before, until = ((n - number + stripes - 1) // stripes for n in (order.rows, begin, begin + rows))
+    ends = np.cumsum(until - before)
+    first = np.maximum(ends - (until - before), selected.start)
+    last = np.minimum(ends, selected.stop)
+    starts = np.cumsum(total) - total + until - ends + first
+    return zip(*((values[first < last]).tolist() for values in (starts, last - first)), strict=True)
+
+
+def _gather_lanes(order: Order, epoch: int, begin: int, own: range, steps: int, _: Integers | None) -> Integers:
+    """Return the rows of some lanes, which are stored lane after lane, in batch order."""
+    position = np.arange(steps, dtype=np.uint64)
+    number = np.arange(own.start, own.stop, dtype=np.uint64)[:, None] * np.uint64(steps)
+    keys = _hash(order.seed, epoch, _ROWS, number + position + np.uint64(begin))
+    # A key has the hash in its high bits, and the position in its low bits: one sort gives the permutation.
+    keys &= ~np.uint64(MAX_STEPS - 1)
+    keys |= position
+    keys.sort(axis=1)
+    keys &= np.uint64(MAX_STEPS - 1)
+    keys += np.arange(len(own), dtype=np.uint64)[:, None] * np.uint64(steps)
+    return keys.T.ravel().view(np.int64)
+
+
+def _gather_buckets(
+    order: Order, epoch: int, begin: int, own: range, steps: range, ends: Integers, lengths: Integers | None
 ) -> Integers:
-    """Return the rows of a window, which are stored lane after lane, in batch order: one of each lane in turn."""
-    positions = _permute_lanes(order.seed, epoch, lanes, first, depths, lengths)
-    positions += (np.cumsum(depths) - depths)[:, None]
-    # Lanes that are one row shorter come last, so their missing rows are the end of the last turn.
-    return positions.T.ravel()[: depths.sum()]
+    """Return the rows of some lanes in batch order.
 
-
-def _permute_batches(order: Order, epoch: int, steps: range) -> Integers:
-    """Return a permutation of the batches of a window; a batch that is not full stays last."""
-    permutation = np.arange(len(steps))
-    full = sum(order.size(step) == order.batch for step in steps)
-    permutation[:full] = np.argsort(_hash(order.seed, epoch, _BATCHES, permutation[:full] + steps.start), kind="stable")
-    return permutation
+    Args:
+        order: The order.
+        epoch: The number of the epoch.
+        begin: The number of rows in the windows before.
+        own: The lanes of this worker.
+        steps: The batches of the window.
+        ends: The first lane of each group that has some of these lanes, and the end of the last.
+        lengths: The lengths of the rows of these groups; None if there are none.
+    """
+    if lengths is None:
+        return np.empty(0, np.int64)
+    count = len(steps)
+    group = np.repeat(np.arange(len(ends) - 1), np.diff(ends) * count)
+    keys = _hash(order.seed, epoch, _ROWS, np.arange(len(group)) + (int(ends[0]) * count + begin))
+    keys >>= np.uint64(24)
+    keys |= np.minimum(lengths, MAX_LENGTH).astype(np.uint64) << np.uint64(40)
+    by_length = np.lexsort((keys, group))
+    permutation = np.argsort(_hash(order.seed, epoch, _BATCHES, np.arange(steps.start, steps.stop)), kind="stable")
+    lane = np.arange(own.start, own.stop)
+    number = np.searchsorted(ends, lane, "right") - 1
+    # Batch i has the rows [i * width, (i + 1) * width) of a sorted group of `width` lanes.
+    first = (ends[number] - ends[0]) * count + lane - ends[number]
+    width = np.diff(ends)[number]
+    selected: Integers = by_length[(first + permutation[:, None] * width).ravel()]
+    return selected
 
 
 def _build_runs(sections: Sections, pieces: Iterable[tuple[int, int]]) -> tuple[Run, ...]:
@@ -282,29 +315,6 @@ def _build_runs(sections: Sections, pieces: Iterable[tuple[int, int]]) -> tuple[
             start = stop
             section += 1
     return tuple(runs)
-
-
-def _permute_lanes(
-    seed: int, epoch: int, lanes: Integers, first: int, depths: Integers, lengths: Integers | None
-) -> Integers:
-    """Return for each lane a permutation of its rows in this window, (lanes, depth): sorted by length and hash.
-
-    The length takes the high bits of a key and the position of the row in the window the low bits, so that one sort
-    gives the permutation. Positions behind the end of a shorter lane sort last.
-    """
-    position = np.arange(depths.max(initial=0), dtype=np.uint64)
-    counter = lanes[:, None].astype(np.uint64) << np.uint64(40) | np.uint64(first) + position
-    valid = position < depths[:, None].astype(np.uint64)
-    keys = _hash(seed, epoch, _ROWS, counter)
-    if lengths is not None:
-        keys >>= np.uint64(24)
-        keys[valid] |= np.minimum(lengths, MAX_LENGTH).astype(np.uint64) << np.uint64(40)
-    keys &= ~np.uint64(MAX_WINDOW - 1)
-    keys |= position
-    keys[~valid] = np.uint64(2**64 - 1)
-    keys.sort(axis=1)
-    keys &= np.uint64(MAX_WINDOW - 1)
-    return keys.view(np.int64)
 
 
 def _hash(seed: int, epoch: int, purpose: int, counter: NDArray[np.generic]) -> NDArray[np.uint64]:

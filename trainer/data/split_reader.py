@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
+import os
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property, lru_cache
+from contextlib import suppress
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +17,14 @@ import pyarrow as pa
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, DatasetManifest, Shard
-from trainyard.trainer.data.cache import ShardCache, cache_directory, checksum_error
+from trainyard.retries import retry
+from trainyard.schemas.manifest import Column, DatasetManifest, RecordBatch, Shard
+from trainyard.trainer.data.cache import CacheFullError, ShardCache, cache_directory, checksum_error
 from trainyard.trainer.data.jagged import Array, Jagged
-from trainyard.trainer.data.order import LANES
 
 OPEN_SHARDS = 256
-OPEN_BLOCKS = 1024
-READ_BLOCKS = 4 * LANES
+OPEN_BLOCKS = 128
+"""Blocks of each open shard whose arrays are kept: more than a worker reads by turns in most datasets."""
 FETCHERS = 4
 CACHE_BYTES = 32 << 30
 """The default limit of the shard cache."""
@@ -35,15 +37,15 @@ class SplitReader:
     """The record batches ("blocks") of some columns of one split.
 
     Local shards are memory-mapped. Remote shards are mapped from the cache, or, where the split is larger than the
-    cache, read block by block. The size of a shard is compared with the manifest when it is opened, and so is its
-    checksum, with `verify` (always, when it is downloaded to the cache).
+    cache, read block by block. The size of a shard is compared with the manifest when it is opened, and the checksum of
+    a block when it is first read, so that the time to the first batch does not depend on the size of the split.
 
     Args:
         uri: The dataset.
         manifest: The version of the dataset to read.
         split: The name of the split.
         columns: The names of the columns.
-        verify: Whether to verify the checksums of local shards.
+        verify: Whether to verify the checksums of blocks.
         cache: The cache for remote shards.
 
     Attributes:
@@ -51,6 +53,7 @@ class SplitReader:
         name: The name of the split.
         columns: The columns.
         remote: Whether the shards are on another machine.
+        fetched_bytes: The size of the blocks in memory that were fetched by themselves, in bytes.
         blocks: The number of rows of each block.
 
     Raises:
@@ -74,11 +77,12 @@ class SplitReader:
         self._cache = cache or ShardCache(cache_directory(), CACHE_BYTES)
         self._reads_ranges = self.remote and sum(shard.bytes for shard in self._shards) > self._cache.limit
         self._verify = verify
-        self._verified: set[str] = set()
-        self._open: OrderedDict[str, tuple[pa.Buffer, pa.Schema]] = OrderedDict()
+        self._verified: set[int] = set()
+        self._open: OrderedDict[str, Callable[[int], Block]] = OrderedDict()
         self._downloads: dict[str, Future[Path]] = {}
-        self._reads: OrderedDict[int, Future[bytes]] = OrderedDict()
-        self.block = self._read_block if self._reads_ranges else lru_cache(OPEN_BLOCKS)(self._map_block)
+        self._reads: dict[int, Future[bytes]] = {}
+        self.fetched_bytes = 0
+        self._process = os.getpid()
         self._batches = [(shard, batch) for shard in self._shards for batch in shard.batches]
         self.blocks = tuple(batch.rows for _, batch in self._batches)
 
@@ -94,6 +98,22 @@ class SplitReader:
             return max(1, sum(shard.bytes for shard in self._shards) // self.rows)
         return max(1, sum(dtype(column).itemsize * int(np.prod(column.shape)) for column in self.columns))
 
+    def block(self, number: int) -> Block:
+        """Return the columns of a block: read-only arrays (rows, *shape), or Jagged.
+
+        When the cache has no room for a shard, because others use all of it, this and all further blocks are read by
+        themselves.
+        """
+        self._check_process()
+        if not self._reads_ranges:
+            try:
+                return self._open_shard(self._batches[number][0])(number)
+            except CacheFullError as error:
+                print(f"split {self.name!r} is read block by block: {error}", flush=True)
+                self._reads_ranges = True
+                self._open.clear()
+        return self._read_block(number)
+
     def locate(self, block: int, row: int) -> str:
         """Return the position of a row of a block in words: its number and the URI of its shard."""
         shard = self._batches[block][0]
@@ -101,70 +121,95 @@ class SplitReader:
         return f"row {(block - first) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
 
     def prefetch(self, blocks: Iterable[int]) -> None:
-        """Start to fetch remote `blocks`, which will be read soon."""
+        """Start to fetch remote `blocks`, which will be read soon; those read by themselves stay until `release`."""
+        self._check_process()
         for number in blocks:
-            shard = self._batches[number][0]
-            if self._reads_ranges:
-                self._start_read(number)
-            elif shard.path not in self._downloads and shard.path not in self._open:
+            shard, batch = self._batches[number]
+            if self._reads_ranges and number not in self._reads:
+                self._reads[number] = self._fetchers.submit(self._read_range, number)
+                self.fetched_bytes += batch.length
+            elif not self._reads_ranges and shard.path not in self._downloads and shard.path not in self._open:
                 self._downloads[shard.path] = self._fetchers.submit(self._fetch, shard)
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Drop fetched `blocks` from memory."""
+        for number in blocks:
+            if self._reads.pop(number, None):
+                self.fetched_bytes -= self._batches[number][1].length
 
     @cached_property
     def _fetchers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(FETCHERS, thread_name_prefix="fetch")
 
-    def _map_block(self, number: int) -> Block:
-        """Return the columns of a block: read-only arrays (rows, *shape), or Jagged, over the memory map."""
+    def _check_process(self) -> None:
+        """Drop what threads of the parent fetch, in a process that was forked since: it has none of these threads."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self.__dict__.pop("_fetchers", None)
+            self._downloads, self._reads, self.fetched_bytes = {}, {}, 0
+
+    def _slice_block(self, buffer: pa.Buffer, schema: pa.Schema, number: int) -> Block:
+        """Return the columns of a block, over the memory map of its shard."""
         shard, batch = self._batches[number]
-        buffer, schema = self._open_shard(shard)
-        return self._to_arrays(pa.py_buffer(buffer)[batch.offset : batch.offset + batch.length], schema)
+        data = buffer[batch.offset : batch.offset + batch.length]
+        if number not in self._verified:
+            self._check(shard, batch, data)
+            self._verified.add(number)
+        return self._to_arrays(data, schema)
 
     def _read_block(self, number: int) -> Block:
-        """Return the columns of a block, which is read on its own."""
-        return self._to_arrays(pa.py_buffer(self._start_read(number).result()), self._schema)
+        """Return the columns of a block, which is read by itself."""
+        fetched = self._reads.get(number)
+        data = fetched.result() if fetched else self._read_range(number)
+        return self._to_arrays(pa.py_buffer(data), self._schema)
 
     def _to_arrays(self, data: pa.Buffer, schema: pa.Schema) -> Block:
         batch = pa.ipc.read_record_batch(data, schema)
         return {column.name: _to_rows(batch.column(column.name), column) for column in self.columns}
 
-    def _start_read(self, number: int) -> Future[bytes]:
-        """Return the bytes of a block, from now on or from an earlier call: the most recent ones are kept."""
-        if number not in self._reads:
-            self._reads[number] = self._fetchers.submit(self._read_range, number)
-        self._reads.move_to_end(number)
-        if len(self._reads) > READ_BLOCKS:
-            self._reads.popitem(last=False)
-        return self._reads[number]
-
     def _read_range(self, number: int) -> bytes:
         shard, batch = self._batches[number]
         uri = storage.join(self.uri, shard.path)
         try:
-            return storage.read_range(uri, batch.offset, batch.length)
+            data = retry(f"read {uri}", lambda: storage.read_range(uri, batch.offset, batch.length))
         except FileNotFoundError:
             raise _missing_shard_error(uri) from None
+        except storage.ShortReadError as error:
+            raise TrainyardError(f"{error}: it was truncated or overwritten. Export the dataset again.") from error
+        self._check(shard, batch, data)
+        return data
 
-    def _open_shard(self, shard: Shard) -> tuple[pa.Buffer, pa.Schema]:
-        if shard.path in self._open:
-            self._open.move_to_end(shard.path)
-            return self._open[shard.path]
-        download = self._downloads.pop(shard.path, None)
+    def _open_shard(self, shard: Shard) -> Callable[[int], Block]:
+        """Return the function that returns the blocks of a shard; as long as it lives, so does the map of the file."""
+        if read := self._open.get(shard.path):
+            with suppress(KeyError):  # dropped by another thread
+                self._open.move_to_end(shard.path)
+            return read
+        buffer = self._map_shard(shard)
         try:
-            buffer = _map_file(download.result() if download else self._fetch(shard))
-        except FileNotFoundError:  # removed from the cache meanwhile
-            buffer = _map_file(self._fetch(shard))
-        if not self.remote:
-            self._check(shard, buffer)
-        self._open[shard.path] = buffer, pa.ipc.open_file(buffer).schema
+            schema = pa.ipc.open_file(buffer).schema
+        except pa.ArrowInvalid as error:
+            raise TrainyardError(
+                f"{storage.join(self.uri, shard.path)} is not an Arrow file ({error}): it was altered. "
+                "Export the dataset again."
+            ) from error
+        read = self._open[shard.path] = lru_cache(OPEN_BLOCKS)(partial(self._slice_block, buffer, schema))
         if len(self._open) > OPEN_SHARDS:
             self._open.popitem(last=False)
-        return self._open[shard.path]
+        return read
+
+    def _map_shard(self, shard: Shard) -> pa.Buffer:
+        download = self._downloads.pop(shard.path, None)
+        path = download.result() if download else self._fetch(shard)
+        if self.remote:
+            return pa.py_buffer(self._cache.map(storage.join(self.uri, shard.path), shard))
+        return pa.memory_map(str(path)).read_buffer()
 
     def _fetch(self, shard: Shard) -> Path:
         """Return the local file of a shard, whose size was checked."""
         uri = storage.join(self.uri, shard.path)
         try:
-            size = storage.size(uri)
+            size = retry(f"read {uri}", lambda: storage.size(uri))
         except FileNotFoundError:
             raise _missing_shard_error(uri) from None
         if size != shard.bytes:
@@ -178,14 +223,13 @@ class SplitReader:
     def _schema(self) -> pa.Schema:
         """The schema of all shards, from the head of the first: an Arrow file is a stream behind an 8-byte magic."""
         first = self._shards[0]
-        head = storage.read_range(storage.join(self.uri, first.path), 0, first.begin)
+        uri = storage.join(self.uri, first.path)
+        head = retry(f"read {uri}", lambda: storage.read_range(uri, 0, first.begin))
         return pa.ipc.read_schema(pa.py_buffer(head)[8:])
 
-    def _check(self, shard: Shard, buffer: pa.Buffer) -> None:
-        if self._verify and shard.path not in self._verified:
-            if hashlib.sha256(buffer).hexdigest() != shard.sha256:
-                raise checksum_error(storage.join(self.uri, shard.path))
-            self._verified.add(shard.path)
+    def _check(self, shard: Shard, batch: RecordBatch, data: pa.Buffer | bytes) -> None:
+        if self._verify and zlib.crc32(data) != batch.crc32:
+            raise checksum_error(storage.join(self.uri, shard.path), batch)
 
 
 def dtype(column: Column) -> np.dtype[np.generic]:
@@ -195,10 +239,6 @@ def dtype(column: Column) -> np.dtype[np.generic]:
 
 def _missing_shard_error(uri: str) -> TrainyardError:
     return TrainyardError(f"{uri} does not exist, but the manifest names it. Export the dataset again.")
-
-
-def _map_file(path: Path) -> pa.Buffer:
-    return pa.memory_map(str(path)).read_buffer()
 
 
 def _get_tensor_column(manifest: DatasetManifest, split: str, name: str) -> Column:

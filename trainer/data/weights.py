@@ -35,7 +35,11 @@ class Weights:
 
 
 def build_weights(
-    data: SplitReader | Mixture, balance: str | None, weight_by: str | None, world: World
+    data: SplitReader | Mixture,
+    balance: str | None,
+    weight_by: str | None,
+    world: World,
+    on_progress: Callable[[], None] = lambda: None,
 ) -> Weights | None:
     """Return the weights of all rows, or None where each row is read once an epoch.
 
@@ -44,6 +48,7 @@ def build_weights(
         balance: A column of labels, each of which is drawn equally often.
         weight_by: A column of weights.
         world: The workers, each of which reads its part of the column.
+        on_progress: Called for each block that is read.
 
     Raises:
         TrainyardError: The column has no classes, or no valid weights.
@@ -52,10 +57,11 @@ def build_weights(
         multiples = [share * data.rows / part.rows for part, share in zip(data.parts, data.shares, strict=True)]
         units = [round(UNIT * multiple) for multiple in multiples]
         weights = [
-            _weight_dataset(part, balance, weight_by, world, unit) for part, unit in zip(data.parts, units, strict=True)
+            _weight_dataset(part, balance, weight_by, world, on_progress, unit)
+            for part, unit in zip(data.parts, units, strict=True)
         ]
         return _concatenate(data, weights)
-    return _weight_dataset(data, balance, weight_by, world) if balance or weight_by else None
+    return _weight_dataset(data, balance, weight_by, world, on_progress) if balance or weight_by else None
 
 
 def _concatenate(data: Mixture, weights: Sequence[Weights]) -> Weights:
@@ -66,74 +72,88 @@ def _concatenate(data: Mixture, weights: Sequence[Weights]) -> Weights:
     return Weights(of, tuple(total for part in weights for total in part.blocks))
 
 
+@dataclass(frozen=True)
+class _OwnValues:
+    """The values of a column in each of the blocks that this worker reads."""
+
+    dataset: SplitReader
+    column: str
+    world: World
+    on_progress: Callable[[], None]
+
+    def __iter__(self) -> Iterator[Array]:
+        dataset, name = self.dataset, self.column
+        column = next(column for column in dataset.columns if column.name == name)
+        if column.kind != "scalar" or column.type == "binary":
+            raise TrainyardError(f"rows are weighted by one number each, but column {name!r} is a {column.kind}.")
+        blocks = range(self.world.rank, len(dataset.blocks), self.world.size)
+        for start in range(0, len(blocks), _PREFETCHED_BLOCKS):
+            part = blocks[start : start + _PREFETCHED_BLOCKS]
+            if dataset.remote:
+                dataset.prefetch(part)
+            for number in part:
+                yield _get_numbers(dataset.block(number), name)
+                dataset.release([number])
+                self.on_progress()
+
+
 def _weight_dataset(
-    dataset: SplitReader, balance: str | None, weight_by: str | None, world: World, unit: int = UNIT
+    dataset: SplitReader,
+    balance: str | None,
+    weight_by: str | None,
+    world: World,
+    on_progress: Callable[[], None],
+    unit: int = UNIT,
 ) -> Weights:
     """Return weights whose mean is about `unit`."""
     if weight_by:
-        return _weight_by_column(dataset, weight_by, world, unit)
+        return _weight_by_column(_OwnValues(dataset, weight_by, world, on_progress), unit)
     if balance:
-        return _balance_classes(dataset, balance, world, unit)
+        return _balance_classes(_OwnValues(dataset, balance, world, on_progress), unit)
     return Weights(lambda block, _: np.full(dataset.blocks[block], unit), tuple(unit * rows for rows in dataset.blocks))
 
 
-def _balance_classes(dataset: SplitReader, label: str, world: World, unit: int) -> Weights:
+def _balance_classes(labels: _OwnValues, unit: int) -> Weights:
     counts: Counter[float] = Counter()
-    for values in _read_values(dataset, label, _own_blocks(dataset, world)):
+    for values in labels:
         classes, rows = np.unique(values, return_counts=True)
         counts.update(dict(zip(classes.tolist(), rows.tolist(), strict=True)))
         if len(counts) > MAX_CLASSES:
             break
-    counts = sum(world.gather(counts), Counter())
+    counts = sum(labels.world.gather(counts), Counter())
     if len(counts) > MAX_CLASSES:
         raise TrainyardError(
-            f"balance: label {label!r} has more than {MAX_CLASSES:,} values, so they are not classes. "
+            f"balance: label {labels.column!r} has more than {MAX_CLASSES:,} values, so they are not classes. "
             "Write weight_by= with a column of weights instead."
         )
     classes = np.array(sorted(counts))
-    weights = np.array([unit * dataset.rows // (len(counts) * counts[value]) for value in classes.tolist()])
-    return _sum_blocks(dataset, label, lambda values: weights[np.searchsorted(classes, values)], world)
+    rows_of_all = labels.dataset.rows
+    weights = np.array([unit * rows_of_all // (len(counts) * counts[value]) for value in classes.tolist()])
+    return _sum_blocks(labels, lambda values: weights[np.searchsorted(classes, values)])
 
 
-def _weight_by_column(dataset: SplitReader, column: str, world: World, unit: int) -> Weights:
-    sums = []
-    for values in _read_values(dataset, column, _own_blocks(dataset, world)):
+def _weight_by_column(column: _OwnValues, unit: int) -> Weights:
+    sums, dataset = [], column.dataset
+    for values in column:
         if not np.isfinite(values).all() or values.min() < 0:
             raise TrainyardError(
-                f"weight_by={column!r}: values are {values.min():g} to {values.max():g} in split {dataset.name!r} of "
-                f"{dataset.uri}; weights must be finite numbers from 0 on."
+                f"weight_by={column.column!r}: values are {values.min():g} to {values.max():g} in split "
+                f"{dataset.name!r} of {dataset.uri}; weights must be finite numbers from 0 on."
             )
         sums.append(math.fsum(values.tolist()))
-    mean = math.fsum(value for block_sums in world.gather(sums) for value in block_sums) / dataset.rows
+    mean = math.fsum(value for block_sums in column.world.gather(sums) for value in block_sums) / dataset.rows
     if mean == 0:
-        raise TrainyardError(f"weight_by={column!r}: all weights of split {dataset.name!r} of {dataset.uri} are 0.")
-    return _sum_blocks(
-        dataset, column, lambda values: np.rint(values.astype(np.float64) * (unit / mean)).astype(np.int64), world
-    )
+        raise TrainyardError(
+            f"weight_by={column.column!r}: all weights of split {dataset.name!r} of {dataset.uri} are 0."
+        )
+    return _sum_blocks(column, lambda values: np.rint(values.astype(np.float64) * (unit / mean)).astype(np.int64))
 
 
-def _sum_blocks(dataset: SplitReader, column: str, of: Callable[[Array], Integers], world: World) -> Weights:
-    own = [int(of(values).sum()) for values in _read_values(dataset, column, _own_blocks(dataset, world))]
-    by_rank = world.gather(own)
-    sums = [by_rank[number % world.size][number // world.size] for number in range(len(dataset.blocks))]
-    return Weights(lambda _, block: of(_get_numbers(block, column)), tuple(sums))
-
-
-def _own_blocks(dataset: SplitReader, world: World) -> range:
-    """Return the blocks whose weights this worker reads."""
-    return range(world.rank, len(dataset.blocks), world.size)
-
-
-def _read_values(dataset: SplitReader, name: str, blocks: Sequence[int]) -> Iterator[Array]:
-    column = next(column for column in dataset.columns if column.name == name)
-    if column.kind != "scalar" or column.type == "binary":
-        raise TrainyardError(f"rows are weighted by one number each, but column {name!r} is a {column.kind}.")
-    for start in range(0, len(blocks), _PREFETCHED_BLOCKS):
-        part = blocks[start : start + _PREFETCHED_BLOCKS]
-        if dataset.remote:
-            dataset.prefetch(part)
-        for number in part:
-            yield _get_numbers(dataset.block(number), name)
+def _sum_blocks(column: _OwnValues, of: Callable[[Array], Integers]) -> Weights:
+    world = column.world
+    by_rank = world.gather([int(of(values).sum()) for values in column])
+    sums = [by_rank[number % world.size][number // world.size] for number in range(len(column.dataset.blocks))]
+    return Weights(lambda _, block: of(_get_numbers(block, column.column)), tuple(sums))
 
 
 def _get_numbers(block: Block, name: str) -> Array:

@@ -57,7 +57,7 @@ def write_formats(model: str, artifact: ModelArtifact, formats: Iterable[str]) -
     Raises:
         TrainyardError: The model cannot be written in one of the formats.
     """
-    folder = storage.join(model, artifact.weights.rpartition("/")[0])
+    folder = storage.join(model, artifact.folder)
     uris = {name: storage.join(folder, get_format(name).FILE) for name in formats}
     for name, output in uris.items():
         storage.remove(output)

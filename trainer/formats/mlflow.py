@@ -25,7 +25,7 @@ from trainyard.trainer.model.trained_model import TrainedModel, load_model
 FILE = "mlflow"
 PACKAGES = ("mlflow",)
 
-_REQUIREMENTS = ("torch", "torchmetrics", "numpy", "pandas", "pyarrow", "pydantic", "fsspec", "safetensors")
+_REQUIREMENTS = ("torch", "torchmetrics", "numpy", "pandas", "pyarrow", "pydantic", "fsspec", "safetensors", "tenacity")
 
 
 class Scorer:
@@ -74,6 +74,7 @@ def _widen(type: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _copy_artifact(model: str, artifact: ModelArtifact, folder: Path) -> None:
-    (folder / artifact.weights).parent.mkdir(parents=True)
-    (folder / artifact.weights).write_bytes(storage.read(storage.join(model, artifact.weights)))
+    for file in artifact.weights:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).write_bytes(storage.read(storage.join(model, file.path)))
     (folder / "model.json").write_text(artifact.to_json())

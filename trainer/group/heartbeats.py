@@ -1,6 +1,7 @@
 """Heartbeats: the driver receives the current phase of each worker every second, and detects workers that hang.
 
-A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on.
+A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on. A
+worker that fails sends its error before its connections to the other workers break, so that the first cause is known.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import socketserver
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainyard.schemas.worker_progress import WorkerProgress
 from trainyard.trainer.group.clock import Offset, measure_offset
+from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.loop.phases import CurrentPhase
 
 now = time.time_ns
@@ -25,6 +28,8 @@ now = time.time_ns
 
 INTERVAL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
+SHUTDOWN_SECONDS = 0.05
+"""How long the monitor may take to notice that it is to end; each training waits for it."""
 
 ORDER = (
     "start", "import", "rendezvous", "find checkpoint", "set up",
@@ -94,6 +99,7 @@ class HeartbeatMonitor:
 
     def __init__(self, host: str) -> None:
         self._heartbeats: dict[int, Heartbeat] = {}
+        self._failures: list[Outcome] = []
         self._secret = secrets.token_hex(16).encode()
         monitor = self
 
@@ -108,20 +114,28 @@ class HeartbeatMonitor:
                     if message.pop("request_time", None):
                         self.wfile.write(f"{now()}\n".encode())
                         continue
+                    if failure := message.pop("failure", None):
+                        monitor._failures.append(Outcome(**failure))
+                        self.wfile.write(b"received\n")
+                        continue
                     rank = message.pop("rank")
                     monitor._record(rank, message.pop("host"), CurrentPhase(**message))
                 monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
         self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
         self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(SHUTDOWN_SECONDS,), name="monitor", daemon=True
+        )
         self.address = MonitorAddress(host, self._server.server_address[1], self._secret)
 
     def __enter__(self) -> HeartbeatMonitor:
-        threading.Thread(target=self._server.serve_forever, name="monitor", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
+        self._thread.join()
         self._server.server_close()
 
     def describe_hang(self, seconds: float) -> str | None:
@@ -138,6 +152,10 @@ class HeartbeatMonitor:
             )
             for rank, beat in heartbeats
         )  # fmt: skip
+
+    def get_failures(self) -> list[Outcome]:
+        """Return the failures that workers have reported, in the order of their arrival."""
+        return list(self._failures)
 
     def _record(self, rank: int, host: str, current: CurrentPhase) -> None:
         last = self._heartbeats.get(rank)
@@ -157,17 +175,19 @@ class HeartbeatSender:
     def __init__(self, address: MonitorAddress, rank: int, host: str, current: CurrentPhase) -> None:
         self._address, self._rank, self._host, self._current = address, rank, host, current
         self._stopped = threading.Event()
+        self._sending = threading.Lock()
         self._socket: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
         self.clock = Offset()
 
     def __enter__(self) -> HeartbeatSender:
         try:
             self._socket = socket.create_connection((self._address.host, self._address.port), CONNECT_SECONDS)
-            answers = self._socket.makefile("rb")
+            self._answers = self._socket.makefile("rb")
 
             def request_time() -> int:
                 self._send(request_time=True)
-                return int(answers.readline())
+                return int(self._answers.readline())
 
             self.clock = measure_offset(request_time)
         except (OSError, ValueError) as error:
@@ -177,13 +197,26 @@ class HeartbeatSender:
                 flush=True,
             )
             return self
-        threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         if self._socket:
+            with suppress(OSError):  # the driver has closed it
+                self._socket.shutdown(socket.SHUT_RDWR)  # ends a send that waits for the driver
+        if self._thread.ident:
+            self._thread.join()
+        if self._socket:
             self._socket.close()
+
+    def report_failure(self, outcome: Outcome) -> None:
+        """Send the failure of this worker to the driver, and wait until it has arrived."""
+        if self._socket is None:
+            return
+        with suppress(OSError):
+            self._send(failure=asdict(outcome))
+            self._answers.readline()
 
     def _run(self) -> None:
         current = self._current
@@ -199,4 +232,5 @@ class HeartbeatSender:
 
     def _send(self, **message: Any) -> None:
         assert self._socket
-        self._socket.sendall(self._address.secret + b" " + json.dumps(message).encode() + b"\n")
+        with self._sending:
+            self._socket.sendall(self._address.secret + b" " + json.dumps(message).encode() + b"\n")

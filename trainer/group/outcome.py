@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.errors import TrainyardError, reason
+from trainyard.errors import TrainyardError, UnavailableError, reason
 
-BROKEN_CONNECTION = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "NCCL",
-    "HorovodInternalError",
-    "Horovod has been shut down",
-)
-"""Texts in errors that follow from the failure of another worker."""
+ERROR_DEVICE_ASSERT = 710
+"""CUDA's number of a failed assertion in a kernel, such as an index out of range."""
 
 
 class LostWorkerError(TrainyardError):
     """The group ended through no fault of the user's code; it can resume from its last checkpoint."""
+
+
+Ended = Literal["done", "failed", "lost", "terminated", "disconnected"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Outcome:
         rank: The number of the worker.
         host: Its host.
         ended_at: When it ended, in seconds since the epoch.
-        ended: "done"; "failed" on its own; "disconnected" by the failure of another worker; or "terminated" by SIGTERM.
+        ended: "done"; "failed" by the user's code; "lost" by its GPU or the storage; "terminated" by SIGTERM; or
+            "disconnected" by the failure of another worker.
         result: What a worker that is done returned.
         error: The error of one that is not.
         traceback: The traceback of an error in the user's code.
@@ -42,15 +41,23 @@ class Outcome:
     rank: int
     host: str
     ended_at: float
-    ended: Literal["done", "failed", "disconnected", "terminated"] = "done"
+    ended: Ended = "done"
     result: dict[str, Any] | None = None
     error: str | None = None
     traceback: str | None = None
 
     def describe_failure(self, size: int) -> str:
-        """Return the failure as a message for the user, of a group of `size` workers."""
-        message = f"rank {self.rank} of {size} on {self.host} failed: {self.error}"
-        return message + (f"\n{self.traceback}" if self.traceback else "")
+        """Return the failure as a message for the user, of a group of `size` workers.
+
+        It has no blank lines: Spark ends a message at the first one.
+        """
+        message = f"rank {self.rank} of {size} on {self.host} failed: {self.error}\n{self.traceback or ''}"
+        return "\n".join(line for line in message.splitlines() if line.strip())
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether the group ends because of this worker, and not this worker because of the group."""
+        return self.ended in ("failed", "lost")
 
 
 def build_failure(rank: int, error: BaseException) -> Outcome:
@@ -62,31 +69,42 @@ def build_failure(rank: int, error: BaseException) -> Outcome:
     )  # fmt: skip
 
 
-def get_result(outcomes: list[Outcome]) -> dict[str, Any]:
+def get_result(outcomes: Sequence[Outcome], size: int) -> dict[str, Any]:
     """Return the result of rank 0.
 
+    Args:
+        outcomes: The outcomes of the workers that have one.
+        size: The number of workers.
+
     Raises:
-        TrainyardError: A worker failed on its own; of several failures the first is reported.
-        LostWorkerError: Workers were terminated or disconnected, and none failed on its own.
+        TrainyardError: A worker failed by the user's code; of several failures the first is reported.
+        LostWorkerError: Workers were lost, terminated or disconnected, and none failed.
     """
-    order = ("failed", "terminated", "disconnected")
+    order = ("failed", "lost", "terminated", "disconnected")
     failures = sorted((o for o in outcomes if o.error), key=lambda o: (order.index(o.ended), o.ended_at))
     if failures:
         first = failures[0]
         kind = TrainyardError if first.ended == "failed" else LostWorkerError
-        raise kind(first.describe_failure(len(outcomes)))
+        raise kind(first.describe_failure(size))
     result = next(o.result for o in outcomes if o.rank == 0)
     assert result is not None
     return result
 
 
-def _classify(error: BaseException) -> Literal["failed", "disconnected", "terminated"]:
-    import torch.distributed as dist
-
-    from trainyard.trainer.loop.engine import TerminatedError
-
-    if isinstance(error, TerminatedError):
+def _classify(error: BaseException) -> Ended:
+    """Return how a worker ended, by the type of its error. torch may be what cannot be imported."""
+    torch, engine = sys.modules.get("torch"), sys.modules.get("trainyard.trainer.loop.engine")
+    horovod = sys.modules.get("horovod.common.exceptions")
+    if engine and isinstance(error, engine.TerminatedError):
         return "terminated"
-    if isinstance(error, dist.DistError) or any(text in str(error) for text in BROKEN_CONNECTION):
+    if isinstance(error, UnavailableError):
+        return "lost"
+    if torch and isinstance(error, getattr(torch, "AcceleratorError", ())):
+        return "failed" if getattr(error, "error_code", None) == ERROR_DEVICE_ASSERT else "lost"
+    if torch and isinstance(error, torch.distributed.DistError):
         return "disconnected"
-    return "failed"
+    if horovod and isinstance(error, horovod.HorovodInternalError):
+        return "disconnected"
+    # gloo has no type of its own.
+    is_gloo = type(error) is RuntimeError and "gloo/transport" in str(error)
+    return "disconnected" if is_gloo else "failed"

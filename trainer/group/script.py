@@ -18,9 +18,12 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.group import rendezvous, supervisor
-from trainyard.trainer.group.heartbeats import MonitorAddress
+from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
 from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.group.output import prefix_output
+from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.worker import process_name
+from trainyard.trainer.loop.phases import CurrentPhase
 
 
 def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
@@ -37,7 +40,7 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     text = spec.to_json()
 
     def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
-        return _run_worker(task, ScriptSpec.from_json(text), start)
+        return _run_worker(task, ScriptSpec.from_json(text), start, monitor)
 
     return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
 
@@ -67,33 +70,36 @@ def build_environment(hosts: Sequence[str], rank: int, master: str, start: int =
     }
 
 
-def _run_worker(context: Any, spec: ScriptSpec, start: int) -> Outcome:
+def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddress) -> Outcome:
     """Run the script as one worker.
 
-    A worker that fails on its own raises, and Spark ends the others, whatever they wait for. A worker that is done, or
-    was disconnected by the failure of another, waits at the barrier: rank 0 serves the rendezvous until then.
+    A worker that fails by itself reports its failure and raises it, so that Spark ends the others, whatever they wait
+    for. A worker that is done, or was disconnected by the failure of another, waits at the barrier: rank 0 serves the
+    rendezvous until then.
 
     Args:
         context: The BarrierTaskContext of the worker.
         spec: The script.
         start: How often the group was restarted.
+        monitor: Where the worker reports a failure.
     """
-    rank, size = context.partitionId(), len(context.getTaskInfos())
+    rank, size, host = context.partitionId(), len(context.getTaskInfos()), socket.gethostname()
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
-    outcome = Outcome(rank, socket.gethostname(), time.time(), result={"workers": size})
+    outcome = Outcome(rank, host, time.time(), result={"workers": size})
     with ExitStack() as stack:
+        heartbeats = stack.enter_context(HeartbeatSender(monitor, rank, host, CurrentPhase()))
         with events.span("rendezvous"):
             variables = stack.enter_context(_serve_rendezvous(context, start))
         try:
-            with events.span("script"), _set_program(spec, variables):
+            with events.span("script"), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
         except BaseException as error:
             outcome = build_failure(rank, error)
-            if outcome.ended == "failed":
-                raise TrainyardError(_remove_blank_lines(outcome.describe_failure(size))) from None
-        finally:
-            events.flush()
-        _clean_up()
+            heartbeats.report_failure(outcome)
+        events.close()
+        if outcome.is_cause:
+            raise TrainyardError(outcome.describe_failure(size))
+        _clean_up(abort=outcome.error is not None)
         context.barrier()
     return outcome
 
@@ -164,16 +170,8 @@ def _execute(script: str) -> None:
             raise TrainyardError(f"{script} ended with exit status {end.code}; its output is in the log") from None
 
 
-def _clean_up() -> None:
+def _clean_up(abort: bool) -> None:
     """End what the script left running, as the end of its process would."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end_process_group(abort)
     if (hvd := sys.modules.get("horovod.torch")) and hvd.is_initialized():
         hvd.shutdown()
-
-
-def _remove_blank_lines(text: str) -> str:
-    """Remove the blank lines of a message: Spark ends a message at the first one."""
-    return "\n".join(line for line in text.splitlines() if line.strip())

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from trainyard import storage
@@ -67,7 +67,7 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
             leases.enter_context(versions.lease(uri, manifest.number, application))
         return supervise(
             context, work, events, spec.min_workers or spec.workers, spec.workers, spec.max_restarts,
-            lambda: _count_saved_updates(root), 60 * spec.hang_minutes, report,
+            lambda: _count_saved_updates(root, application), 60 * spec.hang_minutes, report,
         )  # fmt: skip
 
 
@@ -139,10 +139,12 @@ def _run_group(
         try:
             outcomes = context.parallelize(range(size), size).barrier().mapPartitions(run_task).collect()
         except Exception as error:
+            if causes := [failure for failure in monitor.get_failures() if failure.is_cause]:
+                get_result(causes, size)
             if detector.hang:
                 raise LostWorkerError(detector.hang) from error
             raise _translate(size, error) from error
-    return get_result(outcomes)
+    return get_result(outcomes, size)
 
 
 @contextmanager
@@ -158,11 +160,13 @@ def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgr
                 print(f"cannot write the progress of the workers: {error}. It is not updated anymore.", flush=True)
                 return
 
-    threading.Thread(target=report, name="progress", daemon=True).start()
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stopped.set()
+        thread.join()
 
 
 class _HangDetector:
@@ -172,16 +176,18 @@ class _HangDetector:
         self._context, self._describe_hang = context, describe_hang
         self._stopped = threading.Event()
         self._tag = f"trainyard-{uuid.uuid4().hex}"
+        self._thread = threading.Thread(target=self._run, name="hang detector", daemon=True)
         self.hang: str | None = None
 
     def __enter__(self) -> _HangDetector:
         self._context.addJobTag(self._tag)
         self._context.setInterruptOnCancel(True)
-        threading.Thread(target=self._run, name="hang detector", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
+        self._thread.join()
         self._context.removeJobTag(self._tag)
 
     def _run(self) -> None:
@@ -192,11 +198,12 @@ class _HangDetector:
                 return
 
 
-def _count_saved_updates(root: str) -> int:
-    """Return the optimizer steps in the newest checkpoint, 0 if there is none."""
-    for updates, _, uri in checkpoint.list_checkpoints(root):
-        if storage.exists(storage.join(uri, checkpoint.INDEX)):
-            return updates
+def _count_saved_updates(root: str, application: str) -> int:
+    """Return the optimizer steps in the newest checkpoint that an application has written, 0 if there is none."""
+    for _, updates, uri in checkpoint.list_checkpoints(root):
+        with suppress(FileNotFoundError, TrainyardError):  # not committed, or of another version
+            if Checkpoint.load(storage.join(uri, checkpoint.INDEX)).application == application:
+                return updates
     return 0
 
 

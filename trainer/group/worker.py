@@ -9,6 +9,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.model_artifact import epoch_model_uri
@@ -16,6 +17,7 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
 from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.phases import CurrentPhase, Phases
 
@@ -43,6 +45,9 @@ def run(
 ) -> Outcome:
     """Train as one worker of a group.
 
+    The outcome of a worker that was disconnected by another one, or terminated, is returned. One that fails by itself
+    reports its failure and raises it, so that Spark ends the other workers, whatever they wait for.
+
     Args:
         context: The BarrierTaskContext of the worker.
         text: The TrainSpec as JSON.
@@ -50,24 +55,28 @@ def run(
         application: The id of the Spark application.
         start: How often the group was restarted.
         monitor: Where the worker sends its heartbeats.
+
+    Raises:
+        TrainyardError: This worker failed.
     """
-    rank = context.partitionId()
-    try:
-        spec = TrainSpec.from_json(text)
-        current = CurrentPhase()
-        with HeartbeatSender(monitor, rank, socket.gethostname(), current) as heartbeats:
-            clock = heartbeats.clock
-            process = process_name(rank, start)
-            events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank, clock.behind_ns)
-            events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
-            try:
-                datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
-                result = _train(context, spec, datasets, application, events, current)
-            finally:
-                events.flush()
-        return Outcome(rank, socket.gethostname(), time.time(), result=result)
-    except Exception as error:
-        return build_failure(rank, error)
+    rank, host = context.partitionId(), socket.gethostname()
+    spec, current = TrainSpec.from_json(text), CurrentPhase()
+    with HeartbeatSender(monitor, rank, host, current) as heartbeats:
+        clock, process = heartbeats.clock, process_name(rank, start)
+        events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank, clock.behind_ns)
+        events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
+        try:
+            datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
+            result = _train(context, spec, datasets, application, events, current)
+            outcome = Outcome(rank, host, time.time(), result=result)
+        except Exception as error:
+            outcome = build_failure(rank, error)
+            heartbeats.report_failure(outcome)
+        end_process_group(abort=outcome.error is not None)
+        events.close()
+    if outcome.is_cause:
+        raise TrainyardError(outcome.describe_failure(len(context.getTaskInfos())))
+    return outcome
 
 
 def _train(
@@ -80,27 +89,21 @@ def _train(
 ) -> dict[str, Any]:
     current.enter("import")
     with events.span("import"):
-        import torch.distributed as dist
-
         from trainyard.trainer.data.mixture import Portion
         from trainyard.trainer.loop.fit import fit
     current.enter("rendezvous")
     with events.span("rendezvous"):
         world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN)
     manifest, *others = datasets
-    try:
-        result = fit(
-            spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
-            strategy=spec.strategy, world=world, workers=spec.workers, manifest=manifest,
-            mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
-            phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
-            trackers=_build_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
-            epoch_models=spec.epoch_models,
-            **spec.options.model_dump(),
-        )  # fmt: skip
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    result = fit(
+        spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
+        strategy=spec.strategy, world=world, workers=spec.workers, manifest=manifest,
+        mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
+        phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
+        trackers=_build_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
+        epoch_models=spec.epoch_models,
+        **spec.options.model_dump(),
+    )  # fmt: skip
     return _build_result(spec, manifest, world, result)
 
 
@@ -121,6 +124,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
         "bytes_sent": result.bytes_sent,
         "bottleneck": result.bottleneck,
         "formats": result.formats,
+        "warnings": result.warnings,
         "seconds": {
             name: mean(worker.seconds[name] for worker in result.phase_seconds)
             for name in result.phase_seconds[0].seconds

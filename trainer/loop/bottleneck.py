@@ -1,4 +1,4 @@
-"""Describe the bottleneck of a training in one sentence, from the seconds of each worker in each phase."""
+"""Describe the bottleneck of a training, and what costs most after it, from the seconds of each phase."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from trainyard.trainer.loop.phases import COMMUNICATION_WAIT
 
 DATA_WAIT = "data wait"
 COMPUTE = ("copy", "forward", "backward", "optimizer")
-THRESHOLD = 0.1
-"""A smaller fraction of the time is not a bottleneck."""
+MIN_MENTIONED_SHARE = 0.01
+"""A smaller share is not mentioned."""
+MIN_ADVISED_SHARE = 0.1
+"""For a smaller share there is no advice, unless it is the largest."""
 
 LESS_COMMUNICATION = {
     "allreduce": (
@@ -47,12 +49,22 @@ class PhaseSeconds:
         return self.own + self.seconds.get(COMMUNICATION_WAIT, 0.0)
 
 
-def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptions) -> str:
-    """Return the bottleneck, and the option that would help.
+@dataclass(frozen=True)
+class _Share:
+    """A fraction of the time: as the bottleneck, as the next largest cost, and what would make it smaller."""
 
-    Each cause is a fraction of the time of the slowest worker's steps. A straggler: what the slowest worker has to do
-    beyond the median of the others. Input: the median wait for data. Communication: the shortest wait for it (longer
-    ones include waiting for stragglers). Compute: the rest.
+    fraction: float
+    bottleneck: str
+    cost: str
+    advice: str
+
+
+def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptions) -> str:
+    """Return the largest share of the time and the next largest, and the options that would help.
+
+    Each is a fraction of the time of the slowest worker's steps. A straggler: what the slowest worker has to do beyond
+    the median of the others. Input: the median wait for data. Communication: the shortest wait for it (longer ones
+    include waiting for stragglers). Compute: the rest.
     """
     total = max(worker.steps for worker in workers)
     if total == 0:
@@ -62,23 +74,45 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
     data = median(worker.seconds.get(DATA_WAIT, 0.0) for worker in workers) / total
     communication = min(worker.seconds.get(COMMUNICATION_WAIT, 0.0) for worker in workers) / total
     excess = (slowest.own - median(worker.own for worker in others)) / total
-    largest = max(data, communication, excess)
-    if largest < THRESHOLD:
-        return (
-            f"Compute-bound: {1 - data - communication - excess:.0%} of the time goes into forward, backward and "
-            "optimizer. More workers, precision='bfloat16' or compile=True would help."
-        )
-    if largest == excess:
-        return (
-            f"Straggler: rank {slowest.rank} on {slowest.host} takes {excess:.0%} longer than the others, most of it "
-            f"in {_find_slow_phase(slowest, others)!r}. Check what else runs on {slowest.host}, or exclude that host."
-        )
-    if largest == data:
-        return (
-            f"Input-bound: workers wait for data {data:.0%} of the time. Move work from the recipe's transform to "
-            "prepare, or, for a dataset on HDFS, set cache_gb to the size of the whole split."
-        )
-    return f"Communication-bound: {communication:.0%} of the time; {LESS_COMMUNICATION[strategy.name]}."
+    slow = f"rank {slowest.rank} on {slowest.host}"
+    phase = f"most of it in {_find_slow_phase(slowest, others)!r}"
+    shares = [
+        _Share(
+            1 - data - communication - excess,
+            "Compute-bound: {:.0%} of the time goes into forward, backward and optimizer",
+            "computation costs {:.0%}",
+            "more workers, precision='bfloat16' or compile=True would help",
+        ),
+        _Share(
+            data,
+            "Input-bound: workers wait for data {:.0%} of the time",
+            "waiting for data costs {:.0%}",
+            "move work from the recipe's transform to prepare, or, for a dataset on HDFS, set cache_gb to the size of "
+            "the whole split",
+        ),
+        _Share(
+            communication,
+            "Communication-bound: workers wait for communication {:.0%} of the time",
+            "communication costs {:.0%}",
+            LESS_COMMUNICATION.get(strategy.name, ""),
+        ),
+        _Share(
+            excess,
+            f"Straggler: {slow} takes {{:.0%}} of the time longer than the others, {phase}",
+            f"a straggler costs {{:.0%}} ({slow}, {phase})",
+            f"check what else runs on {slowest.host}, or exclude that host",
+        ),
+    ]
+    first, second, *_ = sorted(shares, key=lambda share: -share.fraction)
+    sentence = _join(first.bottleneck.format(first.fraction), first.advice)
+    if second.fraction < MIN_MENTIONED_SHARE:
+        return sentence
+    advice = second.advice if second.fraction >= MIN_ADVISED_SHARE else ""
+    return f"{sentence} After it, {_join(second.cost.format(second.fraction), advice)}"
+
+
+def _join(statement: str, advice: str) -> str:
+    return f"{statement}; {advice}." if advice else f"{statement}."
 
 
 def _find_slow_phase(slowest: PhaseSeconds, others: Sequence[PhaseSeconds]) -> str:

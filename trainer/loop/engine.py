@@ -20,17 +20,18 @@ from torch.distributed.checkpoint.state_dict import (
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint, copy_tensors
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
+from trainyard.trainer.checkpointing.staging import copy_tensors
 from trainyard.trainer.data.jagged import slice_rows
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.evaluation import autocast, compute_loss, evaluate, sum_over_workers, to_device
-from trainyard.trainer.loop.history import History, is_best
+from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
-from trainyard.trainer.strategies.base import Strategy
+from trainyard.trainer.strategies.base import Strategy, merge_rank_states
 from trainyard.trainer.world import World
 
 LOSS_CHECK_STEPS = 20
@@ -102,7 +103,7 @@ class _Engine:
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
-        self.network = run.network.to(self._device)
+        self.network = run.network if run.strategy.sharded else run.network.to(self._device)
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
         trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
@@ -110,6 +111,9 @@ class _Engine:
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
         self._schedule = run.recipe.schedule(self._optimizer, steps) if run.recipe.schedule else None
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
+        self._communicates_in_forward = run.strategy.sharded or any(
+            isinstance(module, nn.SyncBatchNorm) for module in run.network.modules()
+        )
         self._control_sync, self._termination = ControlSync(run.world), termination
         self._position = Position()
         self._saved_updates = 0
@@ -153,6 +157,17 @@ class _Engine:
         run.progress.end_epoch(metrics)
 
     def load_best_weights(self) -> None:
+        """Load the weights of the best epoch.
+
+        Raises:
+            TrainyardError: There is none, because the monitored metric was NaN in every epoch.
+        """
+        if not self._best_weights:
+            monitor, epochs = get_monitor(self.history, self.run.options), len(self.history.epochs)
+            raise TrainyardError(
+                f"the metric {monitor!r}, which the best epoch is chosen by, was NaN in all {epochs} epochs. Correct "
+                "the metric or the labels of the validation split, or set monitor= to another metric."
+            )
         set_model_state_dict(self.network, self._best_weights)
 
     def restore(self, saved: SavedCheckpoint) -> None:
@@ -161,7 +176,7 @@ class _Engine:
         loop = saved.read_loop_state()
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
-        if loop["history"]:
+        if loop["has_best"]:
             state["best"] = copy_tensors(model)
         if strategy.own_optimizer:
             state["ranks"] = {str(run.world.rank % saved.index.world): {"optimizer": optimizer}}
@@ -172,7 +187,9 @@ class _Engine:
         if loop["empty_optimizer"]:
             self._optimizer.state.clear()
         strategy.restore(saved.read_tensors("strategy"))
-        strategy.restore_ranks([saved.read_tensors(f"ranks.{rank}.strategy") for rank in range(saved.index.world)])
+        strategy.restore_rank(
+            merge_rank_states(lambda rank: saved.read_tensors(f"ranks.{rank}.strategy"), saved.index.world, run.world)
+        )
         if self._schedule:
             self._schedule.load_state_dict(loop["schedule"])
         self._scaler.load_state_dict(loop["scaler"])
@@ -247,25 +264,33 @@ class _Engine:
             if empty_optimizer:
                 self._optimizer.state.clear()
             own: dict[str, Any] = {"strategy": strategy.rank_state()}
-            state = {"model": model, "best": self._best_weights, "strategy": strategy.state()}
+            state = {"model": model, "strategy": strategy.state(), "ranks": {str(run.world.rank): own}}
             (own if strategy.own_optimizer else state)["optimizer"] = optimizer
             loop = {
                 "history": self.history.epochs,
                 "best_epoch": self.history.best,
+                "has_best": bool(self._best_weights),
                 "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,
                 "empty_optimizer": empty_optimizer,
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }
-            best = self._position.step == 0 and self.history.best == self._position.epoch - 1
-            checkpoints.save(self._position, state | {"ranks": {str(run.world.rank): own}}, loop, best)
+            after_best = self._position.step == 0 and self.history.best == self._position.epoch - 1
+            checkpoints.save(
+                self._position, state, {"best": self._best_weights}, loop, after_best and bool(self._best_weights)
+            )
             self._saved_updates = self._position.updates
 
     def _terminate(self) -> None:
         saved = ""
         if self.run.checkpoints:
             self.run.checkpoints.wait()
-            saved = " The state is saved; the next attempt resumes from it."
+            error = self.run.checkpoints.last_error
+            saved = (
+                f" The state could not be saved ({error}); the next attempt resumes from the checkpoint before."
+                if error
+                else " The state is saved; the next attempt resumes from it."
+            )
         position = self._position
         raise TerminatedError(
             f"a worker received SIGTERM in epoch {position.epoch + 1}, after step {position.step}.{saved}"
@@ -280,11 +305,14 @@ class _Engine:
         run, phases = self.run, self.run.phases
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
             columns = to_device(batch.columns, self._device)
-        micro_batches = list(_split(columns, batch.rows, run.micro_batches))
+        parts = run.micro_batches
+        if self._communicates_in_forward:
+            parts = min(parts, math.ceil(batch.total / run.world.size))
+        micro_batches = list(_split(columns, batch.rows, parts, self._communicates_in_forward))
         for number, (rows, part) in enumerate(micro_batches, start=1):
             last = number == len(micro_batches)
             weight = rows * run.world.size / batch.total
-            with run.strategy.micro_batch(self._callable, last):
+            with run.strategy.micro_batch(last):
                 with phases.phase("forward"), autocast(self._device, run.options.precision):
                     loss = self._compute_loss(part)
                 with phases.phase("backward"):
@@ -321,15 +349,26 @@ class _Engine:
             )
 
 
-def _split(columns: Columns, rows: int, count: int) -> Iterator[tuple[int, Columns]]:
-    """Yield `columns` in at most `count` micro-batches, each with its number of rows that count."""
-    if rows <= 1 or count == 1:
+def _split(columns: Columns, rows: int, count: int, exactly: bool) -> Iterator[tuple[int, Columns]]:
+    """Yield `columns` in micro-batches, each with its number of rows that count.
+
+    Args:
+        columns: The columns of a local batch.
+        rows: The number of its rows that count, 0 for a worker without rows.
+        count: The largest number of micro-batches.
+        exactly: Whether there are as many: some then have one row, whose loss gets the weight 0.
+    """
+    count = count if exactly else max(min(count, rows), 1)
+    if count == 1:
         yield rows, columns
         return
-    size = math.ceil(rows / count)
-    for start in range(0, rows, size):
-        end = min(start + size, rows)
-        yield end - start, {name: slice_rows(column, start, end) for name, column in columns.items()}
+    for number in range(count):
+        start, end = rows * number // count, rows * (number + 1) // count
+        row = min(start, max(rows - 1, 0))
+        yield (
+            end - start,
+            {name: slice_rows(column, row, max(end, row + 1)) for name, column in columns.items()},
+        )
 
 
 def _set_seed(seed: int, device: torch.device) -> None:

@@ -14,8 +14,6 @@ from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
@@ -42,9 +40,10 @@ from trainyard.trainer.loop.validation import (
     parse_options,
     parse_strategy,
 )
-from trainyard.trainer.model import artifact, transfer
+from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
 from trainyard.trainer.world import World, init_world
@@ -62,6 +61,7 @@ class FitResult:
         bottleneck: What limits the speed of the training, and what would help.
         gpu: Mean utilization and maximum memory of this worker's GPU; empty without one.
         formats: The URIs of the further formats that were written.
+        warnings: What went wrong without ending the training, a sentence each.
     """
 
     history: History
@@ -71,6 +71,7 @@ class FitResult:
     bottleneck: str
     gpu: dict[str, float]
     formats: dict[str, str]
+    warnings: list[str]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -136,16 +137,18 @@ def fit(
                 run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             with gpu or nullcontext():
                 history = train(run)
-            weights = _get_weights(run.network)
             phase_seconds = world.gather(PhaseSeconds(world.rank, world.host, dict(job.phases.totals)))
-        written: ModelArtifact | None = None
+            with job.phases.phase("write model"):
+                written = writer.write_weights(model)
+        saved_artifact: ModelArtifact | None = None
         uris: dict[str, str] = {}
-        if world.is_main:
+        if written:
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
-            written, uris = writer.write(history, weights, seconds, formats)
+            saved_artifact, uris = writer.write(history, written, seconds, formats)
         return FitResult(
-            history=history, artifact=written, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
+            history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
+            warnings=saved.warnings if saved else [],
         )  # fmt: skip
 
 
@@ -176,36 +179,43 @@ class _ModelWriter:
         inputs: tuple[Column, ...],
         label: Column | None,
         normalization: Mapping[str, Normalization],
+        is_sharded: bool,
     ) -> None:
-        self._job, self._network = job, network
+        self._job, self._network, self._is_sharded = job, network, is_sharded
         self._inputs, self._label, self._normalization = inputs, label, normalization
 
     def write_epoch(self, history: History) -> None:
         """Write the model of the last epoch, a model of its own. All workers must call this."""
         job, number = self._job, len(history.epochs)
         with job.phases.phase("write model"):
-            weights = _get_weights(self._network)
-            if job.world.is_main:
-                uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
-                artifact.publish(uri, self._save(uri, weights, history.epochs[-1], number, seconds))
+            uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
+            if written := self.write_weights(uri):
+                artifact.publish(uri, self._save(uri, written, history.epochs[-1], number, seconds))
+
+    def write_weights(self, uri: str) -> WrittenWeights | None:
+        """Write the tensors of the network below `uri`, without an artifact yet. All workers must call this."""
+        job = self._job
+        if not (job.world.is_main or self._is_sharded):
+            return None
+        return weights.write(uri, self._network.model, job.world.is_main, job.phases.current.report_progress)
 
     def write(
-        self, history: History, weights: Mapping[str, Tensor], seconds: float, formats: Sequence[str]
+        self, history: History, written: WrittenWeights, seconds: float, formats: Sequence[str]
     ) -> tuple[ModelArtifact, dict[str, str]]:
         """Write the trained model and its further formats, and make it the current one."""
         job = self._job
         with job.phases.phase("write model"):
-            saved = self._save(job.model, weights, history.epochs[history.best], len(history.epochs), seconds)
+            saved = self._save(job.model, written, history.epochs[history.best], len(history.epochs), seconds)
             uris = export.write_formats(job.model, saved, formats)
             artifact.publish(job.model, saved)
         return saved, uris
 
     def _save(
-        self, uri: str, weights: Mapping[str, Tensor], metrics: Mapping[str, float], epochs: int, seconds: float
+        self, uri: str, written: WrittenWeights, metrics: Mapping[str, float], epochs: int, seconds: float
     ) -> ModelArtifact:
         job = self._job
         return artifact.save(
-            uri, weights, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
+            uri, written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
             normalization=self._normalization, dataset=job.dataset, manifest=job.manifest, mix=job.mix,
             metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds, device=job.world.device.type,
             application=job.application,
@@ -215,7 +225,10 @@ class _ModelWriter:
 def _open_checkpoints(job: _Job, root: str) -> Checkpoints:
     fingerprint = compute_fingerprint(job.recipe, job.params, job.manifest, job.options, job.mix, job.strategy)
     with job.phases.phase("find checkpoint"):
-        return Checkpoints(root, fingerprint, job.application, job.world, job.options.keep_checkpoints)
+        return Checkpoints(
+            root, fingerprint, job.application, job.world, job.options.keep_checkpoints,
+            job.phases.current.report_progress,
+        )  # fmt: skip
 
 
 def _set_up(
@@ -235,13 +248,15 @@ def _set_up(
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
     for portion in job.mix:
         check_labels(job.recipe, recipe, portion.manifest, ("train",))
-    train_loader, validation_loader = build_loaders(job.dataset, job.manifest, job.mix, recipe, options, world)
+    train_loader, validation_loader = build_loaders(
+        job.dataset, job.manifest, job.mix, recipe, options, world, job.phases.current.report_progress
+    )
     inputs = tuple(train_loader.column(name) for name in recipe.inputs)
     label = train_loader.column(recipe.label) if recipe.label else None
     export.check_formats(formats, inputs)
     normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
     network = Network(recipe.model, inputs, normalization)
-    writer = _ModelWriter(job, network, inputs, label, normalization)
+    writer = _ModelWriter(job, network, inputs, label, normalization, strategy.sharded)
     progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)
     run = Training(
         recipe=recipe, network=network, options=options, world=world, strategy=strategy, train=train_loader,
@@ -263,10 +278,3 @@ def _end_trackers(trackers: Sequence[Tracker]) -> Iterator[None]:
         for tracker in trackers:
             with suppress(Exception):
                 tracker.end(succeeded)
-
-
-def _get_weights(network: Network) -> dict[str, Tensor]:
-    """Return the full state of the model, on the CPU. All workers must call this where it is sharded."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(network.model, options=options)
-    return {name: tensor.detach().cpu() for name, tensor in state.items() if isinstance(tensor, Tensor)}

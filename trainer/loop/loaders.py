@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
@@ -17,9 +17,24 @@ from trainyard.trainer.world import World
 
 
 def build_loaders(
-    dataset: str, manifest: DatasetManifest, mix: Sequence[Portion], recipe: Recipe, options: TrainOptions, world: World
+    dataset: str,
+    manifest: DatasetManifest,
+    mix: Sequence[Portion],
+    recipe: Recipe,
+    options: TrainOptions,
+    world: World,
+    on_progress: Callable[[], None],
 ) -> tuple[Loader, Loader | None]:
     """Return the loaders of the split "train" and, if it exists, of the split "validation".
+
+    Args:
+        dataset: The URI of the dataset.
+        manifest: Its version.
+        mix: The datasets mixed into it.
+        recipe: The recipe.
+        options: The options of the loop.
+        world: The workers.
+        on_progress: Called now and then while weights of rows are read.
 
     Raises:
         TrainyardError: An option does not match the dataset.
@@ -28,33 +43,40 @@ def build_loaders(
     validation = None
     if "validation" in manifest.splits:
         reader = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)
-        validation = _build_loader(reader, recipe, options, world, training=False)
+        order = build_order(reader, options.batch_size, options.seed, False, None, None)
+        validation = Loader(
+            reader, order, world.rank, world.size, pin=world.device.type == "cuda", sequences=recipe.sequences,
+            decode=recipe.decode,
+        )  # fmt: skip
     extra = (options.weight_by,) if options.weight_by else ()
     columns = tuple(dict.fromkeys((*recipe.columns, *extra)))
     train = build_reader(dataset, manifest, "train", columns, mix, cache)
-    return _build_loader(train, recipe, options, world), validation
+    return _build_training_loader(train, recipe, options, world, on_progress), validation
 
 
-def _build_loader(
-    data: SplitReader | Mixture, recipe: Recipe, options: TrainOptions, world: World, training: bool = True
+def _build_training_loader(
+    data: SplitReader | Mixture,
+    recipe: Recipe,
+    options: TrainOptions,
+    world: World,
+    on_progress: Callable[[], None],
 ) -> Loader:
     batch = options.batch_size
-    if training and batch > data.rows:
+    if batch > data.rows:
         raise TrainyardError(
             f"batch_size={batch} is larger than the split {data.name!r}, which has {data.rows} rows. "
             f"Write batch_size={max(1, data.rows // 10)}, or export more rows."
         )
-    if training and batch < world.size:
+    if batch < world.size:
         raise TrainyardError(
             f"batch_size={batch} is the global batch, and smaller than the number of workers, {world.size}. "
             f"Write batch_size={world.size} or more."
         )
-    bucket_by = options.bucket_by if training else None
-    weights = build_weights(data, _get_balance(recipe, options), options.weight_by, world) if training else None
-    order = build_order(data, batch, options.seed, training, bucket_by, weights)
+    weights = build_weights(data, _get_balance(recipe, options), options.weight_by, world, on_progress)
+    order = build_order(data, batch, options.seed, True, options.bucket_by, weights)
     return Loader(
-        data, order, world.rank, world.size, recipe.transform if training else None, world.device.type == "cuda",
-        recipe.sequences, recipe.decode, recipe.augment if training else {}, weights,
+        data, order, world.rank, world.size, recipe.transform, world.device.type == "cuda", recipe.sequences,
+        recipe.decode, recipe.augment, weights,
     )  # fmt: skip
 
 

@@ -12,10 +12,14 @@ from typing import Any
 from trainyard.schemas.events import EventLog
 
 MAX_SPANS = 4000
-"""Spans of a worker that are logged: each epoch may use a tenth of what remains."""
+"""Spans of steps that a worker logs: each epoch may use a tenth of what remains. The others are summarized."""
 COMMUNICATION_WAIT = "wait for communication"
 COMMUNICATION = "communication"
 WORKER_WAIT = "wait for workers"
+STEP_PHASES = ("data wait", "copy", "forward", "backward", COMMUNICATION_WAIT, "optimizer", COMMUNICATION)
+"""The phases of steps, of which only some have a span of their own."""
+OMITTED = "steps"
+"""The span over the phases of steps that have none of their own."""
 
 
 @dataclass(slots=True)
@@ -24,7 +28,7 @@ class CurrentPhase:
 
     Attributes:
         phase: The name of the phase.
-        entered: The number of phases entered so far, which does not change while the worker hangs.
+        entered: A count of phases and of progress in them, which does not change while the worker hangs.
         epoch: The epoch, from 0.
         step: The number of global batches done in it.
     """
@@ -37,6 +41,10 @@ class CurrentPhase:
     def enter(self, phase: str) -> None:
         """Enter a phase."""
         self.phase = phase
+        self.entered += 1
+
+    def report_progress(self) -> None:
+        """Show that the worker does not hang, although it stays in the phase."""
         self.entered += 1
 
 
@@ -81,6 +89,8 @@ class Phases:
         self._epoch: dict[str, float] = defaultdict(float)
         self._spans_left = MAX_SPANS
         self._epoch_spans_left = MAX_SPANS // 10
+        self._omitted = 0
+        self._omitted_from = self._omitted_to = 0
 
     def phase(self, name: str) -> _Phase:
         """Return a context manager whose duration is added to the phase `name`."""
@@ -110,6 +120,7 @@ class Phases:
 
     def end_epoch(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call, and write the events so far in the background."""
+        self._log_omitted()
         seconds = dict(self._epoch)
         self._epoch.clear()
         self._epoch_spans_left = self._spans_left // 10
@@ -134,7 +145,23 @@ class Phases:
         self.add(name, wall_ns, duration_ns)
 
     def _log_span(self, name: str, wall_ns: int, duration_ns: int) -> None:
-        if self.log and self._epoch_spans_left:
+        if not self.log:
+            return
+        if name not in STEP_PHASES:
+            self._log_omitted()
+            self.log.add(name, wall_ns, duration_ns)
+        elif self._epoch_spans_left:
             self._epoch_spans_left -= 1
             self._spans_left -= 1
             self.log.add(name, wall_ns, duration_ns)
+        else:
+            self._omitted_from = min(self._omitted_from, wall_ns) if self._omitted else wall_ns
+            self._omitted_to = max(self._omitted_to, wall_ns + duration_ns)
+            self._omitted += 1
+
+    def _log_omitted(self) -> None:
+        """Log one span over the phases since the last call that have no span of their own."""
+        if self.log and self._omitted:
+            length = self._omitted_to - self._omitted_from
+            self.log.add(OMITTED, self._omitted_from, length, omitted=self._omitted)
+        self._omitted = self._omitted_to = 0

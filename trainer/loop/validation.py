@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.document import complaints
+from trainyard.schemas.complaints import complaints
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions

@@ -1,27 +1,25 @@
-"""Write model artifacts after training. Weights are stored as safetensors: loading a model unpickles nothing."""
+"""Write model artifacts after training."""
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import safetensors.torch
 import torch
-from torch import Tensor
 
 from trainyard import __version__, storage
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.model import card
+from trainyard.trainer.model.weights import WrittenWeights
 
 
 def save(
     model: str,
-    weights: Mapping[str, Tensor],
+    weights: WrittenWeights,
     *,
     recipe: str,
     recipe_params: Mapping[str, Any],
@@ -42,7 +40,7 @@ def save(
 
     Args:
         model: The URI of the model.
-        weights: The full state dict of the recipe's model, on the CPU.
+        weights: The tensors of the recipe's model, which were written below `model`.
         recipe: The import path of the recipe.
         recipe_params: Its parameters.
         inputs: The feature columns, in the order of the model's arguments.
@@ -58,16 +56,15 @@ def save(
         device: "cpu" or "cuda".
         application: The id of the Spark application.
     """
-    data = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
-    digest = hashlib.sha256(data).hexdigest()
     artifact = ModelArtifact(
         recipe=recipe,
         recipe_params=dict(recipe_params),
         inputs=inputs,
         label=label,
         normalization=dict(normalization),
-        weights=f"{digest[:16]}/weights.safetensors",
-        weights_sha256=digest,
+        weights=weights.files,
+        weights_sha256=weights.sha256,
+        aliases=weights.aliases,
         dataset=dataset,
         dataset_hash=manifest.content_hash,
         dataset_version=manifest.number,
@@ -89,9 +86,8 @@ def save(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
-    storage.replace(storage.join(model, artifact.weights), data)
-    storage.replace(storage.join(model, digest[:16], "model.json"), artifact.to_json().encode())
-    storage.replace(storage.join(model, digest[:16], "card.md"), card.render_markdown(artifact).encode())
+    storage.replace(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
+    storage.replace(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
     return artifact
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -48,7 +49,9 @@ class Recipe:
         normalize: Scale float and uint8 features by mean and standard deviation of the training split: for each
             "element", each "channel" (index of the first axis), or "all" elements alike. Decoded columns are not
             scaled.
-        transform: A function of whole training batches, which runs in a thread of its own.
+        transform: A function of whole training batches, which runs in a thread of its own. The numbers of torch's
+            random functions that take a generator (and so of most distributions, but not of dropout) depend there on
+            the seed, the epoch, the step and the worker only.
         metrics: Metrics of torchmetrics on (output, label) of the validation split, by name.
         classes: The number of classes, if the label is a class: labels out of range are refused before training.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.
@@ -110,8 +113,10 @@ class Recipe:
 def load(path: str, params: Mapping[str, Any]) -> Recipe:
     """Return the recipe of the function at `path` ("module:name"), called with `params`.
 
+    The path may come from the document of a model: only a function that is annotated to return a Recipe is called.
+
     Raises:
-        TrainyardError: The function cannot be imported or called, or does not return a recipe.
+        TrainyardError: The function cannot be imported or called, or is not annotated so, or returns something else.
     """
     module, name = path.split(":")
     try:
@@ -121,6 +126,11 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
             f"recipe {path!r} cannot be imported: {type(error).__name__}: {error}. "
             f"Check that {module} defines {name}, and that its imports are installed where the workers run."
         ) from error
+    if not _is_recipe_function(function):
+        raise TrainyardError(
+            f"recipe {path!r} is not called, because it does not declare that it returns a Recipe. "
+            f"Write `def {name}(...) -> Recipe:`, with trainyard.trainer.Recipe."
+        )
     try:
         recipe = function(**params)
     except TypeError as error:
@@ -130,3 +140,15 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
             f"recipe {path!r} returned a {type(recipe).__name__}; return a trainyard.trainer.Recipe instead."
         )
     return recipe
+
+
+def _is_recipe_function(function: Any) -> bool:
+    """Return whether a function is annotated to return a Recipe, be it as a class or as its name."""
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    if not isinstance(annotation, str):
+        return annotation is Recipe
+    first, *rest = annotation.split(".")
+    value = getattr(inspect.unwrap(function), "__globals__", {}).get(first)
+    for name in rest:
+        value = getattr(value, name, None)
+    return value is Recipe

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column
@@ -21,6 +18,7 @@ from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data import decoding, jagged
 from trainyard.trainer.data.jagged import Jagged
 from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model import weights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 
@@ -141,25 +139,13 @@ def restore_model(model: str, artifact: ModelArtifact, recipe: Recipe | None = N
     """Load one particular `artifact` of `model`; see `load_model`."""
     recipe = recipe or recipes.load(artifact.recipe, artifact.recipe_params)
     try:
-        recipe.model.load_state_dict(read_weights(model, artifact))
+        weights.load_into(recipe.model, model, artifact)
     except RuntimeError as error:
         raise TrainyardError(
             f"recipe {artifact.recipe!r} builds a different network than the one in {model}: {error}. "
             "Use the recipe as it was when the model was trained."
         ) from error
     return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization))
-
-
-def read_weights(model: str, artifact: ModelArtifact) -> dict[str, Tensor]:
-    """Return the tensors of an `artifact` of `model`.
-
-    Raises:
-        TrainyardError: The checksum of the file differs from the artifact's.
-    """
-    data = storage.read(storage.join(model, artifact.weights))
-    if hashlib.sha256(data).hexdigest() != artifact.weights_sha256:
-        raise TrainyardError(f"{model}/{artifact.weights} was altered: its sha256 differs from the one in model.json.")
-    return safetensors.torch.load(data)  # type: ignore[no-any-return]
 
 
 def _shape_error(column: Column, shape: tuple[int, ...]) -> TrainyardError:

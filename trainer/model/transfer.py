@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
+from trainyard.trainer.model import weights
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import read_weights
 
 
 def initialize(recipe: Recipe) -> None:
@@ -49,7 +49,7 @@ def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> set[st
 
 def _read_tensors(uri: str) -> dict[str, Tensor]:
     if not uri.endswith(".safetensors"):
-        return read_weights(uri, artifacts.read_current(uri))
+        return weights.read(uri, artifacts.read_current(uri))
     try:
         return safetensors.torch.load(storage.read(uri))  # type: ignore[no-any-return]
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 )
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.strategies import ddp
@@ -29,6 +30,7 @@ STEPS_UNTIL_BUCKETS_ARE_FINAL = 2
 class Allreduce(Strategy[Options]):
     """DDP, which communicates gradients while the backward pass computes others."""
 
+    _ddp: DistributedDataParallel | None = None
     _powersgd: PowerSGDState | None = None
     _steps_before = 0
 
@@ -37,16 +39,18 @@ class Allreduce(Strategy[Options]):
         if self.world.size == 1:
             return network
         if self.options.compression != "powersgd":
-            return ddp.wrap(network, self.world, self._reduce, on_communication, self.options.bucket_mb)
+            self._ddp = ddp.wrap(network, self.world, self._reduce, on_communication, self.options.bucket_mb)
+            return self._ddp
         rank, start = self.options.powersgd_rank, self.options.powersgd_start
         self._powersgd = PowerSGDState(dist.group.WORLD, rank, start)
         # One bucket: with a second one, the chained collectives of this hook abort a process on gloo.
         bucket_mb = sum(p.nbytes for p in network.parameters()) / 2**20 + 1
-        return ddp.wrap(network, self.world, self._reduce_low_rank, on_communication, bucket_mb)
+        self._ddp = ddp.wrap(network, self.world, self._reduce_low_rank, on_communication, bucket_mb)
+        return self._ddp
 
-    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Communicate gradients in the last micro-batch only."""
-        return ddp.sync_if_last(network, last)
+        return ddp.sync_if_last(self._ddp, last)
 
     def state(self) -> dict[str, Tensor]:
         """Return the number of steps, which PowerSGD starts after."""
@@ -71,16 +75,14 @@ class Allreduce(Strategy[Options]):
             "q": powersgd.q_memory_dict[0],
         }
 
-    def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
-        """Restore the error feedback; in a group of another size each worker has the mean of the former errors."""
-        if self._powersgd is None or not all(states):
+    def restore_rank(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the error feedback, and the low-rank factors, which are the same on all workers."""
+        if self._powersgd is None or not state:
             return
         device = self.world.device
-        errors = [state["error"] for state in states]
-        own = errors[self.world.rank] if len(errors) == self.world.size else torch.stack(errors).mean(0)
-        self._powersgd.error_dict[0] = own.to(device)
-        self._powersgd.p_memory_dict[0] = states[0]["p"].to(device)
-        self._powersgd.q_memory_dict[0] = states[0]["q"].to(device)
+        self._powersgd.error_dict[0] = state["error"].to(device)
+        self._powersgd.p_memory_dict[0] = state["p"].to(device)
+        self._powersgd.q_memory_dict[0] = state["q"].to(device)
 
     def _reduce(self, bucket: GradBucket) -> Future[Tensor]:
         payload = bucket.buffer().nbytes // (2 if self.options.compression else 1)

@@ -31,7 +31,8 @@ class Strategy(ABC, Generic[Options]):
         world: The workers.
         bytes_sent: Bytes that this worker has sent.
         own_optimizer: Whether the optimizer of each worker has a state of its own.
-        sharded: Whether every forward pass is a collective, in which all workers must take part.
+        sharded: Whether the model is sharded: `wrap_model` gets it on the CPU and moves it to the device in parts, and
+            every forward pass is a collective, in which all workers must take part.
     """
 
     own_optimizer = False
@@ -55,7 +56,7 @@ class Strategy(ABC, Generic[Options]):
         """
         return optimizer
 
-    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Return the context of one forward and backward pass; `last` is whether the optimizer's step follows."""
         return nullcontext()
 
@@ -88,8 +89,29 @@ class Strategy(ABC, Generic[Options]):
         """Return the part of the state that belongs to this worker, for a checkpoint."""
         return {}
 
-    def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
-        """Restore what `rank_state` returned on each worker of a group, which may have had another size."""
+    def restore_rank(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `rank_state` returned on this worker before.
+
+        If the group has another size now, `state` is the mean over all workers of the former group. The gradient is a
+        mean over workers too, so their sum of residuals, for example, has the same effect as before.
+        """
+
+
+def merge_rank_states(read: Callable[[int], Mapping[str, Tensor]], workers: int, world: World) -> Mapping[str, Tensor]:
+    """Return the state for `restore_rank`: the worker's own, or the mean if the group had another size.
+
+    Args:
+        read: Reads the state of a rank. One state at a time is in memory, beside the mean.
+        workers: The number of workers of the group that has saved the states.
+        world: The workers of the group that restores them.
+    """
+    if workers == world.size:
+        return read(world.rank)
+    mean = {name: tensor.clone() for name, tensor in read(0).items()}
+    for rank in range(1, workers):
+        for name, tensor in read(rank).items():
+            mean[name] += (tensor - mean[name]) / (rank + 1)
+    return mean
 
 
 def ring_allreduce(payload: int, workers: int) -> int:

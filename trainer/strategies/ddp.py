@@ -18,7 +18,7 @@ Reduce = Callable[[GradBucket], Future[Tensor]]
 
 def wrap(
     network: nn.Module, world: World, reduce: Reduce, on_communication: OnCommunication, bucket_mb: float | None
-) -> nn.Module:
+) -> DistributedDataParallel:
     """Return `network` in DDP.
 
     Args:
@@ -34,11 +34,14 @@ def wrap(
     return wrapped
 
 
-def sync_if_last(network: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Return the context of a backward pass, which communicates gradients only if it is the `last` one."""
-    if last or not isinstance(network, DistributedDataParallel):
-        return nullcontext()
-    return network.no_sync()
+def sync_if_last(network: DistributedDataParallel | None, last: bool) -> AbstractContextManager[None]:
+    """Return the context of a backward pass, which communicates gradients only if it is the `last` one.
+
+    Args:
+        network: The network in DDP, and not what torch.compile returns for it; None if there is one worker.
+        last: Whether the step of the optimizer follows.
+    """
+    return nullcontext() if last or network is None else network.no_sync()
 
 
 def _build_hook(reduce: Reduce, on_communication: OnCommunication) -> Callable[[None, GradBucket], Future[Tensor]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import FSDP as Options  # noqa: N811
-from trainyard.trainer.strategies import local
 from trainyard.trainer.strategies.base import OnCommunication, Strategy
+from trainyard.trainer.world import World
 
 
 class FSDP(Strategy[Options]):
@@ -19,26 +22,45 @@ class FSDP(Strategy[Options]):
     sharded = True
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        """Shard the network, with the weights of rank 0."""
-        local.broadcast_weights(network, self.world)
+        """Move the network to the device block by block, with the weights of rank 0, and shard each block there.
+
+        A device has room for the shards and one block at a time.
+        """
         if self.world.size == 1:
-            return network
+            return network.to(self.world.device)
+        self._network = network
         total = sum(p.nbytes for p in network.parameters())
         blocks = _find_blocks(network, self.options.wrap)
         in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
         # Parameters outside of blocks stay gathered between the forward and the backward pass.
         self._gathered, self._reduced = total + in_blocks, total
+        mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         for module in [*blocks, network]:
-            fully_shard(module)
+            _place(module, self.world)
+            fully_shard(module, mesh=mesh)
         return network
 
-    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Reduce gradients in the last micro-batch only."""
         if self.world.size > 1:
-            network.set_requires_gradient_sync(last)  # type: ignore[operator]
+            self._network.set_requires_gradient_sync(last)  # type: ignore[operator]
             sent = self._gathered + (self._reduced if last else 0)
             self.bytes_sent += sent * (self.world.size - 1) // self.world.size
         return nullcontext()
+
+
+def _place(module: nn.Module, world: World) -> None:
+    """Move what is not sharded yet to the device, with the values of rank 0."""
+
+    def place(tensor: Tensor) -> Tensor:
+        if isinstance(tensor, DTensor):
+            return tensor
+        placed = tensor.detach().to(world.device)
+        dist.broadcast(placed, 0)
+        return placed
+
+    for submodule in module.modules():
+        submodule._apply(place, recurse=False)  # type: ignore[no-untyped-call]
 
 
 def _find_blocks(network: nn.Module, wrap: tuple[str, ...]) -> list[nn.Module]:

@@ -8,7 +8,8 @@ threshold, signs here stand for the mean magnitude of the sent elements, as in 1
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from trainyard.schemas.specs.strategies import Threshold as Options
 from trainyard.trainer.strategies import ddp
@@ -45,19 +47,34 @@ class Encoding:
 class Threshold(Strategy[Options]):
     """DDP with sparse messages. What is not sent of a gradient stays in the worker's residual for the next step."""
 
+    _ddp: DistributedDataParallel | None = None
+    _has_restored_residuals = False
+
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         """Return the network in DDP."""
+        self._network = network
         self._residuals = {name: torch.zeros(p.numel(), device=p.device) for name, p in network.named_parameters()}
         self._names = {id(p): name for name, p in network.named_parameters()}
         self._buckets: dict[tuple[str, ...], Tensor] = {}
         self._encodings: dict[int, Encoding] = {}
         if self.world.size == 1:
             return network
-        return ddp.wrap(network, self.world, self._reduce, on_communication, None)
+        self._ddp = ddp.wrap(network, self.world, self._reduce, on_communication, None)
+        return self._ddp
 
-    def micro_batch(self, network: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Communicate gradients in the last micro-batch only."""
-        return ddp.sync_if_last(network, last)
+        return ddp.sync_if_last(self._ddp, last)
+
+    def optimizer_step(self) -> AbstractContextManager[None]:
+        """Without other workers, add what a former group has left to send to the gradient."""
+        if self.world.size == 1 and self._has_restored_residuals:
+            for name, parameter in self._network.named_parameters():
+                if parameter.grad is not None:
+                    parameter.grad += self._residuals[name].view_as(parameter.grad)
+                    self._residuals[name].zero_()
+            self._has_restored_residuals = False
+        return nullcontext()
 
     def rank_state(self) -> dict[str, Tensor]:
         """Return the residuals and thresholds."""
@@ -65,14 +82,13 @@ class Threshold(Strategy[Options]):
         residuals = {f"residual.{name}": residual for name, residual in self._residuals.items()}
         return residuals | {"encodings": torch.tensor(encodings, dtype=torch.float64)}
 
-    def restore_ranks(self, states: list[dict[str, Tensor]]) -> None:
-        """Restore the residuals; in a group of another size each worker has the mean of the former residuals."""
-        own = states[self.world.rank % len(states)]
+    def restore_rank(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the residuals and thresholds."""
         for name, residual in self._residuals.items():
-            saved = [state[f"residual.{name}"] for state in states]
-            residual.copy_(saved[self.world.rank] if len(states) == self.world.size else torch.stack(saved).mean(0))
-        for number, (size, threshold, steps) in enumerate(own["encodings"].tolist()):
-            self._encodings[number] = Encoding(int(size), threshold, int(steps))
+            residual.copy_(state[f"residual.{name}"])
+        self._has_restored_residuals = True
+        for number, (size, threshold, steps) in enumerate(state["encodings"].tolist()):
+            self._encodings[number] = Encoding(round(size), threshold, round(steps))
 
     def _reduce(self, bucket: GradBucket) -> Future[Tensor]:
         gradient, residual = bucket.buffer(), self._get_residual(bucket)

@@ -25,7 +25,13 @@ class Backend(Protocol):
         """
 
     def kill(self) -> None:
-        """End the application and all of its processes; do nothing where there are none."""
+        """End the application that this instance runs, with all of its processes.
+
+        It may be called at any moment of `run`, by a handler of a signal. What `run` starts later is ended too.
+        """
+
+    def kill_all(self) -> None:
+        """End every application of the task, of all attempts: the task failed, and there is no next attempt."""
 
 
 @runtime_checkable

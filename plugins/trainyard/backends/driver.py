@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import re
 import sys
 import time
 import traceback
@@ -42,10 +44,9 @@ def main() -> int:
 def run(spec: JobSpec) -> RunRecord:
     """Run the job, and return the record of its success or failure."""
     started, clock = time.time(), time.perf_counter()
-    application, output, error, trace = "", {}, None, None
+    application, output, error, trace = _application_on_yarn(), {}, None, None
     try:
-        events = EventLog(spec.task_key.directory, spec.task_key.task, "driver")
-        try:
+        with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
             with events.span("start Spark"):
                 spark = _session(spec)
             application = spark.sparkContext.applicationId
@@ -53,8 +54,6 @@ def run(spec: JobSpec) -> RunRecord:
             with events.span("import"):
                 job = getattr(importlib.import_module(module), name)
             output = job(spark, spec, events)
-        finally:
-            events.flush()
     except Exception as failure:
         error = reason(failure) or f"{type(failure).__name__}: {failure}"
         trace = traceback.format_exc()
@@ -63,6 +62,12 @@ def run(spec: JobSpec) -> RunRecord:
         started_at=started, seconds=time.perf_counter() - clock,
         status="failed" if error else "succeeded", output=output, error=error, traceback=trace,
     )  # fmt: skip
+
+
+def _application_on_yarn() -> str:
+    """Return the id of the application on YARN, "" elsewhere: Spark has none while its session fails to start."""
+    container = re.match(r"container_(?:e\d+_)?(\d+_\d+)_", os.environ.get("CONTAINER_ID", ""))
+    return f"application_{container[1]}" if container else ""
 
 
 def _session(spec: JobSpec) -> Any:

@@ -38,7 +38,7 @@ class LocalBackend:
         spark_log, submitted_at = SparkLog(), time.time()
         try:
             with _exit_on_sigterm():
-                status = Submission(plan, spark_log, log).run()
+                status = Submission(plan, spark_log, log, self._end_if_killed).run()
         finally:
             processes.end(plan.tag)
         record = None if self._killed else find_record(plan.task_key)
@@ -53,6 +53,15 @@ class LocalBackend:
         """End the application and all of its processes; do nothing where there are none."""
         self._killed = True
         processes.end(self._plan.tag)
+
+    def kill_all(self) -> None:
+        """End the processes of the task."""
+        processes.end(self._plan.tag)
+
+    def _end_if_killed(self) -> None:
+        """End spark-submit if `kill` was called while it started, and could not find it yet."""
+        if self._killed:
+            processes.end(self._plan.tag)
 
 
 @contextmanager

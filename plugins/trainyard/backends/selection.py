@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from trainyard.backends.base import Backend
+from collections.abc import Callable
+
+from trainyard.backends.base import Backend, DeferredBackend
 from trainyard.errors import TrainyardError
 from trainyard.planning.connection import SparkConnection
 from trainyard.planning.plan import Plan
+from trainyard.schemas.specs.task_key import TaskKey
 
 
 def select_backend(plan: Plan) -> Backend:
@@ -19,10 +22,22 @@ def select_backend(plan: Plan) -> Backend:
 
         return LocalBackend(plan)
     if plan.spark.master == "yarn":
-        from trainyard.backends.yarn import YarnBackend
-
-        return YarnBackend(plan)
+        return resume_backend(plan.operator, plan.task_key, plan.storage, lambda: plan)
     raise TrainyardError(f"{plan.operator}: {check_master(plan.spark)}")
+
+
+def resume_backend(operator: str, task_key: TaskKey, root: str, make_plan: Callable[[], Plan]) -> DeferredBackend:
+    """Return the backend that a deferred task resumes with.
+
+    Args:
+        operator: The operator, for error messages.
+        task_key: The task.
+        root: The storage root, a URI.
+        make_plan: Returns the plan; called only to submit again, or to explain a failure.
+    """
+    from trainyard.backends.yarn import YarnBackend
+
+    return YarnBackend(operator, task_key, root, make_plan)
 
 
 def check_master(spark: SparkConnection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -17,9 +17,12 @@ from trainyard.planning.plan import Plan
 
 
 class Submission(SparkSubmitHook):  # type: ignore[misc]
-    """Run spark-submit for one plan, and pass the lines that `spark_log` keeps to `log`."""
+    """Run spark-submit for one plan, and pass the lines that `spark_log` keeps to `log`.
 
-    def __init__(self, plan: Plan, spark_log: SparkLog, log: Log) -> None:
+    `on_start` is called when the process has started.
+    """
+
+    def __init__(self, plan: Plan, spark_log: SparkLog, log: Log, on_start: Callable[[], None]) -> None:
         super().__init__(
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
@@ -29,7 +32,7 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             yarn_queue=plan.placement.queue,
             application_args=list(plan.arguments),
         )
-        self._plan, self._spark_log, self._write = plan, spark_log, log
+        self._plan, self._spark_log, self._write, self._on_start = plan, spark_log, log, on_start
 
     def run(self) -> int:
         """Submit, wait for the end of spark-submit, and return its exit status, negative for a signal."""
@@ -43,6 +46,7 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
         return int(self._submit_sp.returncode)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        self._on_start()
         for line in itr:
             text = str(line).rstrip("\n")
             if self._spark_log.keep(text):

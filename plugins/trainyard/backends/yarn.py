@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,29 +18,50 @@ from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
-from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
+from trainyard.links import ApplicationLink, DriverLogLink, SparkLink, airflow_url
 from trainyard.log import Log
 from trainyard.planning import environment
+from trainyard.planning.paths import application_tag
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
+from trainyard.planning.spark_conf import TAGS
 from trainyard.schemas import run_record
+from trainyard.schemas.owner import Owner, remove_owner
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger
 from trainyard.usage import resource_usage
 from trainyard.yarn import cluster, fit
 from trainyard.yarn.lifecycle import Submit, UseResult, decide_on_start
-from trainyard.yarn.resource_manager import Application, ResourceManager, UnreachableError
-from trainyard.yarn.snapshot import OtherSchedulerError
+from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager, UnreachableError
+from trainyard.yarn.snapshot import ClusterSnapshot, OtherSchedulerError
 
 REGISTRATION_SECONDS = 30.0
 """How long an application may take to appear in the ResourceManager after spark-submit succeeded."""
+KILLED_SECONDS = 2.0
+"""The same, after spark-submit was killed. Airflow leaves a task five seconds in all."""
+SUBMISSION_GRACE_SECONDS = 1.0
+"""How long spark-submit, which has nothing to save, may take to end."""
+
+_logger = logging.getLogger(__name__)
 
 
 class YarnBackend:
-    """Run at most one live application per task, across retries and crashes."""
+    """Run at most one live application per task, across retries and crashes.
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    Args:
+        operator: The operator, for error messages.
+        task_key: The task.
+        root: The storage root, a URI.
+        make_plan: Returns the plan. It is called to submit, and to explain a failure.
+    """
+
+    def __init__(self, operator: str, task_key: TaskKey, root: str, make_plan: Callable[[], Plan]) -> None:
+        self._operator, self._task_key, self._root, self._make_plan = operator, task_key, root, make_plan
+        self._tag = application_tag(task_key)
+        self._killed = False
+        self._submission_tag = ""
+        self._application = ""
         self.pages: Mapping[str, str] = {}
 
     def run(self, log: Log) -> RunRecord | ApplicationTrigger:
@@ -48,29 +72,31 @@ class YarnBackend:
         Raises:
             TrainyardError: The plan does not fit the cluster, or spark-submit failed.
         """
-        plan, manager = self._plan, cluster.resource_manager()
-        processes.end(plan.tag)
-        applications = manager.tagged(plan.tag)
+        manager = cluster.resource_manager()
+        processes.end(self._tag)
+        applications = manager.tagged(self._tag)
         for application in applications:
             if not application.live:
                 self._save_usage(manager, application, log)
         step = decide_on_start(
-            applications, run_record.read_latest(plan.task_key), run_record.superseded_application(plan.task_key)
+            applications, run_record.read_latest(self._task_key), run_record.superseded_application(self._task_key)
         )
         if isinstance(step, UseResult):
             log(f"{step.record.application} of an earlier attempt has succeeded; its result is used.")
             return step.record
         if isinstance(step, Submit):
+            plan = self._make_plan()
             if step.after:
                 log(f"{step.after.id} of an earlier attempt ended {step.after.state}; a new application is submitted.")
-                self._plan = self._remediate(step.after, log)
-            application, reattached = self._submit(manager, {known.id for known in applications}, log), False
+                plan = self._remediate(plan, step.after, log)
+            application, reattached = self._submit(plan, manager, log), False
         else:
             application, reattached = step.application, True
+            self._application = application.id
             log(f"{application.id} of an earlier attempt is {application.state}; this attempt waits for it.")
         self.pages = _pages(manager, application)
         log(f"{application.id} in queue {application.queue}: {application.tracking_url}")
-        return ApplicationTrigger(application.id, plan.tag, reattached)
+        return ApplicationTrigger(application.id, self._tag, reattached)
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:
         """Log the end of the application in the trigger's event, and return its record.
@@ -81,83 +107,150 @@ class YarnBackend:
         Raises:
             TrainyardError: The application wrote no record; the message has the cause, where it is recognized.
         """
-        plan, id = self._plan, str(event["application"])
-        manager = cluster.resource_manager()
-        trouble, ended = event.get("trouble"), None
-        try:
-            ended = None if trouble else manager.application(id)
-        except UnreachableError as error:
-            trouble = str(error)
-        self.pages = _pages(manager, ended) if ended else {}
-        record = self._record_of(id)
+        id, no_answer = str(event["application"]), event.get("error")
+        record, ended, logs = self._record_of(id), None, postmortem.ContainerLogs()
         failed = record is None or record.status == "failed"
-        driver = postmortem.log_containers(manager, ended, failed, log) if ended else ""
+        try:
+            if not no_answer:
+                manager = cluster.resource_manager()
+                ended = manager.application(id)
+                self.pages = _pages(manager, ended) if ended else {}
+        except TrainyardError as error:
+            no_answer = str(error)
         if ended:
+            logs = postmortem.log_containers(manager, ended, failed, log)
             self._save_usage(manager, ended, log)
-        if record:
-            return postmortem.explain_failure(plan, record)
-        if ended and ended.state == "KILLED" and event.get("reattached"):
+            self._remove_owner(manager)
+        if record and not failed:
+            return record
+        if not record and ended and ended.state == "KILLED" and event.get("reattached"):
             log(f"{id} of an earlier attempt was killed when that attempt was cleared.")
             return self.run(log)
-        if trouble:
-            waited = f" for {PATIENCE_SECONDS / 60:.0f} minutes" if event.get("trouble") else ""
+        if not record and no_answer:
+            waited = f" for {PATIENCE_SECONDS / 60:.0f} minutes" if event.get("error") else ""
             raise TrainyardError(
-                f"{plan.operator}: the ResourceManager has returned no status for {id}{waited}: {trouble}. The next "
+                f"{self._operator}: the ResourceManager has returned no status for {id}{waited}: {no_answer}. The next "
                 "attempt reattaches to the application if it still runs."
             )
-        raise TrainyardError(postmortem.describe_missing_record(plan, id, ended, driver))
+        try:
+            plan = self._make_plan()
+        except (TrainyardError, OSError, RuntimeError) as error:
+            log(f"The cause of the failure is not looked for, because the application cannot be planned now: {error}")
+            if record:
+                return record
+            state = f"{ended.state}. YARN's diagnostics: {ended.diagnostics.strip() or 'none'}" if ended else "unknown."
+            raise TrainyardError(f"{self._operator}: {id} wrote no run record; its state is {state}") from None
+        if record:
+            return postmortem.explain_failure(plan, record, ended, logs)
+        raise TrainyardError(postmortem.describe_missing_record(plan, id, ended, logs))
 
     def kill(self) -> None:
-        """End the submission, the application, and all of its containers."""
-        processes.end(self._plan.tag)
-        cluster.end(self._plan.tag)
+        """End the submission of this instance, and its application; none of another attempt."""
+        self._killed = True
+        try:
+            if self._application:
+                cluster.kill(self._application)
+            processes.end(self._tag, SUBMISSION_GRACE_SECONDS)
+            if self._submission_tag and not self._application:
+                cluster.kill_tagged(self._submission_tag)
+        except TrainyardError as error:  # in a handler of a signal an exception would end what `run` still has to do
+            _logger.error("An application of %s may still run: %s", self._operator, error)
+
+    def kill_all(self) -> None:
+        """End every application of the task."""
+        processes.end(self._tag)
+        cluster.kill_tagged(self._tag)
+
+    def _remove_owner(self, manager: ResourceManager) -> None:
+        """Remove the record of the tag's owner, unless another application has the tag. Errors leave it."""
+        with suppress(TrainyardError, OSError, RuntimeError):
+            if not manager.tagged(self._tag, LIVE):
+                remove_owner(self._root, self._tag)
 
     def _record_of(self, id: str) -> RunRecord | None:
-        latest = run_record.read_latest(self._plan.task_key)
+        latest = run_record.read_latest(self._task_key)
         return latest if latest and latest.application == id else None
 
     def _save_usage(self, manager: ResourceManager, ended: Application, log: Log) -> None:
-        """Save the resource usage of an application, which the ResourceManager forgets some time after its end."""
+        """Save the resource usage of an application, which the ResourceManager removes some time after its end."""
         page = _pages(manager, ended)[ApplicationLink.KEY]
-        resource_usage.save(resource_usage.of_yarn(self._plan, self._record_of(ended.id), ended, page), log)
+        resource_usage.save(resource_usage.of_yarn(self._task_key, self._record_of(ended.id), ended, page), log)
 
-    def _remediate(self, ended: Application, log: Log) -> Plan:
+    def _remediate(self, plan: Plan, ended: Application, log: Log) -> Plan:
         """Return the plan with the memory that an earlier attempt needed, up to `grow_memory_to`."""
         record = self._record_of(ended.id)
         error = (record.error or "") if record else ""
-        plan, change = remediate(self._plan, diagnose(self._plan, error, ended.diagnostics))
+        plan, change = remediate(plan, diagnose(plan, error, ended.diagnostics))
         if change:
             log(change)
         return plan
 
-    def _fit(self, log: Log) -> Plan:
+    def _fit(self, plan: Plan, log: Log) -> Plan:
         """Return the plan with container sizes that this cluster grants, checked against its nodes and queues."""
-        if why := cluster.unusable_token(self._plan.storage):
-            raise TrainyardError(f"{self._plan.operator}: {why}")
+        if why := cluster.unusable_token(plan.storage):
+            raise TrainyardError(f"{self._operator}: {why}")
+        needs_nodes = plan.placement.isolation == "whole_node"
+        snapshot: ClusterSnapshot | None = None
         try:
-            return fit.fit_to_cluster(self._plan, cluster.take_snapshot())
+            if needs_nodes or plan.preflight != "off":
+                snapshot = cluster.take_snapshot()
         except OtherSchedulerError as error:
-            if self._plan.placement.isolation == "whole_node":
+            if needs_nodes:
                 raise
             log(f"{error} The plan is submitted without a check against the cluster.")
-            return self._plan
+        return fit.fit_to_cluster(plan, snapshot, log)
 
-    def _submit(self, manager: ResourceManager, known: set[str], log: Log) -> Application:
-        """Submit the plan, and return the tagged application that was not `known` before."""
-        spark_log = SparkLog()
-        status = Submission(_with_spark_jars(self._fit(log)), spark_log, log).run()
-        deadline = time.monotonic() + (REGISTRATION_SECONDS if status == 0 else 0)
-        while True:
-            if new := [application for application in manager.tagged(self._plan.tag) if application.id not in known]:
-                return new[0]
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.5)
+    def _submit(self, plan: Plan, manager: ResourceManager, log: Log) -> Application:
+        """Submit the plan, and return its application, which is found by a tag of this submission alone."""
+        spark_log, status = SparkLog(), None
+        plan = _with_spark_jars(self._fit(plan, log))
+        Owner(task_key=self._task_key, airflow=airflow_url()).save(self._root, self._tag)
+        self._submission_tag = f"trainyard-submission-{uuid.uuid4().hex}"
+        plan = replace(plan, conf={**plan.conf, TAGS: f"{plan.conf[TAGS]},{self._submission_tag}"})
+        if not self._killed:
+            status = Submission(plan, spark_log, log, self._end_if_killed).run()
+        application = self._find_submitted(manager, status)
+        if application and not self._killed:
+            return application
+        if application:
+            manager.kill(application.id)
+        self._remove_owner(manager)
+        if self._killed:
+            raise TrainyardError(f"{self._operator} was killed while it was submitted; no application of it is left.")
         output = "\n".join(["Last output:", *spark_log.last]) if spark_log.last else "No output was captured."
         raise TrainyardError(
-            f"{self._plan.operator}: spark-submit ended with exit status {status} and submitted no application. "
-            f"{output}"
+            f"{self._operator}: spark-submit ended with exit status {status} and submitted no application. {output}"
         )
+
+    def _find_submitted(self, manager: ResourceManager, status: int | None) -> Application | None:
+        """Return the application of this submission, once the ResourceManager has it; None if it has none in time.
+
+        Args:
+            manager: The ResourceManager.
+            status: The exit status of spark-submit, None if it was not started.
+
+        Raises:
+            UnreachableError: No ResourceManager has answered in time, so that there may be an application.
+        """
+        timeout = KILLED_SECONDS if self._killed else REGISTRATION_SECONDS if status == 0 else 0.0
+        deadline = time.monotonic() + (0.0 if status is None else timeout)
+        while True:
+            is_last = time.monotonic() > deadline
+            try:
+                if submitted := manager.tagged(self._submission_tag):
+                    self._application = submitted[0].id
+                    return submitted[0]
+            except UnreachableError:
+                if is_last:
+                    raise
+            if is_last:
+                return None
+            time.sleep(0.5)
+
+    def _end_if_killed(self) -> None:
+        """End spark-submit if `kill` was called while it started, and could not find it yet."""
+        if self._killed:
+            processes.end(self._tag, SUBMISSION_GRACE_SECONDS)
 
 
 def _with_spark_jars(plan: Plan) -> Plan:

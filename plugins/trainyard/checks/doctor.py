@@ -18,18 +18,21 @@ from pathlib import Path
 from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
+from trainyard.checks.task_states import read_state
+from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import requirements
+from trainyard.jobs import orphans, requirements
 from trainyard.jobs.requirements import Requirements
+from trainyard.links import airflow_url
 from trainyard.planning import sizing
 from trainyard.planning.connection import SparkConnection
-from trainyard.planning.runtime import node_python, spark_environment
+from trainyard.planning.runtime import node_python, spark_defaults, spark_environment
 from trainyard.table import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
-from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, Queue, take_snapshot
+from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, OtherSchedulerError, Queue
 
 MIN_JAVA = 17
 MAX_SKEW_SECONDS = 5.0
@@ -116,19 +119,35 @@ def _check_imports(python: str) -> str:
 def _check_yarn(spark: SparkConnection, conn_id: str) -> Iterator[Check]:
     try:
         manager = cluster.resource_manager()
-        snapshot = take_snapshot(manager, manager.user)
+        snapshot, other_scheduler = _take_snapshot()
     except TrainyardError as error:
         yield Check("ResourceManager", "not usable", str(error))
         return
-    yield Check("ResourceManager", f"{', '.join(manager.urls)}, as user {snapshot.user}")
+    yield Check("ResourceManager", f"{', '.join(manager.urls)}, as user {manager.user}")
     yield _check("clock", lambda: _check_clock(manager))
     yield _check("tokens", lambda: _check_tokens(conn_id))
+    if snapshot:
+        yield from _check_nodes(manager, snapshot, spark)
+    else:
+        yield Check("queues and nodes", f"not checked: {other_scheduler}")
+    yield _check("triggerer", _check_triggerer)
+    yield _check("applications", lambda: _check_applications(manager, conn_id))
+
+
+def _take_snapshot() -> tuple[ClusterSnapshot | None, str]:
+    """Return a snapshot of the cluster, or None and why its scheduler does not allow one."""
+    try:
+        return cluster.take_snapshot(), ""
+    except OtherSchedulerError as error:
+        return None, str(error)
+
+
+def _check_nodes(manager: ResourceManager, snapshot: ClusterSnapshot, spark: SparkConnection) -> Iterator[Check]:
     queue = snapshot.queue(spark.queue or "default")
     yield _check("queue", lambda: _check_queue(spark, snapshot, queue))
     for partition in (DEFAULT_PARTITION, *sorted(snapshot.partitions)):
         if partition or snapshot.nodes_of(partition):
             yield from _check_partition(manager, snapshot, queue, partition)
-    yield _check("triggerer", _check_triggerer)
 
 
 def _check_tokens(conn_id: str) -> str:
@@ -173,6 +192,8 @@ def _check_partition(
     yield Check(subject, f"{summary}, by queue {queue.name}")
     needs = requirements.TRAIN if partition else requirements.SPARK
     yield _check(f"Python of {partition or 'no label'}", lambda: _check_python(manager, queue, partition, needs))
+    if gpus:
+        yield _check(f"GPU of {partition or 'no label'}", lambda: _check_gpu(manager, queue, partition))
 
 
 def _check_python(manager: ResourceManager, queue: Queue, partition: str, needs: Requirements) -> str:
@@ -192,11 +213,29 @@ def _check_python(manager: ResourceManager, queue: Queue, partition: str, needs:
     return f"{python} imports {', '.join(needs.modules)}"
 
 
+def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:
+    try:
+        error = probe.find_gpu_error(manager, queue.path, partition or None, 512, 1, spark_defaults())
+    except probe.NoRoomError:
+        return "not checked, the nodes are busy"
+    if error:
+        raise TrainyardError(f"{error}. {GPU_FIX}")
+    return "found by nvidia-smi in a container with one GPU"
+
+
 def _check_triggerer() -> str:
     arguments = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
     if _run([sys.executable, "-m", "airflow", *arguments], os.environ).returncode:
         raise TrainyardError("no triggerer runs, and tasks on YARN wait in it: start `airflow triggerer`.")
     return "running"
+
+
+def _check_applications(manager: ResourceManager, conn_id: str) -> str:
+    live = orphans.list_live(manager, TrainyardHook(conn_id).get_conn().storage, airflow_url(), read_state)
+    count = sum(one.verdict == "orphaned" for one in live)
+    if count:
+        raise TrainyardError(f"{count} of {len(live)} that run have no task; `trainyard reap --kill` ends them.")
+    return f"{len(live)} run, none without a task"
 
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

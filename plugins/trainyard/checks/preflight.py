@@ -7,33 +7,52 @@ from dataclasses import dataclass
 
 from trainyard import storage
 from trainyard.checks import probe
+from trainyard.diagnosis.diagnose import diagnose
+from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.jobs.validation import is_pending
 from trainyard.planning import sizing
 from trainyard.planning.plan import Plan
-from trainyard.planning.runtime import node_python
+from trainyard.planning.runtime import node_python, spark_defaults
 from trainyard.yarn import cluster, fit
 from trainyard.yarn.fit import Finding
 from trainyard.yarn.resource_manager import ResourceManager
+from trainyard.yarn.snapshot import OtherSchedulerError
 
 
 def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
     """Return what fits and what does not, for all stages at once. Nothing of the DAG runs.
 
     It writes and removes a file where stages write. On YARN, for stages without another problem, it runs containers of
-    about a second that import what the stages import.
+    about a second that import what the stages import, and count the GPUs that they are given. Stages with preflight
+    'off' are not checked against the cluster.
     """
     plans = [stage.plan for stage in stages if stage.plan]
-    on_yarn = [plan for plan in plans if plan.spark.master == "yarn"]
+    on_yarn = [plan for plan in plans if plan.spark.master == "yarn" and plan.preflight != "off"]
     findings = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
     if on_yarn:
-        snapshot = cluster.take_snapshot()
-        fits = [finding for plan in on_yarn for finding in fit.check_plan(plan, snapshot)]
-        fits += _check_tokens(on_yarn)
+        fits = _check_fit(on_yarn) + _check_tokens(on_yarn)
         failed = {finding.stage for finding in fits if finding.problem}
-        findings += fits + _check_python([plan for plan in on_yarn if plan.task_key.task not in failed])
+        fitting = [plan for plan in on_yarn if plan.task_key.task not in failed]
+        findings += fits + _check_python(fitting) + _check_gpus(fitting)
     return findings + _check_storage(stages)
+
+
+def _check_fit(plans: Sequence[Plan]) -> list[Finding]:
+    """Check plans against the nodes and queues, of which only a CapacityScheduler gives a description."""
+    try:
+        snapshot = cluster.take_snapshot()
+    except OtherSchedulerError as error:
+        unchecked = "queue, node labels, memory and GPUs were not checked"
+        return [
+            Finding(
+                plan.task_key.task, "cluster", f"queue {plan.queue}", "not checked",
+                warning=f"{plan.operator}: {unchecked}: {error}",
+            )
+            for plan in plans
+        ]  # fmt: skip
+    return [finding for plan in plans for finding in fit.check_plan(plan, snapshot)]
 
 
 def _check_tokens(plans: Sequence[Plan]) -> list[Finding]:
@@ -90,5 +109,35 @@ def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> F
     except probe.NoRoomError:
         return Finding(stage, "Python", names, "not checked, the nodes are busy")
     except TrainyardError as error:
-        problem = f"{plan.operator}: no container could check {python} {where}: {error}"
+        problem = f"{plan.operator}: no container could check {python} {where}: {_explain(plan, error)}"
     return Finding(stage, "Python", names, "missing" if problem else "installed", problem)
+
+
+def _check_gpus(plans: Sequence[Plan]) -> list[Finding]:
+    """Check that a container of each size and label finds the GPUs that YARN gives to it."""
+    manager, findings = cluster.resource_manager(), dict[tuple[str | None, int], Finding]()
+    for plan in plans:
+        gpus, label = plan.placement.gpus_per_container, plan.placement.node_label
+        if gpus and (label, gpus) not in findings:
+            findings[label, gpus] = _probe_gpus(manager, plan)
+    return list(findings.values())
+
+
+def _probe_gpus(manager: ResourceManager, plan: Plan) -> Finding:
+    stage, gpus, label = plan.task_key.task, plan.placement.gpus_per_container, plan.placement.node_label
+    memory = sizing.size(plan.memory, plan.operator, "memory").needed
+    try:
+        conf = {**spark_defaults(), **plan.conf}
+        error = probe.find_gpu_error(manager, plan.queue, label, memory, gpus, conf)
+        problem = error and f"{plan.operator}: {error}. {GPU_FIX}"
+    except probe.NoRoomError:
+        return Finding(stage, "GPUs", str(gpus), "not checked, the nodes are busy")
+    except TrainyardError as error:
+        problem = f"{plan.operator}: no container could count its GPUs: {_explain(plan, error)}"
+    return Finding(stage, "GPUs", str(gpus), "missing" if problem else "found by nvidia-smi", problem)
+
+
+def _explain(plan: Plan, refusal: TrainyardError) -> str:
+    """Return the cause and fix of YARN's refusal, or its text where they are not recognized."""
+    diagnosis = diagnose(plan, str(refusal))
+    return diagnosis.sentence if diagnosis else str(refusal)

@@ -25,6 +25,10 @@ def add_commands(commands: Any) -> None:
     doctor.add_argument("--spark-conn-id", default="spark_default", help="connection with the Spark master")
     pools = commands.add_parser("pools", help="print Airflow pools for the cluster's GPUs, for `airflow pools import`")
     pools.set_defaults(run=_pools)
+    reap = commands.add_parser("reap", help="list the applications that run, and end those whose task has ended")
+    reap.set_defaults(run=_reap)
+    reap.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
+    reap.add_argument("--kill", action="store_true", help="end the orphaned applications")
     show = commands.add_parser("show", help="print the result of each task of a run")
     show.set_defaults(run=_show)
     show.add_argument("run_name", metavar="RUN", help="a DAG, for its newest run, or STORAGE/runs/DAG_ID/RUN_ID")
@@ -60,6 +64,23 @@ def _pools(_: argparse.Namespace) -> int:
     from trainyard.yarn import capacity, cluster
 
     print(json.dumps(capacity.pools(cluster.take_snapshot()), indent=1))
+    return 0
+
+
+def _reap(chosen: argparse.Namespace) -> int:
+    from trainyard.checks.task_states import read_state
+    from trainyard.hooks.trainyard import TrainyardHook
+    from trainyard.jobs import orphans
+    from trainyard.links import airflow_url
+    from trainyard.yarn import cluster
+
+    manager = cluster.resource_manager()
+    root = TrainyardHook(chosen.conn_id).get_conn().storage
+    live = orphans.list_live(manager, root, airflow_url(), read_state)
+    print(orphans.as_text(live) if live else "No application runs.")
+    if chosen.kill:
+        print(f"Ended {len(orphans.kill_orphans(manager, live, print))} orphaned applications.")
+        orphans.remove_stale_owners(root, live, airflow_url(), read_state)
     return 0
 
 

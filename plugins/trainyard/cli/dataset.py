@@ -61,7 +61,7 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 def _versions(chosen: argparse.Namespace) -> int:
     manifest.read_version(chosen.dataset)
-    _print(dataset_text.describe_versions(versions.list_all(chosen.dataset)))
+    _print(dataset_text.describe_versions(list(versions.iterate(chosen.dataset))))
     return 0
 
 

@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
 
 def _show(chosen: argparse.Namespace) -> int:
     artifact = model_artifact.read_current(chosen.model)
-    print(storage.read(storage.join(chosen.model, artifact.weights.rpartition("/")[0], "card.md")).decode())
+    print(storage.read(storage.join(chosen.model, artifact.folder, "card.md")).decode())
     return 0
 
 

@@ -8,7 +8,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe
-from trainyard.schemas import run_record
+from trainyard.schemas import outcomes
 from trainyard.schemas.run_record import RunRecord
 from trainyard.table import table
 
@@ -19,7 +19,7 @@ def show(directory: str) -> str:
     Raises:
         TrainyardError: The directory has no run record.
     """
-    records = run_record.read_run(directory)
+    records = outcomes.read_run(directory)
     if not records:
         raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
@@ -46,7 +46,7 @@ def newest_run(root: str, dag_id: str) -> str:
 def _last_start(directory: str) -> float:
     """Return the start of a run's last application; 0 without readable records, as of an earlier release."""
     try:
-        return max((record.started_at for record in run_record.read_run(directory)), default=0.0)
+        return max((record.started_at for record in outcomes.read_run(directory)), default=0.0)
     except TrainyardError:
         return 0.0
 

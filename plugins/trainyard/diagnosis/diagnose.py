@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.diagnosis.diagnosis import Diagnosis
-from trainyard.diagnosis.rules import RULES
+from trainyard.diagnosis.rules import EXIT_CODE_RULES, RULES
 from trainyard.planning.plan import Plan
 
 
@@ -15,10 +15,12 @@ def diagnose(plan: Plan, *texts: str) -> Diagnosis | None:
         texts: Texts of YARN and Spark, the most important first.
 
     Returns:
-        The diagnosis of the first text with a recognized cause; None when no cause is recognized.
+        The diagnosis of the first text with a recognized cause, else of the first with a recognized exit code; None
+        when neither is recognized.
     """
-    for text in texts:
-        for pattern, rule in RULES:
-            if match := pattern.search(text):
-                return rule(match, plan)
+    for rules in (RULES, EXIT_CODE_RULES):
+        for text in texts:
+            for pattern, rule in rules:
+                if match := pattern.search(text):
+                    return rule(match, plan)
     return None

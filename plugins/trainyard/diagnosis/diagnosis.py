@@ -20,3 +20,12 @@ class Diagnosis:
 
 
 Rule = Callable[[re.Match[str], Plan], Diagnosis]
+
+
+def sentence(text: str) -> Rule:
+    """Return a rule that formats `text` with the groups of the match and the plan."""
+
+    def rule(match: re.Match[str], plan: Plan) -> Diagnosis:
+        return Diagnosis(text.format(**match.groupdict(), plan=plan))
+
+    return rule

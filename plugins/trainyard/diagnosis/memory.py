@@ -116,7 +116,7 @@ def _who(driver: bool, plan: Plan) -> str:
 
 
 def _sizes(plan: Plan) -> tuple[Size, Size]:
-    driver = sizing.size(plan.driver_memory, plan.operator, "driver_memory")
+    driver = sizing.driver_size(plan.driver_memory, plan.operator)
     return driver, sizing.size(plan.memory, plan.operator, "memory")
 
 

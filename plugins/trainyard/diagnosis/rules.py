@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from trainyard.diagnosis.diagnosis import Diagnosis, Rule
+from trainyard.diagnosis import application_master, executors
+from trainyard.diagnosis.diagnosis import Rule, sentence
 from trainyard.diagnosis.memory import (
     gpu_out_of_memory,
     heap_exhausted,
@@ -16,18 +17,8 @@ from trainyard.diagnosis.memory import (
     unmeasured_memory_kill,
     virtual_memory_kill,
 )
-from trainyard.planning.plan import Plan
 
 _USED = r"(?P<used>[\d.]+) (?P<used_unit>[KMGT]?B) of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT]?B)"
-
-
-def _sentence(sentence: str) -> Rule:
-    """Return a rule that formats `sentence` with the groups of the match and the plan."""
-
-    def rule(match: re.Match[str], plan: Plan) -> Diagnosis:
-        return Diagnosis(sentence.format(**match.groupdict(), plan=plan))
-
-    return rule
 
 
 _TABLE: list[tuple[str, Rule]] = [
@@ -45,47 +36,47 @@ _TABLE: list[tuple[str, Rule]] = [
     (r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ \w+)", gpu_out_of_memory),
     (
         r"ModuleNotFoundError: No module named '(?P<module>[^']+)'",
-        _sentence(
+        sentence(
             "The Python on the node has no module {module!r}. If it is yours, put it into the DAG folder's package; "
             "otherwise install it on the nodes."
         ),
     ),
     (r"java\.lang\.OutOfMemoryError: (?P<what>Java heap space|GC overhead limit exceeded)", heap_exhausted),
     (
-        r"(?:exit status: |exitCode: |Exit status: |Exit code from container (?P<container>\w+) is : )-104",
+        r"(?:exit status: |exitCode: |Exit status: |Exit code from container (?P<container>\w+) is : )-104\b",
         unmeasured_memory_kill,
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )-102|(?:was|been) preempted|[Pp]reempted by scheduler",
-        _sentence(
+        r"(?:[Ee]xit (?:status|code): |exitCode: )-102\b|(?:was|been) preempted|[Pp]reempted by scheduler",
+        sentence(
             "YARN took containers back for another queue (preemption). Submit to a queue with a larger guaranteed "
             "capacity than {plan.queue}, or one that is not preempted "
             "(yarn.scheduler.capacity.<queue>.disable_preemption)."
         ),
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )-100|released on a \*lost\* node",
-        _sentence(
+        r"(?:[Ee]xit (?:status|code): |exitCode: )-100\b|released on a \*lost\* node",
+        sentence(
             "A node was lost with the containers on it: its NodeManager stopped or could not be reached. Try again."
         ),
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )-101|local-dirs (?:are|have turned) bad|No space left on device",
-        _sentence(
+        r"(?:[Ee]xit (?:status|code): |exitCode: )-101\b|local-dirs (?:are|have turned) bad|No space left on device",
+        sentence(
             "A node has no usable disk left for containers (yarn.nodemanager.local-dirs and log-dirs): free space "
             "there, or have the node decommissioned."
         ),
     ),
     (
         r"above the max threshold \((?P<limit>\d+) MB\)",
-        _sentence(
+        sentence(
             "A container is larger than the largest that this cluster grants, {limit} MB "
             "(yarn.scheduler.maximum-allocation-mb). Write a smaller memory= or driver_memory=."
         ),
     ),
     (
         r"Requested more memory than configured max|Requested resource type=\[memory-mb\]",
-        _sentence(
+        sentence(
             "A container is larger than the largest that this cluster grants (yarn.scheduler.maximum-allocation-mb). "
             "Write a smaller memory= or driver_memory=."
         ),
@@ -93,71 +84,74 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"queue=(?P<queue>\S+) doesn't have permission to access all labels in resource request\. "
         r"labelExpression of resource request=(?P<label>\S+?)(?:\. |$)",
-        _sentence(
+        sentence(
             "Queue {queue!r} may not use node label {label!r}, or there is no such label. Write another node_label= or "
             "queue= in placement=Placement(...), or have the label added to the queue's accessible-node-labels."
         ),
     ),
     (
         r"greater than maximum allowed allocation\. Requested resource type=\[(?P<type>[^\]]+)\]",
-        _sentence(
+        sentence(
             "A container requests more {type} than any node of the cluster offers. Write a smaller gpus_per_worker= "
             "or workers_per_container=."
         ),
     ),
     (
         r"to unknown queue: (?P<queue>\S+)",
-        _sentence(
-            "There is no queue {queue!r}. Write another as placement=Placement(queue=...), or in the connection."
-        ),
+        sentence("There is no queue {queue!r}. Write another as placement=Placement(queue=...), or in the connection."),
     ),
     (
         r"User (?P<user>\S+) does not have permission to submit \S+ to queue (?P<queue>\S+)",
-        _sentence(
+        sentence(
             "User {user!r} may not submit to queue {queue!r}. Write another as placement=Placement(queue=...), or have "
             "the user added to the queue's acl_submit_applications."
         ),
     ),
     (
         r"Permission denied: user=(?P<user>[^,\s]+), access=(?P<access>\w+), inode=\"(?P<path>[^\"]+)\"",
-        _sentence(
+        sentence(
             "HDFS refuses {access} on {path} to user {user!r}. Have the directory created for that user, or write "
             "another storage in the Trainyard connection."
         ),
     ),
     (
         r"Name node is in safe mode",
-        _sentence(
-            "HDFS is in safe mode: its NameNode waits for DataNodes, or has no disk space left. Try again later."
-        ),
+        sentence("HDFS is in safe mode: its NameNode waits for DataNodes, or has no disk space left. Try again later."),
     ),
     (
         r"could only be written to \d+ of the \d+ minReplication nodes",
-        _sentence("No DataNode of HDFS accepts a block: none runs, or their disks are full."),
+        sentence("No DataNode of HDFS accepts a block: none runs, or their disks are full."),
     ),
     (
         r"waiting for resources to be assigned for AM",
-        _sentence(
+        sentence(
             "The driver's container was never granted: its partition is full. Put a CapacitySensor before this task."
         ),
     ),
     (
         r"was killed by user (?P<user>\S+)",
-        _sentence("User {user!r} killed the application."),
+        sentence("User {user!r} killed the application."),
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )137",
-        _sentence(
+        r"(?:[Ee]xit (?:status|code): |exitCode: )137\b",
+        sentence(
             "A process was killed with SIGKILL, not by YARN: usually the node ran out of memory. Write a larger "
             "memory=, or have yarn.nodemanager.resource.memory-mb lowered."
         ),
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )127|python\S*: No such file or directory",
-        _sentence(
+        r"(?:[Ee]xit (?:status|code): |exitCode: )127\b|python\S*: No such file or directory",
+        sentence(
             "The Python that the job runs with is not on the node. Install it there, or name another with "
             "spark.pyspark.python."
         ),
     ),
 ]
-RULES = [(re.compile(pattern, re.DOTALL), rule) for pattern, rule in _TABLE]
+
+
+def _compile(*tables: list[tuple[str, Rule]]) -> list[tuple[re.Pattern[str], Rule]]:
+    return [(re.compile(pattern, re.DOTALL), rule) for table in tables for pattern, rule in table]
+
+
+RULES = _compile(application_master.BY_TEXT, executors.BY_TEXT, _TABLE)
+EXIT_CODE_RULES = _compile(application_master.BY_EXIT_CODE)

@@ -6,26 +6,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
+from pydantic import TypeAdapter, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
 from trainyard.yarn import cluster
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The content of a `trainyard` connection. `storage` is the storage root, the URI that relative names are below."""
+    """The content of a `trainyard` connection.
+
+    Attributes:
+        storage: The storage root, the URI that relative names are below.
+        preflight: How plans are checked against the cluster, for operators without an option of their own.
+        shared: Whether every node of the cluster mounts the local directories of the URIs, at the same paths.
+    """
 
     storage: str
+    preflight: Preflight = "strict"
+    shared: bool = False
 
 
 class TrainyardHook(BaseHook):  # type: ignore[misc]
     """Read a connection of type `trainyard`.
 
     Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
-    is reached over HTTP.
+    is reached over HTTP, `preflight`, as the operators' option, and `shared`, which is true for a local directory that
+    every node of the cluster mounts.
     """
 
     conn_name_attr = "conn_id"
@@ -50,7 +62,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         """Return the settings; the default connection need not exist.
 
         Raises:
-            TrainyardError: There is no such connection, or the storage requires Kerberos and there is no ticket.
+            TrainyardError: There is no such connection, a setting is not valid, or the storage requires Kerberos and
+                there is no ticket.
         """
         try:
             extra = self.get_connection(self.conn_id).extra_dejson
@@ -65,10 +78,23 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         if extra.get("webhdfs"):
             from trainyard.hooks import webhdfs
 
-            storage.register_filesystem("hdfs", webhdfs.connect(extra["webhdfs"]))
+            storage.register_filesystem(
+                root if root.startswith("hdfs://") else "hdfs://", webhdfs.connect(extra["webhdfs"])
+            )
         else:
             cluster.require_ticket(root)
-        return Settings(root)
+        preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
+        checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
+        return Settings(root, checked, self._is_shared(extra.get("shared", False)))
+
+    def _is_shared(self, value: Any) -> bool:
+        try:
+            return TypeAdapter(bool).validate_python(value)
+        except ValidationError:
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra shared={value!r}: write true or false; true if every node of the "
+                "cluster mounts the storage at the same path."
+            ) from None
 
 
 def default_storage() -> str:

@@ -20,6 +20,8 @@ from trainyard.errors import TrainyardError
 from trainyard.yarn import kerberos
 
 PORT = 9870
+TIMEOUT_SECONDS = (5.0, 60.0)
+"""How long to wait for a connection, and for the next bytes of an answer."""
 
 
 class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
@@ -45,6 +47,20 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
             _entry(f"{path.rstrip('/')}/{name}", status) for name, status in self._client.list(path, status=True)
         ]
         return entries if detail else [entry["name"] for entry in entries]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Return whether there is a file or directory; fsspec's own method takes any error for an absent file."""
+        return self._client.status(path, strict=False) is not None
+
+    def isdir(self, path: str) -> bool:
+        """Return whether there is a directory, as `exists`."""
+        status = self._client.status(path, strict=False)
+        return status is not None and status["type"] == "DIRECTORY"
+
+    def isfile(self, path: str) -> bool:
+        """Return whether there is a file, as `exists`."""
+        status = self._client.status(path, strict=False)
+        return status is not None and status["type"] == "FILE"
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Create a directory and its parents."""
@@ -124,10 +140,10 @@ def connect(conn_id: str) -> WebHdfs:
     ported = [host if ":" in host else f"{host}:{connection.port or PORT}" for host in hosts]
     urls = [f"{connection.schema or 'http'}://{host}" for host in ported]
     if conf.get("core", "security", fallback="") != "kerberos":
-        return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None))
+        return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None, timeout=TIMEOUT_SECONDS))
     session = requests.Session()
     session.auth = kerberos.ticket()[1]
-    return WebHdfs(Client(";".join(urls), session=session))
+    return WebHdfs(Client(";".join(urls), session=session, timeout=TIMEOUT_SECONDS))
 
 
 def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.execution_time.context import VariableAccessor
 
 from trainyard.errors import TrainyardError
-from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.validation import is_pending, validated
 from trainyard.planning.paths import run_directory
@@ -73,14 +73,15 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
     if not isinstance(task, JobOperator):
         return TaskPlan(task.task_id, None, note="mapped: its plans are known when it runs.")
     try:
-        root = TrainyardHook(task.conn_id).get_conn().storage
+        settings = TrainyardHook(task.conn_id).get_conn()
+        root = settings.storage
         task_key = TaskKey(
             dag_id=task.dag_id,
             run_id=_RUN,
             task_id=task.task_id,
             directory=run_directory(root, task.dag_id, _RUN),
         )
-        plan = _plan(task, task_key, root, params)
+        plan = _plan(task, task_key, settings, params)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
         return TaskPlan(task.task_id, plan, writes=(root, *outputs))
     except TrainyardError as error:
@@ -90,19 +91,19 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
         return TaskPlan(task.task_id, None, problem)
 
 
-def _plan(task: JobOperator, task_key: TaskKey, root: str, params: Mapping[str, Any]) -> Plan:
+def _plan(task: JobOperator, task_key: TaskKey, settings: Settings, params: Mapping[str, Any]) -> Plan:
     rendered: JobOperator = task.prepare_for_execution()
     context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
     for name in task.template_fields:
         setattr(rendered, name, _render(task, getattr(task, name), context))
-    fields = rendered.resolve_fields(root)
-    spec, _ = validated(task.SPEC, {"task_key": task_key} | fields)
+    fields = rendered.resolve_fields(settings.storage)
+    spec, _ = validated(task.SPEC, {"task_key": task_key} | fields, rendered.option_names())
     known = (
         spec.model_dump(mode="json")
         if spec and not is_pending(fields)
         else {"task_key": task_key.model_dump()} | fields
     )
-    return rendered.plan_application(task_key, root, known)
+    return rendered.plan_application(task_key, settings, known)
 
 
 def _variables() -> dict[str, VariableAccessor]:

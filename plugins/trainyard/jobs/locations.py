@@ -6,25 +6,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.jobs.validation import is_pending
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
 
 
-def uri_of(root: str, value: Any) -> Any:
-    """Return the URI that `value` names.
+def uri_of(root: str, option: str, value: Any) -> Any:
+    """Return the URI that the value of an option names.
 
     Args:
         root: The storage root, a URI. Relative names are below it.
+        option: The option, for error messages.
         value: A name, a URI, the result of another task (a mapping with `uri`), or a list of these.
 
     Returns:
         The URI, or a list of URIs; `value` itself where it is nothing of these.
+
+    Raises:
+        TrainyardError: A name is not below the storage root.
     """
     if isinstance(value, list | tuple):
-        return [uri_of(root, item) for item in value]
+        return [uri_of(root, option, item) for item in value]
     uri = value.get("uri") if isinstance(value, Mapping) else value
-    return storage.resolve(root, uri) if isinstance(uri, str) else uri
+    if not isinstance(uri, str):
+        return uri
+    if not storage.is_valid_name(uri):
+        raise TrainyardError(f"{option}={uri!r}: it is not below the storage root; {storage.VALID_NAME}.")
+    return storage.resolve(root, uri)
 
 
 def user_code(fields: Mapping[str, Any]) -> dict[str, str]:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferralTimeout
 from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
 from trainyard.backends.base import Backend, DeferredBackend
-from trainyard.backends.selection import select_backend
-from trainyard.errors import TrainyardError
+from trainyard.backends.selection import resume_backend, select_backend
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation
+from trainyard.jobs.assets import output_asset
+from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.locations import uri_of, user_code
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
 from trainyard.planning import placement as placements
 from trainyard.planning import sizing
-from trainyard.planning.job import Job
+from trainyard.planning.job import Job, Preflight
 from trainyard.planning.packages import user_package
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -56,16 +60,21 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         grow_memory_to: The largest container that a retry may ask for after a memory kill, for example "8g". By
             default a retry requests what the first attempt had.
         placement: The queue, node labels and GPUs.
+        preflight: The check against a YARN cluster before the application is submitted. `strict`: the task fails with
+            what YARN would refuse. `warn`: that is logged. `off`: no check. By default that of the connection
+            `conn_id`, else of Airflow's setting `preflight` in section `[trainyard]`, else `strict`.
         conf: Spark configuration. It overrides what Trainyard sets.
 
     Attributes:
         SPEC: The spec of the job.
+        OPTIONS: The options beside the fields of the spec.
         OUTPUT: The option that names what the job writes, or None.
         STORAGE_OPTIONS: The options that name things in storage.
         REQUIREMENTS: What the job needs on the nodes.
     """
 
     SPEC: ClassVar[type[JobSpec]]
+    OPTIONS: ClassVar[type[CommonOptions]] = CommonOptions
     OUTPUT: ClassVar[str | None] = None
     STORAGE_OPTIONS: ClassVar[tuple[str, ...]] = ()
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
@@ -90,22 +99,29 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         driver_memory: Memory | None = None,
         grow_memory_to: str | None = None,
         placement: Placement | None = None,
+        preflight: Preflight | None = None,
         conf: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.memory = memory or self.REQUIREMENTS.memory
-        self.driver_memory = driver_memory or self.REQUIREMENTS.driver_memory
+        self.memory = self.REQUIREMENTS.memory if memory is None else memory
+        self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
         self.grow_memory_to = grow_memory_to
-        self.placement = placement or Placement()
+        self.placement = Placement() if placement is None else placement
+        self.preflight = preflight
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
         self.conf = conf
         self._backend: Backend | None = None
+        self._killed = False
 
     @abstractmethod
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec."""
+
+    def option_names(self) -> dict[str, str]:
+        """Return the options whose names differ from that of their field, by the path of the field."""
+        return {}
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the job's Python imports on the nodes, beside Spark and the user's code."""
@@ -118,10 +134,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         if isinstance(exported, Mapping) and fields.get("dataset_version") is None:
             fields["dataset_version"] = exported.get("version")
         for name in self.STORAGE_OPTIONS:
-            fields[name] = uri_of(root, fields[name])
+            fields[name] = uri_of(root, name, fields[name])
         source = fields.get("source")
         if isinstance(source, Mapping) and isinstance(source.get("path"), str):
-            fields["source"] = {**source, "path": storage.resolve(root, source["path"])}
+            fields["source"] = {**source, "path": uri_of(root, "source", source["path"])}
         return fields
 
     @property
@@ -145,19 +161,15 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid. Airflow shows it as an import error of the DAG.
         """
-        sizing.size(self.memory, self.title, "memory")
-        sizing.size(self.driver_memory, self.title, "driver_memory")
-        if self.grow_memory_to is not None:
-            sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
-        placements.check(self.placement, self.title)
+        self._check_common_options()
         fields = self.spec_fields()
-        clauses = validation.early_complaints(self.SPEC, fields)
+        clauses = validation.early_complaints(self.SPEC, fields, self.option_names())
         if not clauses and self.has_dag():
             clauses = self._missing_code(fields)
         if clauses:
             raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
-        if isinstance(self.output_name, str) and not validation.is_pending(self.output_name):
-            self.outlets.append(Asset(self.output_name))
+        if output := output_asset(self.output_name, self.conn_id):
+            self.outlets.append(output)
 
     def plan(self, task_key: TaskKey, settings: Settings) -> Plan:
         """Return the plan of the application, once all templates are rendered.
@@ -165,57 +177,126 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid, or the cluster can never run the application.
         """
-        fields = {"task_key": task_key} | self.resolve_fields(settings.storage)
-        spec, clauses = validation.validated(self.SPEC, fields)
+        try:
+            fields = {"task_key": task_key} | self.resolve_fields(settings.storage)
+        except TrainyardError as error:
+            raise type(error)(f"{self.title}: {error}") from None
+        spec, clauses = validation.validated(self.SPEC, fields, self.option_names())
         if spec is None:
             raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
-        return self.plan_application(task_key, settings.storage, spec.model_dump(mode="json"))
+        return self.plan_application(task_key, settings, spec.model_dump(mode="json"))
 
-    def plan_application(self, task_key: TaskKey, root: str, spec: Mapping[str, Any]) -> Plan:
+    def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
         """Build the plan of the operator's application.
 
         Args:
             task_key: The task that the application belongs to.
-            root: The storage root, a URI.
+            settings: The settings of the connection.
             spec: The fields of the job spec, as JSON; some may still be templates.
 
         Raises:
-            TrainyardError: User code is missing, or the cluster can never run the application.
+            TrainyardError: An option is not valid, user code is missing, or the cluster can never run the application.
         """
+        self._check_common_options()
         job = Job(
-            operator=self.title, task_key=task_key, storage=root, spec=spec, modules=self.modules(spec),
+            operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
             workers=spec.get("workers"), min_workers=spec.get("min_workers"), conf=self.conf or {},
             memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
-            placement=self.placement,
+            placement=self.placement, preflight=self.preflight or settings.preflight,
         )  # fmt: skip
-        return plan_job(job, self.dag_file, self.spark_conn_id)
+        return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""
-        return self._submit(context, self._plan_or_fail(context))
+        with self._end_if_final(context):
+            return self.run_plan(context, self._plan_or_fail(context))
+
+    def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
+        """Run the application of a plan; a subclass may find that it is not needed."""
+        return self._submit(context, plan)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of the application that the trigger waited for."""
-        plan = self._plan_or_fail(context)
-        backend = self._select_backend(plan)
-        assert isinstance(backend, DeferredBackend)
-        return self._finish_or_defer(context, plan.task_key, backend, partial(backend.collect, event, self.log.info))
+        """Return the result of the application that the trigger waited for. It is planned only to submit it again."""
+        backend, task_key = self._resume_backend(context)
+        return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume as Airflow does; after `execution_timeout` also end the application."""
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            self._select_backend(self._plan_or_fail(context)).kill()
-            raise
+        """Resume as Airflow does; if the task fails for good, also end the application."""
+        with self._end_if_final(context):
+            try:
+                return super().resume_execution(next_method, next_kwargs, context)
+            except (TaskDeferralError, TaskDeferralTimeout):  # a trigger that failed; `resume` is not called
+                self._resume_backend(context)
+                raise
 
     def on_kill(self) -> None:
         """End the application and all its processes."""
+        self._killed = True
         if self._backend:
             self._backend.kill()
 
+    @contextmanager
+    def _end_if_final(self, context: Context) -> Iterator[None]:
+        """End the applications of the task if it fails and no attempt follows, which would reattach to them.
+
+        An attempt that Airflow kills ends its own application alone (`on_kill`): another attempt may run by then.
+        """
+        ti = context["ti"]
+        try:
+            yield
+        except Exception as error:
+            is_final = isinstance(error, AirflowFailException | TaskDeferralTimeout) or ti.try_number > ti.max_tries
+            if is_final and not self._killed:
+                self._kill_all(context)
+            raise
+
+    def _kill_all(self, context: Context) -> None:
+        """End the applications of the task. An error is logged, not raised: the task has failed for another reason."""
+        try:
+            if self._backend is None and spark_connection(self.spark_conn_id).master == "yarn":
+                self._resume_backend(context)
+            if self._backend:
+                self._backend.kill_all()
+        except (AirflowException, TrainyardError, OSError, RuntimeError) as error:
+            self.log.error("An application of this task may still run: %s. `trainyard reap --kill` ends it.", error)
+
+    def _identify(self, context: Context) -> tuple[Settings, TaskKey]:
+        """Return the settings of the connection, and the identity of the task."""
+        try:
+            settings = TrainyardHook(self.conn_id).get_conn()
+        except UnavailableError as error:
+            raise AirflowException(str(error)) from None
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+        return settings, task_key_of(context["ti"], settings.storage)
+
+    def _plan_or_fail(self, context: Context) -> Plan:
+        settings, task_key = self._identify(context)
+        try:
+            return self.plan(task_key, settings)
+        except UnavailableError as error:
+            raise AirflowException(str(error)) from None
+        except TrainyardError as error:  # another attempt would be refused too
+            raise AirflowFailException(str(error)) from None
+
+    def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:
+        settings, task_key = self._identify(context)
+        backend = resume_backend(self.title, task_key, settings.storage, partial(self.plan, task_key, settings))
+        self._use_backend(backend)
+        return backend, task_key
+
+    def _use_backend(self, backend: Backend) -> None:
+        """Let `on_kill` end what this backend runs."""
+        self._backend = backend
+        if self._killed:
+            raise AirflowFailException("The task was ended before its application was submitted.")
+
     def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
-        backend = self._select_backend(plan)
+        try:
+            backend = select_backend(plan)
+        except TrainyardError as error:
+            raise AirflowFailException(str(error)) from None
+        self._use_backend(backend)
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
         spec = self.SPEC.model_validate(plan.spec)
         storage.replace(plan.spec_uri, spec.to_json().encode())
@@ -231,41 +312,29 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
                 links.push_addresses(context["ti"], backend.pages)
         if isinstance(outcome, BaseTrigger):
             if not is_running(context["ti"], task_key):
-                backend.kill()
+                self.on_kill()
                 raise AirflowFailException(
                     "The task was ended while its application was submitted; the application was ended too."
                 )
             self.defer(trigger=outcome, method_name="resume", timeout=self.execution_timeout)
         return self._publish_result(context, task_key, outcome)
 
-    def _plan_or_fail(self, context: Context) -> Plan:
-        try:
-            settings = TrainyardHook(self.conn_id).get_conn()
-            return self.plan(task_key_of(context["ti"], settings.storage), settings)
-        except TrainyardError as error:
-            raise AirflowFailException(str(error)) from None
-
-    def _select_backend(self, plan: Plan) -> Backend:
-        try:
-            self._backend = select_backend(plan)
-        except TrainyardError as error:
-            raise AirflowFailException(str(error)) from None
-        return self._backend
-
     def _run_step(self, task_key: TaskKey, step: Callable[[], T]) -> T:
+        """Return the result of a step, and render the report; after a failure the listener renders it."""
         try:
-            return step()
+            result = step()
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        finally:
-            self._render_report(task_key.directory)
+        self._render_report(task_key.directory)
+        return result
 
     def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
         """Publish the result to XCom and to the asset event."""
         if record.status == "failed":
             raise AirflowException(record.error)
+        output = output_asset(self.output_name, self.conn_id)
         for asset in self.outlets:
-            if isinstance(asset, Asset) and (self.OUTPUT is None or asset.name == self.output_name):
+            if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
                 context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
         run_record.mark_used(task_key, record)
         return record.output
@@ -276,6 +345,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             render.render(directory)
         except Exception:
             self.log.exception("The report of %s could not be written", directory)
+
+    def _check_common_options(self) -> None:
+        validation.check(self, self.OPTIONS)
+        sizing.size(self.memory, self.title, "memory")
+        sizing.driver_size(self.driver_memory, self.title)
+        if self.grow_memory_to is not None:
+            sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
+        placements.check(self.placement, self.title)
 
     def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
         for option, path in user_code(fields).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union
 
+from airflow.sdk.definitions.xcom_arg import XComArg
 from pydantic import BaseModel
 
 T = TypeVar("T")
@@ -17,9 +18,21 @@ def default(model: type[BaseModel], field: str) -> Any:
     return model.model_fields[field].get_default(call_default_factory=True)
 
 
-def source_fields(source: Any, format: str, options: Mapping[str, str] | None) -> Any:
-    """Return a spec's `source`: a dict unchanged, or a path with its format and options."""
-    if isinstance(source, Mapping) and "uri" not in source:
+def or_empty(value: Any) -> Any:
+    """Return `value`, or an empty dict for None."""
+    return {} if value is None else value
+
+
+def source_fields(source: Any, format: str | None, options: Mapping[str, str] | None) -> Any:
+    """Return a spec's `source`: a path or the result of another task with its format and options, else unchanged."""
+    path = source["uri"] if isinstance(source, Mapping) and "uri" in source else source
+    if not isinstance(path, str | XComArg):
         return source
-    path = source["uri"] if isinstance(source, Mapping) else source
-    return {"format": format, "path": path, "options": options or {}}
+    return {"format": format, "path": path, "options": or_empty(options)}
+
+
+def source_names(source: Any) -> dict[str, str]:
+    """Return the options that are fields of a spec's `source`, by their path in the spec."""
+    if isinstance(source, Mapping) and "uri" not in source:
+        return {}
+    return {"source.path": "source", "source.format": "format", "source.options": "options"}

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.jobs.locations import recipes_of_models, user_code
-from trainyard.planning.archive import DRIVER, build_archive
+from trainyard.planning.archive import DRIVER, archive_folder, build_archive
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
-from trainyard.planning.runtime import airflow_home, spark_environment
+from trainyard.planning.runtime import spark_environment
+
+_LOCATIONS = ("dataset", "model", "output")
 
 
-def plan_job(job: Job, dag_file: Path, spark_conn_id: str) -> Plan:
+def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None) -> Plan:
     """Build the plan of a job.
 
     Args:
         job: The job. Fields of its spec may still be templates.
         dag_file: The file of the DAG, beside which user code is searched for.
         spark_conn_id: The Spark connection.
+        unshared: The `trainyard` connection, if nodes do not share local directories.
 
     Raises:
-        TrainyardError: User code is missing, or the cluster can never run the application.
+        TrainyardError: The storage is on a local disk, user code is missing, or the cluster can never run the
+            application.
     """
     paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
-    archive = build_archive(paths, dag_file, airflow_home() / "trainyard-code")
+    spark = spark_connection(spark_conn_id)
+    if unshared and spark.master == "yarn":
+        _refuse_local_storage(job, unshared)
+    try:
+        archive = build_archive(paths, dag_file, archive_folder())
+    except TrainyardError as error:
+        raise type(error)(f"{job.operator}: {error}") from None
     runtime = Runtime(str(DRIVER), (str(archive),), spark_environment())
-    return build_plan(job, spark_connection(spark_conn_id), runtime)
+    return build_plan(job, spark, runtime)
+
+
+def _refuse_local_storage(job: Job, conn_id: str) -> None:
+    places = {"the storage ": job.storage} | {f"{name}=": job.spec.get(name) for name in _LOCATIONS}
+    for name, uri in places.items():
+        if isinstance(uri, str) and storage.is_local(uri):
+            raise TrainyardError(
+                f"{job.operator}: {name}{uri} is a directory of each machine's own, and on YARN the processes of an "
+                "application run on several machines. Write a storage that all of them share, for example "
+                f"hdfs:///trainyard, into the extra of connection {conn_id!r}; for a directory that every node mounts "
+                'at this path, such as NFS, add "shared": true there.'
+            )

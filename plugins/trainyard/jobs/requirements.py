@@ -31,5 +31,5 @@ SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
 FEATURIZE = Requirements((*_SPARK_MODULES, "torch"), _WITH_TORCH, _WITH_TORCH)
 PREDICT = FEATURIZE
 EVALUATE = Requirements((*_SPARK_MODULES, "torch", "torchmetrics"), _WITH_TORCH, _WITH_TORCH)
-TRAIN = Requirements(("fsspec", "numpy", "pyarrow", "pydantic", "torch"), _WORKER, _SMALL)
+TRAIN = Requirements(("fsspec", "numpy", "pyarrow", "pydantic", "tenacity", "torch"), _WORKER, _SMALL)
 SCRIPT = Requirements(("fsspec", "pydantic", "torch"), _WORKER, _SMALL)

@@ -1,4 +1,4 @@
-"""What a job asks of its Airflow task instance: its identity, and whether it still runs."""
+"""What a job asks of its Airflow task instance: its identity, and Airflow's state of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ def task_key_of(ti: Any, root: str) -> TaskKey:
 
 def is_running(ti: Any, task_key: TaskKey) -> bool:
     """Return whether Airflow's state of the task is still `running`: it may be marked or cleared meanwhile."""
+    return read_state(ti, task_key) == "running"
+
+
+def read_state(ti: Any, task_key: TaskKey) -> str | None:
+    """Ask Airflow's API, by the task instance `ti` of this process, for the state of any task.
+
+    Returns:
+        The state, "" before the first one; None if Airflow has no such task.
+    """
     states = ti.get_task_states(
         dag_id=task_key.dag_id, run_ids=[task_key.run_id], task_ids=[task_key.task_id], map_index=task_key.map_index
     )
-    return "running" in states.get(task_key.run_id, {}).values()
+    found = list(states.get(task_key.run_id, {}).values())
+    return (found[0] or "") if found else None

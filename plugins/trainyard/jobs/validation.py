@@ -11,11 +11,15 @@ from airflow.sdk.definitions.xcom_arg import XComArg
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from trainyard.schemas.document import complaint
+from trainyard.errors import TrainyardError
+from trainyard.schemas.complaints import complaint
+from trainyard.schemas.document import Part
+from trainyard.schemas.secrets import REDACTED
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
 
-Spec = TypeVar("Spec", bound=JobSpec)
+Options = TypeVar("Options", bound=Part)
+NO_NAMES: Mapping[str, str] = {}
 GROUPS = frozenset({"options"})
 """Fields of a spec whose own fields are options of the operator."""
 
@@ -48,30 +52,47 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return clauses
 
 
-def early_complaints(spec: type[JobSpec], fields: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with `fields` whatever their templates render to; empty if nothing is."""
-    known = {"task_key": _ANY_TASK} | {name: _without_xcom(value) for name, value in fields.items()}
+def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mapping[str, str] = NO_NAMES) -> list[str]:
+    """Return what is wrong with `fields` whatever their templates render to; empty if nothing is.
+
+    Args:
+        model: The spec, or other options.
+        fields: The values, with templates and results of other tasks.
+        names: The options of the operator whose names differ from that of their field, by the path of the field.
+    """
+    known = {name: _without_xcom(value) for name, value in fields.items()}
+    if issubclass(model, JobSpec):
+        known["task_key"] = _ANY_TASK
     ignored: set[tuple[str, ...]] = set()
     while True:
         try:
-            spec.model_validate(known)
+            model.model_validate(known)
         except ValidationError as error:
             errors = [item for item in error.errors() if _path(item) not in ignored]
         else:
             return []
-        pending = {_path(item) for item in errors if item["loc"] and is_pending(item["input"])}
+        pending = {_path(item) for item in errors if item["loc"] and _is_pending(item)}
         if not pending:
-            return _clauses(errors)
+            return _clauses(errors, names)
         ignored |= pending
         known = _without(known, pending)
 
 
-def validated(spec: type[Spec], fields: Mapping[str, Any]) -> tuple[Spec | None, list[str]]:
+def check(operator: Any, model: type[Part]) -> None:
+    """Check the attributes of an operator that are fields of `model`. Raises TrainyardError if one is not valid."""
+    options = {name: getattr(operator, name) for name in model.model_fields}
+    if clauses := early_complaints(model, options):
+        raise TrainyardError(message(type(operator).__name__, operator.task_id, clauses))
+
+
+def validated(
+    model: type[Options], fields: Mapping[str, Any], names: Mapping[str, str] = NO_NAMES
+) -> tuple[Options | None, list[str]]:
     """Return the spec, or None and what is wrong with `fields`, which have no templates."""
     try:
-        return spec.model_validate(fields), []
+        return model.model_validate(fields), []
     except ValidationError as error:
-        return None, _clauses(error.errors())
+        return None, _clauses(error.errors(), names)
 
 
 def is_pending(value: Any) -> bool:
@@ -81,6 +102,11 @@ def is_pending(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(is_pending(item) for item in value.values())
     return isinstance(value, list | tuple) and any(is_pending(item) for item in value)
+
+
+def _is_pending(item: ErrorDetails) -> bool:
+    """Return whether an error may be gone when templates are rendered; a secret is one in a template too."""
+    return item["type"] != REDACTED and is_pending(item["input"])
 
 
 def _without_xcom(value: Any) -> Any:
@@ -104,12 +130,15 @@ def _without(fields: dict[str, Any], paths: set[tuple[str, ...]]) -> dict[str, A
     return kept
 
 
-def _clauses(errors: list[ErrorDetails]) -> list[str]:
+def _clauses(errors: list[ErrorDetails], names: Mapping[str, str]) -> list[str]:
     """Return a clause for each error, except those of a container whose parts have errors of their own."""
     containers = {item["loc"][:depth] for item in errors for depth in range(1, len(item["loc"]))}
-    return [_clause(item) for item in errors if item["loc"] not in containers]
+    return [_clause(item, names) for item in errors if item["loc"] not in containers]
 
 
-def _clause(item: ErrorDetails) -> str:
-    inside = item["loc"][1:] if item["loc"][:1] and item["loc"][0] in GROUPS else item["loc"]
-    return complaint({**item, "loc": inside})
+def _clause(item: ErrorDetails, names: Mapping[str, str]) -> str:
+    path = item["loc"][1:] if item["loc"][:1] and item["loc"][0] in GROUPS else item["loc"]
+    for depth in range(1, len(path) + 1):
+        if name := names.get(".".join(map(str, path[:depth]))):
+            return complaint({**item, "loc": (name, *path[depth:])})
+    return complaint({**item, "loc": path})

@@ -1,11 +1,13 @@
 """Operators for pipelines that prepare data on Spark, train on a group of workers, evaluate, promote and predict."""
 
+from trainyard.jobs.assets import asset
 from trainyard.operators.evaluate import EvaluateOperator
 from trainyard.operators.export import ExportOperator
 from trainyard.operators.featurize import FeaturizeOperator
 from trainyard.operators.predict import PredictOperator
 from trainyard.operators.preflight import PreflightOperator
 from trainyard.operators.promote import PromoteOperator
+from trainyard.operators.reap import ReapOperator
 from trainyard.operators.script import ScriptOperator
 from trainyard.operators.train import TrainOperator
 from trainyard.planning.placement import Placement
@@ -20,6 +22,8 @@ __all__ = [
     "PredictOperator",
     "PreflightOperator",
     "PromoteOperator",
+    "ReapOperator",
     "ScriptOperator",
     "TrainOperator",
+    "asset",
 ]

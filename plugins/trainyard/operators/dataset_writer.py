@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import TypeAdapter
+
 from trainyard import links
 from trainyard.jobs import reuse
+from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
-from trainyard.jobs.options import Templated, default, source_fields
+from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
 from trainyard.schemas.manifest import DatasetManifest
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+class DatasetOptions(CommonOptions):
+    """The options of operators that write datasets, beside the fields of the spec."""
+
+    force: bool
+
+
 class DatasetOperator(JobOperator):
     """Write a dataset, unless the same one exists. A subclass sets a spec that derives from ExportSpec.
 
@@ -28,7 +37,8 @@ class DatasetOperator(JobOperator):
         prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`.
         prepare_params: Keyword arguments of `prepare`.
         source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
-        format: The format of a `source` that is a path: any of `spark.read`.
+        format: The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another
+            ending needs it.
         options: The options of `spark.read`, for a `source` that is a path.
         dataset: Where the dataset is written: a name below the storage root, or a URI.
         partition: The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay.
@@ -49,6 +59,7 @@ class DatasetOperator(JobOperator):
     """
 
     SPEC: ClassVar[type[ExportSpec]] = ExportSpec
+    OPTIONS = DatasetOptions
     OUTPUT = "dataset"
     STORAGE_OPTIONS: ClassVar[tuple[str, ...]] = ("dataset",)
 
@@ -68,7 +79,7 @@ class DatasetOperator(JobOperator):
         source: str | dict[str, Any],
         dataset: str,
         prepare_params: dict[str, Any] | None = None,
-        format: str = "parquet",
+        format: str | None = None,
         options: dict[str, str] | None = None,
         partition: str | None = None,
         force: Templated[bool] = False,
@@ -104,19 +115,18 @@ class DatasetOperator(JobOperator):
         self.rows_per_batch = rows_per_batch
         self.shards = shards
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Export, unless the dataset is unchanged and this run has not started to write it."""
-        plan = self._plan_or_fail(context)
         plan = replace(plan, spec={**plan.spec, "fingerprint": reuse.fingerprint(plan.spec, self.dag_file)})
         previous = run_record.read_latest(plan.task_key)
         started = previous is not None and run_record.used_application(plan.task_key) != previous.application
-        if not started and str(self.force).lower() != "true":
+        if not started and not TypeAdapter(bool).validate_python(self.force):
             manifest, reason = reuse.find_unchanged(plan.spec)
             dataset = plan.spec["dataset"]
             self.log.info("%s %s: %s", "Skipping the export to" if manifest else "Exporting to", dataset, reason)
             if manifest:
                 return self._skip(context, plan, manifest)
-        return self._submit(context, plan)
+        return super().run_plan(context, plan)
 
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
         """Publish the dataset that exists as the result of this task."""
@@ -130,20 +140,24 @@ class DatasetOperator(JobOperator):
         self._render_report(plan.task_key.directory)
         return self._publish_result(context, plan.task_key, record)
 
+    def option_names(self) -> dict[str, str]:
+        """Return the options whose names differ from that of their field."""
+        return source_names(self.source)
+
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec."""
         return {
             "prepare": self.prepare,
-            "prepare_params": self.prepare_params or {},
+            "prepare_params": or_empty(self.prepare_params),
             "source": source_fields(self.source, self.format, self.options),
             "dataset": self.dataset,
             "partition": self.partition,
-            "expect": self.expect or {},
+            "expect": or_empty(self.expect),
             "drift": self.drift,
             "splits": self.splits,
             "split_by": self.split_by,
             "stratify": self.stratify,
-            "shapes": self.shapes or {},
+            "shapes": or_empty(self.shapes),
             "variable_length": self.variable_length,
             "seed": self.seed,
             "rows_per_batch": self.rows_per_batch,

@@ -16,8 +16,8 @@ from trainyard.schemas.specs.evaluate import EvaluateSpec
 class EvaluateOperator(JobOperator):
     """Compute the metrics of a model, with confidence intervals, in one pass over a split.
 
-    Returns (XCom): `metrics`, `intervals`, `baselines`, and `evaluation`, the URI of the whole evaluation, which is
-    written beside the model's weights.
+    Returns (XCom): `metrics` that are numbers, `intervals`, `baselines`, and `evaluation`, the URI of the whole
+    evaluation with confusion matrices, which is written beside the model's weights.
 
     Args:
         model: The model: a name below the storage root, a URI, or `train.output`.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from trainyard.jobs import requirements
 from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
-from trainyard.jobs.options import Templated, default, source_fields
+from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
 from trainyard.schemas.specs.predict import PredictSpec
 
 
@@ -19,7 +19,8 @@ class PredictOperator(JobOperator):
     Args:
         model: The model: a name below the storage root, a URI, or `train.output`.
         source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
-        format: The format of a `source` that is a path: any of `spark.read`.
+        format: The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another
+            ending needs it.
         options: The options of `spark.read`, for a `source` that is a path.
         prepare: `module:function` that shapes the source as it did for the export. None uses the source as it is.
         prepare_params: Keyword arguments of `prepare`.
@@ -54,7 +55,7 @@ class PredictOperator(JobOperator):
         source: str | dict[str, Any],
         keys: Sequence[str],
         output: str,
-        format: str = "parquet",
+        format: str | None = None,
         options: dict[str, str] | None = None,
         prepare: str | None = None,
         prepare_params: dict[str, Any] | None = None,
@@ -86,16 +87,20 @@ class PredictOperator(JobOperator):
         table = {"output": self.predictions} if self.output_format == "table" else {}
         return super().resolve_fields(root) | table
 
+    def option_names(self) -> dict[str, str]:
+        """Return the options whose names differ from that of their field."""
+        return source_names(self.source)
+
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec."""
         return {
             "model": self.model,
             "source": source_fields(self.source, self.format, self.options),
             "prepare": self.prepare,
-            "prepare_params": self.prepare_params or {},
+            "prepare_params": or_empty(self.prepare_params),
             "keys": self.keys,
             "postprocess": self.postprocess,
-            "postprocess_params": self.postprocess_params or {},
+            "postprocess_params": or_empty(self.postprocess_params),
             "output": self.predictions,
             "output_format": self.output_format,
             "partition_by": self.partition_by,

@@ -20,7 +20,8 @@ class PreflightOperator(BaseOperator):  # type: ignore[misc]
     """Fail with every problem that a stage of this DAG would meet, each with its fix.
 
     Put it upstream of the first stage. It checks queues, node labels, memory, GPUs and limits against the cluster,
-    writes a file to the storage and removes it, and imports the jobs' Python modules on the nodes.
+    writes a file to the storage and removes it, and imports the jobs' Python modules on the nodes. What may not fit is
+    logged.
     """
 
     ui_color = "#e8ead8"

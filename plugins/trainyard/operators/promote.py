@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
-from pydantic import ValidationError
+from pydantic import AfterValidator
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs.options import Templated, default
-from trainyard.jobs.validation import is_pending
+from trainyard.jobs import validation
+from trainyard.jobs.assets import output_asset
+from trainyard.jobs.common_options import Name
+from trainyard.jobs.options import Templated, default, or_empty
 from trainyard.operators import promotion
-from trainyard.schemas.document import complaints
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
-from trainyard.schemas.specs import metrics
+from trainyard.schemas.specs.fields import Location
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 OnReject = Literal["skip", "fail"]
+
+
+def _evaluation(value: Any) -> Any:
+    if not (isinstance(value, str) and value) and not (isinstance(value, Mapping) and "evaluation" in value):
+        raise ValueError("write evaluate.output, or the URI of an evaluation")
+    return value
+
+
+class PromoteOptions(Rule):
+    """The options of a PromoteOperator."""
+
+    evaluation: Annotated[Any, AfterValidator(_evaluation)]
+    champion: Location
+    on_reject: OnReject
+    conn_id: Name
 
 
 class PromoteOperator(BaseOperator):  # type: ignore[misc]
@@ -64,22 +80,20 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         self.metric = metric
         self.margin = margin
         self.confident = confident
-        self.required = required
+        self.required = or_empty(required)
         self.on_reject = on_reject
         self.conn_id = conn_id
-        if on_reject not in get_args(OnReject):
-            raise TrainyardError(f"{self._title}: on_reject={on_reject!r} is not valid; write 'skip' or 'fail'.")
-        if not is_pending([metric, margin, required or {}]):
-            self._rule()
-        if not is_pending(champion):
-            self.outlets.append(Asset(champion))
+        validation.check(self, PromoteOptions)
+        if output := output_asset(champion, conn_id):
+            self.outlets.append(output)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Promote the model, or skip or fail with the reason."""
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
-            champion, rule = storage.resolve(root, self.champion), self._rule()
-            uri = self.evaluation["evaluation"] if isinstance(self.evaluation, Mapping) else self.evaluation
+            rule = self._options()
+            champion, uri = storage.resolve(root, rule.champion), rule.evaluation
+            uri = uri["evaluation"] if isinstance(uri, Mapping) else uri
             evaluation = Evaluation.load(storage.resolve(root, uri))
             verdict = promotion.decide(evaluation, champion, promotion.champion_weights(champion), rule)
             if verdict.promoted:
@@ -91,28 +105,20 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
             message = f"{model.uri} is not promoted to {champion}: {verdict.why}."
             raise AirflowSkipException(message) if self.on_reject == "skip" else AirflowException(message)
         self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)
-        result = {"weights_sha256": model.weights_sha256, "metrics": model.metrics, "why": verdict.why}
-        for asset in self.outlets:
-            if isinstance(asset, Asset) and asset.name == self.champion:
-                context["outlet_events"][asset].extra = result
+        result = {"weights_sha256": model.weights_sha256, "metrics": model.numbers, "why": verdict.why}
+        output = output_asset(self.champion, self.conn_id)
+        if output in self.outlets:
+            context["outlet_events"][output].extra = result
         return {"uri": champion, **result}
 
     @property
     def _title(self) -> str:
         return f"{type(self).__name__} {self.task_id!r}"
 
-    def _rule(self) -> Rule:
-        """Return the rule. Raises TrainyardError for one that cannot decide."""
-        fields = {name: getattr(self, name) for name in ("metric", "margin", "confident")}
-        try:
-            rule = Rule.model_validate(fields | {"required": self.required or {}})
-        except ValidationError as error:
-            raise TrainyardError(f"{self._title}: {complaints(error)}.") from error
-        for name in (rule.metric, *rule.required):
-            if not metrics.is_known(name) or not metrics.sign(name):
-                ordered = [n for n in (*metrics.CLASSIFICATION, *metrics.REGRESSION) if metrics.sign(n)]
-                raise TrainyardError(
-                    f"{self._title}: metric {name!r} has no known direction, so it cannot decide; write one of "
-                    f"{', '.join(ordered)}, {', '.join(metrics.RANKING)}."
-                )
-        return rule
+    def _options(self) -> PromoteOptions:
+        """Return the options, once all templates are rendered. Raises TrainyardError for one that is not valid."""
+        fields = {name: getattr(self, name) for name in PromoteOptions.model_fields}
+        options, clauses = validation.validated(PromoteOptions, fields)
+        if options is None:
+            raise TrainyardError("; ".join(clauses))
+        return options

@@ -52,7 +52,9 @@ class ScriptOperator(JobOperator):
         fields = super().resolve_fields(root)
         arguments = fields["arguments"]
         if isinstance(arguments, list | tuple):
-            fields["arguments"] = [uri_of(root, a) if isinstance(a, Mapping) and "uri" in a else a for a in arguments]
+            fields["arguments"] = [
+                uri_of(root, "arguments", a) if isinstance(a, Mapping) and "uri" in a else a for a in arguments
+            ]
         return fields
 
     def spec_fields(self) -> dict[str, Any]:

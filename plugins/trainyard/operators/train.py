@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainyard.jobs import requirements
 from trainyard.jobs.locations import uri_of
 from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
-from trainyard.jobs.options import Templated, default
+from trainyard.jobs.options import Templated, default, or_empty
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -157,10 +157,14 @@ class TrainOperator(JobOperator):
         params = fields["recipe_params"]
         if isinstance(params, Mapping):
             fields["recipe_params"] = {
-                name: uri_of(root, value) if isinstance(value, Mapping) and "uri" in value else value
+                name: uri_of(root, "recipe_params", value) if isinstance(value, Mapping) and "uri" in value else value
                 for name, value in params.items()
             }
         return fields
+
+    def option_names(self) -> dict[str, str]:
+        """Return the options whose names differ from that of their field."""
+        return {"min_workers": "workers"}
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""
@@ -175,7 +179,7 @@ class TrainOperator(JobOperator):
             minimum, maximum = maximum
         return {
             "recipe": self.recipe,
-            "recipe_params": self.recipe_params or {},
+            "recipe_params": or_empty(self.recipe_params),
             "dataset": self.dataset,
             "dataset_version": self.dataset_version,
             "dataset_since": self.dataset_since,
@@ -207,4 +211,4 @@ def _resolve_mixed(root: str, mixed: Any) -> Any:
         return mixed
     dataset = mixed["dataset"]
     version = {"version": dataset.get("version")} if isinstance(dataset, Mapping) else {}
-    return {**version, **mixed, "dataset": uri_of(root, dataset)}
+    return {**version, **mixed, "dataset": uri_of(root, "mix", dataset)}

@@ -1,4 +1,7 @@
-"""Access control of the pages: the DAGs that a user may read, and the connections that name their storage."""
+"""Access control of the pages: the DAGs that a user may read, and the connections that name their storage.
+
+A database session ends with each query: none is held while storage is read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import HTTPException
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
@@ -23,6 +25,7 @@ from trainyard.pages.airflow_api import (
     DagModel,
     GetUserDep,
     conf,
+    create_session,
     get_auth_manager,
 )
 
@@ -34,9 +37,11 @@ def get_readable_dags(user: GetUserDep) -> set[str]:
     return set(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))
 
 
-def filter_readable_runs(session: Session, user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
+def filter_readable_runs(user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
     """Return the DAGs whose runs the user may read."""
-    teams, manager = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session), get_auth_manager()
+    with create_session(scoped=False) as session:
+        teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session)
+    manager = get_auth_manager()
 
     def may_read(dag_id: str) -> bool:
         dag = DagDetails(id=dag_id, team_name=teams.get(dag_id))
@@ -59,18 +64,25 @@ def get_storage(conn_id: str) -> str:
     raise HTTPException(404, f"There is no connection {conn_id!r} of type {TrainyardHook.conn_type}.")
 
 
-def list_storages(session: Session) -> dict[str, str]:
-    """Return connection id -> storage; of several connections with the same storage, the first.
+def list_storages() -> tuple[dict[str, str], dict[str, str]]:
+    """Return connection id -> storage, and connection id -> why it cannot be used.
+
+    Of several connections with the same storage, only the first is returned.
 
     The default connection comes first, then those of the environment and of Airflow's database. Connections of another
     secrets backend cannot be listed; Airflow's setting `connections` of section `trainyard` names them.
     """
     storages: dict[str, str] = {}
-    for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(session), *_in_configuration()]):
-        storage = get_storage(conn_id)
+    unusable: dict[str, str] = {}
+    for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(), *_in_configuration()]):
+        try:
+            storage = get_storage(conn_id)
+        except HTTPException as error:
+            unusable[conn_id] = error.detail
+            continue
         if storage not in storages.values():
             storages[conn_id] = storage
-    return storages
+    return storages, unusable
 
 
 def _is_ours(conn_id: str) -> bool:
@@ -88,6 +100,7 @@ def _in_configuration() -> Iterator[str]:
     return filter(_is_ours, conf.getlist("trainyard", "connections", fallback=[]))
 
 
-def _in_database(session: Session) -> list[str]:
+def _in_database() -> list[str]:
     ours = Connection.conn_type == TrainyardHook.conn_type
-    return list(session.scalars(select(Connection.conn_id).where(ours).order_by(Connection.conn_id)))
+    with create_session(scoped=False) as session:
+        return list(session.scalars(select(Connection.conn_id).where(ours).order_by(Connection.conn_id)))

@@ -16,7 +16,8 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, html, live, products, runs
-from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, SessionDep, requires_access_dag
+from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
+from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
 from trainyard.usage import usage_report
 
@@ -31,24 +32,26 @@ MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 
 
 @app.get("/")
-def show_overview(session: SessionDep, user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
+@in_own_pool
+def show_overview(user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
     """Show the pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
-    pipelines = _list_pipelines(session, user, readable)
+    pipelines, unusable = _list_pipelines(user, readable)
     entries = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in pipelines.items() for dag_id in dag_ids]
     page = runs.paginate(entries, number)
     rows = []
     for conn_id, root, dag_id in page.items:
-        if its_runs := runs.list_runs(session, root, dag_id):
+        if its_runs := runs.list_runs(root, dag_id):
             newest = its_runs[0]
             rows.append((conn_id, dag_id, len(its_runs), newest, *runs.try_read_stages(newest)))
-    return html.render("overview", rows=rows, page=page)
+    return html.render("overview", rows=rows, page=page, unusable=unusable)
 
 
 @app.get("/pipeline", dependencies=MAY_READ_RUNS)
-def show_pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
+@in_own_pool
+def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
     """Show the runs of one pipeline, newest first."""
     root = access.get_storage(conn_id)
-    page = runs.paginate(runs.list_runs(session, root, dag_id), number)
+    page = runs.paginate(runs.list_runs(root, dag_id), number)
     rows = [runs.build_row(run) for run in page.items]
     records = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
     return html.render(
@@ -64,9 +67,10 @@ def show_pipeline(session: SessionDep, conn_id: Name, dag_id: Name, number: Numb
 
 
 @app.get("/run", dependencies=MAY_READ_RUNS)
-def show_run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+@in_own_pool
+def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     """Show the stages of one run, its running tasks, and its resource usage."""
-    run = _find_run(session, conn_id, dag_id, run_id)
+    run = _find_run(conn_id, dag_id, run_id)
     stages, error = runs.try_read_stages(run)
     usages = runs.read_usages(run)
     return html.render(
@@ -84,12 +88,14 @@ def show_run(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> 
 
 
 @app.get("/usage")
-def show_usage(session: SessionDep, user: GetUserDep, readable: Readable) -> HTMLResponse:
+@in_own_pool
+def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
     """Show what the newest runs of all readable pipelines allocated, and how much of it was busy."""
+    pipelines, unusable = _list_pipelines(user, readable)
     by_run = {
         (conn_id, run.dag_id, run.run_id): usage
-        for (conn_id, root), dag_ids in _list_pipelines(session, user, readable).items()
-        for run in runs.list_newest_runs(session, root, dag_ids, runs.MAX_REPORTED_RUNS)
+        for (conn_id, root), dag_ids in pipelines.items()
+        for run in runs.list_newest_runs(root, dag_ids, runs.MAX_REPORTED_RUNS)
         if (usage := runs.build_run_usage(run, runs.read_usages(run)))
     }
     usages = list(by_run.values())
@@ -101,13 +107,14 @@ def show_usage(session: SessionDep, user: GetUserDep, readable: Readable) -> HTM
     ]
     lines = [(names, usage_report.sum_runs("", [usage])) for names, usage in by_run.items()]
     most_idle = sorted(lines, key=lambda named: usage_report.idle_key(named[1]), reverse=True)[: runs.ROWS]
-    return html.render("usage", sums=sums, most_idle=most_idle, count=len(usages))
+    return html.render("usage", sums=sums, most_idle=most_idle, count=len(usages), unusable=unusable)
 
 
 @app.get("/report", dependencies=MAY_READ_RUNS)
-def show_report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
+@in_own_pool
+def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     """Show the report of a run, as of its last stage that has ended."""
-    uri = report_uri(_find_run(session, conn_id, dag_id, run_id).directory)
+    uri = report_uri(_find_run(conn_id, dag_id, run_id).directory)
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
     return HTMLResponse(storage.read(uri).decode(), headers={"Content-Security-Policy": REPORT_POLICY})
@@ -117,6 +124,12 @@ def show_report(session: SessionDep, conn_id: Name, dag_id: Name, run_id: Name) 
 def handle_unreadable(_: object, error: TrainyardError) -> HTMLResponse:
     """Show what in storage cannot be read."""
     return html.render("refused", 500, why=error)
+
+
+@app.exception_handler(OSError)
+def handle_unreachable(_: object, error: OSError) -> HTMLResponse:
+    """Show why the storage cannot be reached."""
+    return html.render("refused", 503, why=f"The storage cannot be read: {error}")
 
 
 @app.exception_handler(HTTPException)
@@ -135,16 +148,25 @@ def _login(page: URL) -> str:
     return in_airflow(f"/api/v2/auth/login?{urlencode({'next': in_airflow(f'{PAGES}/{name}{query}')})}")
 
 
-def _list_pipelines(session: SessionDep, user: BaseUser, readable: set[str]) -> dict[tuple[str, str], list[str]]:
-    """Return (connection, storage) -> the pipelines there whose runs the user may read."""
-    return {
-        (conn_id, root): access.filter_readable_runs(session, user, runs.list_pipelines(root, readable))
-        for conn_id, root in access.list_storages(session).items()
-    }
+def _list_pipelines(user: BaseUser, readable: set[str]) -> tuple[dict[tuple[str, str], list[str]], dict[str, str]]:
+    """Return (connection, storage) -> the pipelines there whose runs the user may read, and the unusable connections.
+
+    A connection is unusable when its settings are not valid, or when its storage cannot be read; the value says why.
+    """
+    storages, unusable = access.list_storages()
+    pipelines = {}
+    for conn_id, root in storages.items():
+        try:
+            dag_ids = runs.list_pipelines(root, readable)
+        except Exception as error:  # each file system raises exceptions of its own
+            unusable[conn_id] = f"{type(error).__name__}: {error}"
+            continue
+        pipelines[conn_id, root] = access.filter_readable_runs(user, dag_ids)
+    return pipelines, unusable
 
 
-def _find_run(session: SessionDep, conn_id: str, dag_id: str, run_id: str) -> Run:
-    run = runs.find_run(session, access.get_storage(conn_id), dag_id, run_id)
+def _find_run(conn_id: str, dag_id: str, run_id: str) -> Run:
+    run = runs.find_run(access.get_storage(conn_id), dag_id, run_id)
     if run is None:
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no directory in the storage of {conn_id}.")
     return run

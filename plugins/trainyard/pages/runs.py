@@ -12,14 +12,12 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.pages.airflow_api import DagRun
+from trainyard.pages.airflow_api import DagRun, create_session
 from trainyard.planning.paths import path_safe, run_directory
-from trainyard.schemas import failure, run_record
-from trainyard.schemas.failure import Failure
+from trainyard.schemas import outcomes
 from trainyard.schemas.run_record import RunRecord
 from trainyard.usage import resource_usage, usage_report
 from trainyard.usage.resource_usage import ResourceUsage
@@ -77,25 +75,28 @@ def list_pipelines(root: str, readable: set[str]) -> list[str]:
     return sorted(dag_id for dag_id in readable if path_safe(dag_id) in directories)
 
 
-def list_runs(session: Session, root: str, dag_id: str) -> list[Run]:
+def list_runs(root: str, dag_id: str) -> list[Run]:
     """Return all runs of the DAG below `root`: those in Airflow's database, newest first, then deleted ones by name."""
     parent = storage.join(root, "runs", path_safe(dag_id))
     directories = set(_list_names(parent))
     query = select(DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id == dag_id)
+    with create_session(scoped=False) as session:
+        rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc())).all()
     in_database = {
         name: Run(dag_id, run_id, storage.join(parent, name), state, started_at)
-        for run_id, state, started_at in session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc()))
+        for run_id, state, started_at in rows
         if (name := path_safe(run_id)) in directories
     }
     deleted = sorted(directories - set(in_database), reverse=True)
     return [*in_database.values(), *(Run(dag_id, name, storage.join(parent, name)) for name in deleted)]
 
 
-def list_newest_runs(session: Session, root: str, dag_ids: Sequence[str], count: int) -> list[Run]:
+def list_newest_runs(root: str, dag_ids: Sequence[str], count: int) -> list[Run]:
     """Return those of the newest `count` runs of these DAGs that are below `root`, newest first."""
     directories = {dag_id: set(_list_names(storage.join(root, "runs", path_safe(dag_id)))) for dag_id in dag_ids}
     query = select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id.in_(dag_ids))
-    rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(count))
+    with create_session(scoped=False) as session:
+        rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(count)).all()
     return [
         Run(dag_id, run_id, run_directory(root, dag_id, run_id), state, started_at)
         for dag_id, run_id, state, started_at in rows
@@ -103,13 +104,15 @@ def list_newest_runs(session: Session, root: str, dag_ids: Sequence[str], count:
     ]
 
 
-def find_run(session: Session, root: str, dag_id: str, run_id: str) -> Run | None:
+def find_run(root: str, dag_id: str, run_id: str) -> Run | None:
     """Return the run with this id, None when it has no directory below `root`."""
     directory = run_directory(root, dag_id, run_id)
     if not _list_names(directory):
         return None
     query = select(DagRun.state, DagRun.start_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-    return Run(dag_id, run_id, directory, *(session.execute(query).one_or_none() or ()))
+    with create_session(scoped=False) as session:
+        row = session.execute(query).one_or_none()
+    return Run(dag_id, run_id, directory, *(row or ()))
 
 
 def paginate(items: Sequence[T], number: int) -> Page[T]:
@@ -125,13 +128,7 @@ def read_stages(run: Run) -> list[Stage]:
     Raises:
         TrainyardError: A record cannot be read.
     """
-    ends = {record.task_key.task: record for record in run_record.read_run(run.directory)}
-    for failed in failure.read_run(run.directory):
-        record = ends.get(failed.task_key.task)
-        if record is None or record.task_key.try_number < failed.task_key.try_number:
-            ends[failed.task_key.task] = _to_record(failed)
-    of_dag = [end for end in ends.values() if end.task_key.dag_id == run.dag_id]
-    return compute_waits(sorted(of_dag, key=lambda end: end.started_at))
+    return compute_waits([end for end in outcomes.read_run(run.directory) if end.task_key.dag_id == run.dag_id])
 
 
 def compute_waits(records: Sequence[RunRecord]) -> list[Stage]:
@@ -174,13 +171,6 @@ def build_usage_line(run: Run, usages: Sequence[ResourceUsage]) -> UsageLine | N
     """Return the sum of a run's usage, None when none of its applications has one."""
     usage = build_run_usage(run, usages)
     return usage_report.sum_runs(run.run_id, [usage]) if usage else None
-
-
-def _to_record(failed: Failure) -> RunRecord:
-    return RunRecord(
-        task_key=failed.task_key, job="", application="", started_at=failed.at, seconds=0.0, status="failed",
-        error=failed.error,
-    )  # fmt: skip
 
 
 def _list_names(directory: str) -> list[str]:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
+import tempfile
 import uuid
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from trainyard.errors import TrainyardError
 from trainyard.planning.packages import package_files, user_package
 
 PACKAGE = Path(__file__).parents[1]
 DRIVER = PACKAGE / "backends" / "driver.py"
-SHIPPED_MODULES = ("__init__.py", "errors.py", "storage.py", "table.py")
+SHIPPED_MODULES = ("__init__.py", "atomic.py", "errors.py", "retries.py", "storage.py", "table.py")
 SHIPPED_PACKAGES = ("schemas", "trainer", "etl")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -48,6 +52,27 @@ def build_archive(import_paths: Iterable[str], dag_file: Path, folder: Path) -> 
         staged.write_bytes(data)
         os.replace(staged, target)
     return target
+
+
+def archive_folder(root: Path | None = None) -> Path:
+    """Return the folder for archives on this machine, which only this user can read and write.
+
+    Args:
+        root: The directory that it is created in, by default the one for temporary files.
+
+    Raises:
+        TrainyardError: There is a file of its name in which another user could put code.
+    """
+    folder = (root or Path(tempfile.gettempdir())) / f"trainyard-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise TrainyardError(
+            f"{folder} is not a directory that only user {os.getuid()} can use, so the code in it may be of another "
+            "user. Remove it, or set TMPDIR to another directory."
+        )
+    return folder
 
 
 def zip_files(files: Mapping[str, Path]) -> bytes:

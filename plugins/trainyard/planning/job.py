@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
+from trainyard.errors import TrainyardError
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.specs.task_key import TaskKey
+
+Preflight = Literal["strict", "warn", "off"]
+"""What happens to a plan that YARN would refuse: it fails, it is logged and submitted, or it is not checked."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Job:
         driver_memory: The memory of the driver.
         grow_memory_to: The largest container that a retry may ask for after a memory kill.
         placement: Queue, node labels and GPUs.
+        preflight: How the plan is checked against the cluster before it is submitted.
     """
 
     operator: str
@@ -42,6 +47,7 @@ class Job:
     driver_memory: Memory = field(default_factory=Memory)
     grow_memory_to: str | None = None
     placement: Placement = field(default_factory=Placement)
+    preflight: Preflight = "strict"
 
 
 @dataclass(frozen=True)
@@ -51,3 +57,11 @@ class Runtime:
     program: str
     py_files: tuple[str, ...]
     env: Mapping[str, str]
+
+
+def check_preflight(value: str, where: str) -> Preflight:
+    """Return a value of the option `preflight`. Raises TrainyardError, which begins with `where`, for another one."""
+    for known in get_args(Preflight):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise TrainyardError(f"{where}: preflight={value!r} is not valid; write one of {', '.join(get_args(Preflight))}.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import sys
 from pathlib import Path
 
 from trainyard.errors import TrainyardError
+from trainyard.planning.definitions import defined_names
 
 MAX_BYTES = 64 * 2**20
 RESERVED = "trainyard"
@@ -24,9 +26,10 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
         Name in the archive -> file. Empty for a package that is installed in the environment: it is not shipped.
 
     Raises:
-        TrainyardError: There is no such package, it is too large, or its name is `trainyard`.
+        TrainyardError: There is no such package, it is too large, its name is `trainyard`, or the module does not
+            define the name.
     """
-    module = import_path.partition(":")[0]
+    module, _, name = import_path.partition(":")
     top = module.partition(".")[0]
     if top == RESERVED and (package := _own_package(dag_file, top)):
         raise TrainyardError(
@@ -34,7 +37,8 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
             "the cluster; give your package another name"
         )
     for folder in dag_file.parents:
-        if _has_module(folder, module):
+        if file := _module_file(folder, module):
+            _refuse_undefined(import_path, file, name)
             files = package_files(folder / top, top) if (folder / top).is_dir() else {f"{top}.py": folder / f"{top}.py"}
             return _refuse_large(files, folder / top)
     own = _own_package(dag_file, top)
@@ -48,9 +52,18 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
     )
 
 
-def _has_module(folder: Path, module: str) -> bool:
+def _module_file(folder: Path, module: str) -> Path | None:
     path = folder.joinpath(*module.split("."))
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
+
+
+def _refuse_undefined(import_path: str, file: Path, name: str) -> None:
+    defined = defined_names(file.read_bytes()) if name else None
+    if defined is not None and name not in defined:
+        public = sorted(other for other in defined if not other.startswith("_"))
+        near = difflib.get_close_matches(name, public, n=1)
+        hint = f"the nearest one is {near[0]!r}" if near else f"it defines {', '.join(public) or 'nothing'}"
+        raise TrainyardError(f"{import_path!r}: {file} does not define {name!r}; {hint}.")
 
 
 def _own_package(dag_file: Path, top: str) -> Path | None:

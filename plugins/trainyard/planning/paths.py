@@ -8,11 +8,29 @@ import re
 from trainyard import storage
 from trainyard.schemas.specs.task_key import TaskKey
 
+COMMON_TAG = "trainyard"
+"""The YARN tag of all applications."""
+
 
 def application_tag(task_key: TaskKey) -> str:
-    """Return the YARN tag of a task's applications: the same for all attempts of a task, unique to the task."""
+    """Return the YARN tag of a task's applications: the same for all attempts of a task, unique to the task.
+
+    YARN allows ASCII in tags, and makes them lower case.
+    """
     identity = "\0".join([task_key.directory, task_key.dag_id, task_key.run_id, task_key.task])
-    return f"trainyard-{task_key.task[:40]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    name = re.sub(r"[^a-z0-9._-]", "_", task_key.task[:40].lower())
+    return f"trainyard-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def is_application_tag(tag: str) -> bool:
+    """Return whether a tag of YARN is one that `application_tag` makes."""
+    others = ("trainyard-storage-", "trainyard-submission-")
+    return tag.startswith("trainyard-") and not tag.startswith(others)
+
+
+def storage_tag(root: str) -> str:
+    """Return the YARN tag of the applications of all tasks whose storage root is `root`."""
+    return f"trainyard-storage-{hashlib.sha256(root.rstrip('/').encode()).hexdigest()[:16]}"
 
 
 def run_directory(root: str, dag_id: str, run_id: str) -> str:

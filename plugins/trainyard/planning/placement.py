@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from trainyard.errors import TrainyardError
 
@@ -45,24 +45,20 @@ class Placement:
 
 
 def check(placement: Placement, operator: str) -> None:
-    """Check a placement. Raises TrainyardError if it is not valid."""
-    if placement.isolation not in get_args(Isolation):
-        raise TrainyardError(
-            f"{operator}: isolation={placement.isolation!r} is not valid; "
-            f"write one of {', '.join(get_args(Isolation))}."
-        )
+    """Check how the fields of a placement go together. Raises TrainyardError if they do not."""
+    where = f"{operator}: placement"
     if placement.gpus_per_worker < 0:
         raise TrainyardError(
-            f"{operator}: gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for workers without a GPU."
+            f"{where}.gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for workers without a GPU."
         )
     if placement.workers_per_container < 1:
         raise TrainyardError(
-            f"{operator}: workers_per_container={placement.workers_per_container} is not valid; write 1 or more."
+            f"{where}.workers_per_container={placement.workers_per_container} is not valid; write 1 or more."
         )
     if placement.isolation == "docker" and not placement.image:
-        raise TrainyardError(f"{operator}: isolation='docker' needs image=, the image that the workers run in.")
+        raise TrainyardError(f"{where}.isolation='docker' needs image=, the image that the workers run in.")
     if placement.isolation == "labels" and not placement.node_label:
-        raise TrainyardError(f"{operator}: isolation='labels' needs node_label=, the partition with the GPUs.")
+        raise TrainyardError(f"{where}.isolation='labels' needs node_label=, the partition with the GPUs.")
 
 
 def settings(placement: Placement) -> dict[str, str]:

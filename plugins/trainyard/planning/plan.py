@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,20 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning import placement
 from trainyard.planning.connection import SparkConnection
-from trainyard.planning.job import Job, Runtime
-from trainyard.planning.paths import application_tag
+from trainyard.planning.job import Job, Preflight, Runtime
+from trainyard.planning.paths import COMMON_TAG, application_tag, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
-from trainyard.planning.spark_conf import LOCAL_ENV, OPTION_OF_SETTING, local_slots, spark_conf
-from trainyard.schemas.secrets import REMEDY, find_secrets
+from trainyard.planning.spark_conf import (
+    LOCAL_ENV,
+    MAX_USER_TAGS,
+    OPTION_OF_SETTING,
+    RESERVED,
+    TAGS,
+    local_slots,
+    spark_conf,
+    split_tags,
+)
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -37,6 +46,7 @@ class Plan:
         driver_memory: The memory of the driver.
         grow_memory_to: The largest container that a retry may ask for after a memory kill.
         placement: Queue, node labels and GPUs.
+        preflight: How the plan is checked against the cluster before it is submitted: "strict", "warn" or "off".
         conf: The Spark configuration.
         program: The driver program.
         py_files: Archives of Python code.
@@ -60,6 +70,7 @@ class Plan:
     driver_memory: Memory
     grow_memory_to: str | None
     placement: Placement
+    preflight: Preflight
     conf: Mapping[str, str]
     program: str
     py_files: tuple[str, ...]
@@ -98,6 +109,7 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     task_key = job.task_key
     spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
     tag = application_tag(task_key)
+    tags = (tag, COMMON_TAG, storage_tag(job.storage))
     return Plan(
         operator=job.operator,
         task_key=task_key,
@@ -112,7 +124,8 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         driver_memory=job.driver_memory,
         grow_memory_to=job.grow_memory_to,
         placement=job.placement,
-        conf=spark_conf(job, spark, slots, tag, runtime),
+        preflight=job.preflight,
+        conf=spark_conf(job, spark, slots, tags, runtime),
         program=runtime.program,
         py_files=runtime.py_files,
         files=placement.files(job.placement) if spark.master == "yarn" else (),
@@ -139,13 +152,29 @@ def _check_master(job: Job, spark: SparkConnection, slots: int | None, min_worke
 
 def _check_conf(job: Job, spark: SparkConnection) -> None:
     conf = job.conf or {}
-    if secrets := find_secrets(conf.items()):
-        raise TrainyardError(f"{job.operator}: conf has {', '.join(secrets)}, and {REMEDY}.")
+    if spark.master != "yarn":
+        return
     for name in conf:
-        if spark.master == "yarn" and name in OPTION_OF_SETTING:
+        if name in OPTION_OF_SETTING:
             raise TrainyardError(
                 f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF_SETTING[name]}."
             )
+        if name in RESERVED:
+            raise TrainyardError(
+                f"{job.operator}: conf sets {name}={conf[name]!r}, which Trainyard decides: {RESERVED[name]}. "
+                "Leave it out."
+            )
+    for tag in (tags := split_tags(conf)):
+        if not re.fullmatch(r"[!-~]{1,100}", tag):
+            raise TrainyardError(
+                f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; a tag of YARN has at most 100 characters of ASCII, "
+                "without spaces."
+            )
+    if len(tags) > MAX_USER_TAGS:
+        raise TrainyardError(
+            f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; YARN allows ten tags and Trainyard needs four, so write "
+            f"at most {MAX_USER_TAGS}."
+        )
 
 
 def _check_containers(job: Job, min_workers: int | None) -> None:

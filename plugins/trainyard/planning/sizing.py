@@ -30,8 +30,8 @@ class Memory:
     Args:
         heap: The JVM's heap.
         native: What libraries allocate outside of it, in all Python processes of the container.
-        off_heap: Spark's memory outside the heap (`spark.memory.offHeap.size`).
-        pyspark: The limit of Spark's Python workers (`spark.executor.pyspark.memory`).
+        off_heap: Spark's memory outside the heap (`spark.memory.offHeap.size`), of executors.
+        pyspark: The limit of Spark's Python workers (`spark.executor.pyspark.memory`), of executors.
         jvm_overhead: What the JVM needs beside its heap. By default the larger of 384m and a tenth of the heap.
     """
 
@@ -110,6 +110,22 @@ def size(memory: Memory, operator: str, role: str, limits: Limits | None = None)
     if container.granted > limits.largest:
         raise TrainyardError(_too_large(container, operator, role, limits))
     return container
+
+
+def driver_size(memory: Memory, operator: str, limits: Limits | None = None) -> Size:
+    """Compute the container for `memory` of the driver, which Spark requests as heap + overhead (Client.scala of 4.2).
+
+    Raises:
+        TrainyardError: As `size`, or a part is not requested for a driver.
+    """
+    for part in ("off_heap", "pyspark"):
+        text = getattr(memory, part)
+        if megabytes(text, f"{operator}: driver_memory.{part}"):
+            raise TrainyardError(
+                f"{operator}: driver_memory.{part}={text!r} is not valid: Spark requests heap and overhead for the "
+                f"driver. Write native={text!r} instead."
+            )
+    return size(memory, operator, "driver_memory", limits)
 
 
 def fill(needed: Size, node: int, operator: str, limits: Limits) -> Size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 
 from trainyard.planning import placement, sizing
 from trainyard.planning.connection import SparkConnection
@@ -51,6 +52,9 @@ YARN_CONF = {
 
 
 PYTHONPATH = "spark.executorEnv.PYTHONPATH"
+TAGS = "spark.yarn.tags"
+MAX_USER_TAGS = 6
+"""YARN allows ten tags on an application, by default; the others are Trainyard's."""
 
 
 OPTION_OF_SETTING = {
@@ -69,15 +73,35 @@ OPTION_OF_SETTING = {
 cluster."""
 
 
-def spark_conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, runtime: Runtime) -> dict[str, str]:
-    """Return the Spark configuration of a job; the user's settings override others."""
+RESERVED = {
+    "spark.app.name": "the name is made of DAG and task",
+    "spark.master": "write it as the host of the Spark connection",
+    "spark.submit.deployMode": 'write {"deploy-mode": "cluster"} in the extra of the Spark connection',
+    "spark.yarn.maxAppAttempts": "retries= of the task submits again, and reattaches to what runs",
+    "spark.yarn.submit.waitAppCompletion": "the triggerer waits for the application",
+}
+"""Settings that submission rests on, and what there is in their place."""
+
+
+def spark_conf(
+    job: Job, spark: SparkConnection, slots: int | None, tags: Iterable[str], runtime: Runtime
+) -> dict[str, str]:
+    """Return the Spark configuration of a job; the user's settings override others, and the user's tags are added.
+
+    Args:
+        job: The job.
+        spark: Where it is submitted.
+        slots: How many tasks run at once on a local master, None for any other.
+        tags: The YARN tags by which the application is found.
+        runtime: What this installation provides.
+    """
     conf = dict(CONF)
     if slots:
         conf |= LOCAL_CONF
     if spark.master == "yarn":
-        conf |= YARN_CONF | {"spark.yarn.tags": tag}
+        conf |= YARN_CONF
         conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
-        conf |= sizing.driver_settings(sizing.size(job.driver_memory, job.operator, "driver_memory"))
+        conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
     if job.workers:
         conf |= WORKER_GROUP_CONF
@@ -87,9 +111,16 @@ def spark_conf(job: Job, spark: SparkConnection, slots: int | None, tag: str, ru
         shared = job.placement.workers_per_container
         conf |= {"spark.executor.instances": str(job.workers // shared), "spark.executor.cores": str(shared)}
     conf |= dict(job.conf or {})
+    if spark.master == "yarn":
+        conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
     if job.workers and slots:  # the daemon starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
+
+
+def split_tags(conf: Mapping[str, str]) -> list[str]:
+    """Return the YARN tags in a Spark configuration."""
+    return [tag.strip() for tag in conf.get(TAGS, "").split(",") if tag.strip()]
 
 
 def local_slots(master: str) -> int | None:

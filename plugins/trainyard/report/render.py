@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -10,7 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.report import curves, evaluations, timeline
-from trainyard.schemas import events, manifest, run_record
+from trainyard.report.curves import Chart
+from trainyard.report.timeline import Timeline
+from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.run_record import RunRecord
@@ -29,7 +32,7 @@ def render(directory: str) -> str:
     trace = events.read(directory)
     storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = storage.join(directory, "report.html")
-    storage.replace(uri, render_page(run_record.read_run(directory), trace).encode())
+    storage.replace(uri, render_page(outcomes.read_run(directory), trace).encode())
     return uri
 
 
@@ -40,16 +43,38 @@ def render_page(records: list[RunRecord], trace: list[dict[str, Any]]) -> str:
         task_key=records[0].task_key if records else None,
         stages=stages,
         timeline=timeline.draw_run(trace),
-        steps=timeline.draw_steps(trace),
-        phases=timeline.sum_phases(trace),
-        clocks=timeline.find_clock_offsets(trace),
-        bottlenecks=[(r.task_key.task, r.output["bottleneck"]) for r in records if r.output.get("bottleneck")],
-        curves=curves.draw_epochs(trace),
+        trainings=_trainings(records, trace),
         evaluations=_evaluations(records),
         number=evaluations.format_number,
         datasets=[_card(r) for r in records if r.job in EXPORTS and r.status == "succeeded"],
         color=timeline.color_of,
     )
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the report shows of the workers of one task."""
+
+    task: str
+    curves: list[Chart]
+    bottleneck: str
+    phases: list[tuple[str, float, list[tuple[str, float, float]]]]
+    clocks: list[tuple[str, float, float]]
+    steps: Timeline | None
+
+
+def _trainings(records: list[RunRecord], trace: list[dict[str, Any]]) -> list[Training]:
+    """Return the tasks whose workers have curves or phases, in the order of their start."""
+    bottlenecks = {r.task_key.task: str(r.output.get("bottleneck") or "") for r in records}
+    trainings = [
+        Training(
+            task=task, curves=curves.draw_epochs(events), bottleneck=bottlenecks.get(task, ""),
+            phases=timeline.sum_phases(events), clocks=timeline.find_clock_offsets(events),
+            steps=timeline.draw_steps(events),
+        )
+        for task, events in timeline.group_by_task(trace).items()
+    ]  # fmt: skip
+    return [training for training in trainings if training.curves or training.phases]
 
 
 def _headline(record: RunRecord) -> str:

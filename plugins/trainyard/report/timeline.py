@@ -21,6 +21,7 @@ PALETTE = {
     "write dataset": "#3d85b0",
     "worker group": "#cfd8dc",
     "script": "#8fb8a8",
+    "steps": "#c3d3e0",
     "data wait": "#e6a23c",
     "copy": "#c78ae0",
     "forward": "#5b9bd5",
@@ -97,6 +98,15 @@ def draw_steps(events: list[dict[str, Any]]) -> Timeline | None:
     return _draw(events, [e for e in epoch if e["ts"] < epoch[0]["ts"] + span])
 
 
+def group_by_task(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return task -> its events, in the order of the first event of each."""
+    names = {key[0]: task for key, (task, _) in _labels(events).items()}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        groups.setdefault(names[event["pid"]], []).append(event)
+    return groups
+
+
 def sum_phases(events: list[dict[str, Any]]) -> list[tuple[str, float, list[tuple[str, float, float]]]]:
     """Return each worker's name, its seconds in total, and (phase, seconds, share of the slowest worker's total)."""
     totals: dict[tuple[int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -168,6 +178,8 @@ def _bars(spans: list[dict[str, Any]], begin: int, length: int) -> tuple[Bar, ..
         drawn.add((event["name"], int(x)))
         lane = 1 if event["name"] == "communication" else 0
         title = f"{event['name']}: {format_duration(event['dur'] / 1e6)}"
+        if omitted := event.get("args", {}).get("omitted"):
+            title += f", {omitted:,} spans not recorded one by one"
         bars.append(Bar(event["name"], round(x, 2), round(max(width, 0.7), 2), lane, title))
     return tuple(bars)
 

@@ -1,15 +1,17 @@
 """The index of a checkpoint: the document whose presence makes the files beside it a checkpoint.
 
 A directory of checkpoints holds `step-STEP-group-GROUP/`, each with the files that torch's distributed checkpoint wrote
-and `checkpoint.json`, written last. Each start of a worker group writes to directories of its own.
+and `checkpoint.json`, written last. Each start of a worker group claims a number, higher than all before it, with the
+file `groups/GROUP`, and writes to directories of its own. A checkpoint is newer than those of groups with lower
+numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -18,6 +20,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 
 INDEX = "checkpoint.json"
+_GROUPS = "groups"
 _NAME = re.compile(r"step-(\d+)-group-(\d+)")
 
 
@@ -59,15 +62,42 @@ class Checkpoint(Document):
     files: dict[str, File]
 
 
+class CheckpointDirectory(NamedTuple):
+    """A directory of a checkpoint, which may not be committed."""
+
+    group: int
+    updates: int
+    uri: str
+
+
 def checkpoint_uri(root: str, updates: int, group: int) -> str:
     """Return where worker group number `group` saves the state after `updates` steps."""
     return storage.join(root, f"step-{updates:08d}-group-{group}")
 
 
-def list_checkpoints(root: str) -> list[tuple[int, int, str]]:
-    """Return (updates, group, URI) of each checkpoint directory, newest first; some may not be committed."""
+def list_checkpoints(root: str) -> list[CheckpointDirectory]:
+    """Return the checkpoint directories, newest first: by worker group, and by steps within a group."""
     matches = ((name, _NAME.fullmatch(name)) for name in storage.list_names(root))
-    return sorted(((int(m[1]), int(m[2]), storage.join(root, name)) for name, m in matches if m), reverse=True)
+    found = [CheckpointDirectory(int(m[2]), int(m[1]), storage.join(root, name)) for name, m in matches if m]
+    return sorted(found, reverse=True)
+
+
+def claim_group(root: str) -> int:
+    """Return a number for a worker group that starts: higher than that of any group before."""
+    number = 1 + max(read_newest_group(root), max((each.group for each in list_checkpoints(root)), default=0))
+    while True:
+        try:
+            storage.create(storage.join(root, _GROUPS, f"{number:08d}"), b"")
+        except FileExistsError:
+            number += 1
+        else:
+            return number
+
+
+def read_newest_group(root: str) -> int:
+    """Return the number of the group that started last, 0 if there is none."""
+    names = storage.list_names(storage.join(root, _GROUPS))
+    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def commit(uri: str, index: Checkpoint) -> None:
@@ -75,41 +105,47 @@ def commit(uri: str, index: Checkpoint) -> None:
     storage.create(storage.join(uri, INDEX), index.to_json().encode())
 
 
-def verify_checkpoints(root: str, fingerprint: str) -> Iterator[tuple[str, Checkpoint | None, str]]:
-    """Yield (URI, index, problem) of the checkpoints below `root`, newest first; every file is read and verified.
+def read_checkpoints(root: str, fingerprint: str) -> Iterator[tuple[str, Checkpoint | None, str]]:
+    """Yield (URI, index, problem) of the checkpoints below `root`, newest first.
 
     Args:
         root: The directory of checkpoints.
         fingerprint: The fingerprint of the training that would resume.
 
     Yields:
-        The URI; the index, None if it cannot be read; and what is wrong, "" if the checkpoint can be used.
+        The URI; the index, None if it cannot be read; and why the checkpoint cannot be used, as far as its index
+        shows that, else "".
     """
     for _, _, uri in list_checkpoints(root):
         try:
             index = Checkpoint.load(storage.join(uri, INDEX))
         except FileNotFoundError:
             yield uri, None, "it was not committed"
-            continue
         except TrainyardError as error:
             yield uri, None, str(error)
-            continue
-        if index.fingerprint != fingerprint:
-            yield uri, index, "it is of another recipe, dataset, batch size, seed or strategy"
-            continue
-        yield uri, index, find_damage(uri, index)
+        else:
+            matches = index.fingerprint == fingerprint
+            yield uri, index, "" if matches else "it is of another recipe, dataset, batch size, seed or strategy"
 
 
-def find_damage(uri: str, index: Checkpoint) -> str:
-    """Return what is wrong with the files of a checkpoint, "" if nothing is."""
+def find_damage(uri: str, index: Checkpoint, names: Iterable[str], on_progress: Callable[[], None]) -> str:
+    """Return what is wrong with some files of a checkpoint, "" if nothing is.
+
+    Args:
+        uri: The checkpoint.
+        index: Its index.
+        names: The names of the files.
+        on_progress: Called now and then while files are read.
+    """
+    files = list(names)
     with ThreadPoolExecutor(8) as pool:
-        problems = pool.map(lambda name: _problem(storage.join(uri, name), index.files[name]), index.files)
-        return next((f"{name} {problem}" for name, problem in zip(index.files, problems, strict=True) if problem), "")
+        problems = pool.map(lambda name: _problem(storage.join(uri, name), index.files[name], on_progress), files)
+        return next((f"{name} {problem}" for name, problem in zip(files, problems, strict=True) if problem), "")
 
 
-def _problem(uri: str, expected: File) -> str:
+def _problem(uri: str, expected: File, on_progress: Callable[[], None]) -> str:
     try:
-        length, sha256 = storage.checksum(uri)
+        length, sha256 = storage.checksum(uri, on_progress)
     except FileNotFoundError:
         return "is missing"
     if length != expected.bytes:

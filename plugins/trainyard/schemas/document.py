@@ -6,11 +6,10 @@ import json
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas.secrets import REDACTED
+from trainyard.schemas.complaints import complaints
 
 
 class Part(BaseModel):
@@ -29,7 +28,7 @@ class Document(Part):
     """
 
     KIND: ClassVar[str]
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     INDENT: ClassVar[int | None] = 1
 
     def to_json(self) -> str:
@@ -76,21 +75,3 @@ class Document(Part):
         if not isinstance(fields, dict) or not isinstance(fields.get("version"), int):
             raise TrainyardError(f"{origin} is not a Trainyard document: it has no 'document' and 'version'.")
         return str(fields.pop("document", "?")), fields.pop("version")
-
-
-def complaints(error: ValidationError) -> str:
-    """Return what a validation refused: for each field its name, its value and what is valid."""
-    return "; ".join(complaint(item) for item in error.errors())
-
-
-def complaint(item: ErrorDetails) -> str:
-    """Return one error of a ValidationError as a clause of a sentence."""
-    field = ".".join(str(step) for step in item["loc"])
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        return f"{field} is not a known option"
-    if item["type"] == REDACTED:
-        return f"{field}: {message}"
-    if item["type"] == "missing":
-        return f"{field} is missing"
-    return f"{field}={item['input']!r}: {message}" if field else message

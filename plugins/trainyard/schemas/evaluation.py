@@ -42,6 +42,15 @@ class Scores(Part):
     intervals: dict[str, Interval]
     slices: tuple[Slice, ...] = ()
 
+    @property
+    def numbers(self) -> Metrics:
+        """The metrics that are one number, or None: without matrices and values for each class."""
+        return {name: value for name, value in self.metrics.items() if isinstance(value, int | float | None)}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part for an XCom."""
+        return self.model_dump(mode="json", exclude={"slices"}) | {"metrics": self.numbers}
+
 
 class Baseline(Scores):
     """The metrics of a baseline, and by how much the model exceeds them."""
@@ -86,8 +95,10 @@ class Evaluation(Document):
         storage.replace(self.uri, self.to_json().encode())
 
     def summary(self) -> dict[str, Any]:
-        """Return the part for an XCom, with the model's `uri`, and this document's URI as `evaluation`."""
+        """Return the part for an XCom, with the model's `uri`, and this document's URI as `evaluation`.
+
+        Metrics that are no numbers are in the document alone: a confusion matrix of 1,000 classes has 8 MB.
+        """
         dumped = self.model_dump(mode="json", exclude={"model", "baselines", "curves", "examples"})
-        model = self.model.model_dump(mode="json", exclude={"slices"})
-        baselines = [other.model_dump(mode="json", exclude={"slices"}) for other in self.baselines]
-        return {**model, **dumped, "baselines": baselines, "evaluation": self.uri}
+        baselines = [other.summary() for other in self.baselines]
+        return {**self.model.summary(), **dumped, "baselines": baselines, "evaluation": self.uri}

@@ -1,25 +1,33 @@
 """Events: what each process did when, as Chrome trace events, one JSON object a line.
 
-Each process writes a file of its own, `DIRECTORY/events/TASK/PROCESS.jsonl`. Times are microseconds of the wall clock;
-durations are measured on the monotonic clock. Format: the "Trace Event Format" of the Chromium project, phases X, C, i
-and M.
+Each process writes files of its own: `DIRECTORY/events/TASK/PROCESS.jsonl`, then `PROCESS.1.jsonl` and so on, because
+not every storage can append to a file. Times are microseconds of the wall clock; durations are measured on the
+monotonic clock. Format: the "Trace Event Format" of the Chromium project, phases X, C, i and M.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from trainyard import storage
 
+PART_BYTES = 1 << 20
+"""A process begins its next file once the current one is this large."""
+_FILE = re.compile(r"(?P<process>.+?)(?:\.(?P<part>\d+))?\.jsonl")
+
 
 class EventLog:
-    """Collect the events of one process in memory, and write them to its file by `flush`.
+    """Collect the events of one process in memory, and write them to its files by `flush`; a context manager.
+
+    A flush writes the current file again, and the previous ones never, so it costs the same in each epoch. The files of
+    a previous attempt of the same name are replaced.
 
     Args:
         directory: The run's directory, a URI.
@@ -30,14 +38,21 @@ class EventLog:
     """
 
     def __init__(self, directory: str, task: str, process: str, thread: int = 0, behind_ns: int = 0) -> None:
-        self._uri = storage.join(directory, "events", task, f"{process}.jsonl")
+        self._directory, self._process = storage.join(directory, "events", task), process
         self._thread, self._behind = thread, behind_ns
         self._new: list[tuple[str, str, int, dict[str, Any]]] = []
-        self._lines: list[str] = []
+        self._part, self._lines = 0, b""
+        self._begun = self._written = self._closed = False
         self._lock = threading.Lock()
         self._flushing = threading.Thread()
         self._emit("M", "process_name", 0, args={"name": task})
         self._emit("M", "thread_name", 0, args={"name": process})
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @contextmanager
     def span(self, name: str, **args: Any) -> Iterator[None]:
@@ -61,18 +76,48 @@ class EventLog:
         self._emit("i", name, time.time_ns(), s="p", args=args)
 
     def flush(self) -> None:
-        """Write the events that were recorded so far to the file."""
+        """Write the events that were recorded so far. If that fails, the next flush writes them."""
         with self._lock:
             new = self._new[:]  # other threads may append meanwhile
             del self._new[: len(new)]
-            self._lines += [self._line(*event) for event in new]
-            storage.replace(self._uri, "".join(self._lines).encode())
+            if self._written and not new:
+                return
+            self._written = False
+            self._lines += "".join(self._line(*event) for event in new).encode()
+            storage.replace(storage.join(self._directory, _file_name(self._process, self._part)), self._lines)
+            if not self._begun:
+                self._remove_other_parts()
+            self._begun = self._written = True
+            if len(self._lines) >= PART_BYTES:
+                self._part, self._lines = self._part + 1, b""
 
     def flush_in_background(self) -> None:
         """Start a `flush` without waiting for it; events that it does not write stay for the next one."""
-        if not self._flushing.is_alive():
-            self._flushing = threading.Thread(target=self.flush, name="events", daemon=True)
+        if not self._closed and not self._flushing.is_alive():
+            self._flushing = threading.Thread(target=self._try_to_flush, name="events", daemon=True)
             self._flushing.start()
+
+    def close(self) -> None:
+        """Wait for the flush in the background, and write the last events; later ones are dropped.
+
+        Events that cannot be written are reported, and are no failure of the process.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._flushing.ident:
+            self._flushing.join()
+        self._try_to_flush()
+
+    def _try_to_flush(self) -> None:
+        try:
+            self.flush()
+        except Exception as error:  # each file system raises exceptions of its own
+            print(f"cannot write events: {type(error).__name__}: {error}.", flush=True)
+
+    def _remove_other_parts(self) -> None:
+        for name in _group_files(storage.list_names(self._directory)).get(self._process, [])[1:]:
+            storage.remove(storage.join(self._directory, name))
 
     def _emit(self, phase: str, name: str, wall_ns: int, **fields: Any) -> None:
         self._new.append((phase, name, wall_ns, fields))
@@ -86,10 +131,19 @@ class EventLog:
 def read_counter(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
     """Return the values of a counter that a process of a task has recorded, by time, over all its starts."""
     root = storage.join(directory, "events", task)
-    files = [file for file in storage.list_names(root) if file.startswith((f"{process}.", f"{process}, "))]
-    events = [json.loads(line) for file in files for line in storage.read(storage.join(root, file)).splitlines()]
-    values = [event for event in events if event["ph"] == "C" and event["name"] == name]
+    processes = _group_files(storage.list_names(root))
+    starts = [files for start, files in processes.items() if start == process or start.startswith(f"{process}, ")]
+    values = [
+        event for files in starts for event in _read_files(root, files) if event["ph"] == "C" and event["name"] == name
+    ]
     return sorted(values, key=lambda event: event["ts"])
+
+
+def read_process(directory: str, task: str, process: str) -> list[dict[str, Any]]:
+    """Return the events of one process, in the order in which they were recorded. Raises FileNotFoundError."""
+    root = storage.join(directory, "events", task)
+    files = _group_files(storage.list_names(root)).get(process, [_file_name(process, 0)])
+    return list(_read_files(root, files))
 
 
 def read(directory: str) -> list[dict[str, Any]]:
@@ -97,7 +151,27 @@ def read(directory: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     root = storage.join(directory, "events")
     for pid, task in enumerate(storage.list_names(root), start=1):
-        for tid, name in enumerate(storage.list_names(storage.join(root, task))):
-            lines = storage.read(storage.join(root, task, name)).splitlines()
-            events += [json.loads(line) | {"pid": pid, "tid": tid} for line in lines]
+        folder = storage.join(root, task)
+        for tid, files in enumerate(_group_files(storage.list_names(folder)).values()):
+            events += [event | {"pid": pid, "tid": tid} for event in _read_files(folder, files)]
     return sorted(events, key=lambda event: event["ts"])
+
+
+def _file_name(process: str, part: int) -> str:
+    return f"{process}.{part}.jsonl" if part else f"{process}.jsonl"
+
+
+def _group_files(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the files of each process, both in order."""
+    matches = [match for name in names if not name.startswith(".") and (match := _FILE.fullmatch(name))]
+    parts = sorted((match["process"], int(match["part"] or 0), match[0]) for match in matches)
+    processes: dict[str, list[str]] = {process: [] for process, _, _ in parts}
+    for process, _, name in parts:
+        processes[process].append(name)
+    return processes
+
+
+def _read_files(root: str, files: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for file in files:
+        for line in storage.read(storage.join(root, file)).splitlines():
+            yield json.loads(line)

@@ -62,18 +62,19 @@ class Statistics(Part):
 
 
 class RecordBatch(NamedTuple):
-    """The location of a record batch in its shard: byte offset, length in bytes, number of rows."""
+    """Where a record batch is in its shard (offset and length in bytes), its number of rows, and its CRC-32."""
 
     offset: int
     length: int
     rows: int
+    crc32: int
 
 
 class Shard(NamedTuple):
     """One Arrow IPC file; `path` is relative to the dataset.
 
     Its record batches are contiguous from byte `begin` on, and `lengths` bytes long; each has `batch_rows` rows, the
-    last one the rest.
+    last one the rest. `crc32s` are their checksums, with which a reader verifies what it reads of the shard.
     """
 
     path: str
@@ -83,14 +84,15 @@ class Shard(NamedTuple):
     begin: int
     batch_rows: int
     lengths: list[int]
+    crc32s: list[int]
 
     @property
     def batches(self) -> list[RecordBatch]:
         """The record batches, in order."""
         offsets = accumulate(self.lengths, initial=self.begin)
         remaining = range(self.rows, 0, -self.batch_rows)
-        locations = zip(offsets, self.lengths, remaining, strict=False)
-        return [RecordBatch(offset, length, min(rows, self.batch_rows)) for offset, length, rows in locations]
+        locations = zip(offsets, self.lengths, remaining, self.crc32s, strict=False)
+        return [RecordBatch(offset, length, min(rows, self.batch_rows), crc) for offset, length, rows, crc in locations]
 
 
 class _Columns(Part):
@@ -103,6 +105,7 @@ class _Columns(Part):
     begin: list[int]
     batch_rows: list[int]
     lengths: list[list[int]]
+    crc32s: list[list[int]]
 
 
 def _from_columns(value: Any) -> tuple[Shard, ...]:

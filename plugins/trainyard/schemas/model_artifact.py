@@ -1,6 +1,6 @@
 """The model artifact: a directory with everything that it takes to use a trained model.
 
-MODEL/CONTENT_HASH/weights.safetensors   the tensors
+MODEL/CONTENT_HASH/weights.safetensors   the tensors; of a large model weights-00001-of-00003.safetensors and so on
 MODEL/CONTENT_HASH/model.json            everything else, in this document
 MODEL/CONTENT_HASH/card.md               the model card, for people
 MODEL/model.json                         the current artifact, replaced atomically
@@ -35,6 +35,14 @@ class MixedIn(Part):
     share: float
 
 
+class WeightsFile(Part):
+    """A file of tensors; `path` is relative to the model."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
 class ModelArtifact(Document):
     """What a model consists of, and what it was trained on.
 
@@ -44,8 +52,9 @@ class ModelArtifact(Document):
         inputs: The input columns, in the order in which the model takes them.
         label: The label column, None for a recipe without one.
         normalization: The scaling of each normalized input, by column.
-        weights: The path of the weights, relative to the model.
-        weights_sha256: The sha256 of the weights file.
+        weights: The files of the weights.
+        weights_sha256: The sha256 of the only file of the weights, or of the checksums of all files.
+        aliases: The names of tensors that are not stored, because they are the same as another one, whose name follows.
         dataset: The URI of the dataset; `dataset_hash` and `dataset_version` name its content.
         mix: The datasets that were mixed in.
         metrics: The metrics of the best epoch.
@@ -63,8 +72,9 @@ class ModelArtifact(Document):
     inputs: tuple[Column, ...]
     label: Column | None
     normalization: dict[str, Normalization]
-    weights: str
+    weights: tuple[WeightsFile, ...]
     weights_sha256: str
+    aliases: dict[str, str] = {}
     dataset: str
     dataset_hash: str
     dataset_version: int
@@ -77,6 +87,11 @@ class ModelArtifact(Document):
     application: str
     written_at: str
     versions: dict[str, str]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the artifact, relative to the model."""
+        return self.weights_sha256[:16]
 
 
 def exists(model: str) -> bool:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator
 
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.specs import metrics
+
+
+def _directed(name: str) -> str:
+    if not metrics.is_known(name) or not metrics.sign(name):
+        ordered = [other for other in (*metrics.CLASSIFICATION, *metrics.REGRESSION) if metrics.sign(other)]
+        raise ValueError(
+            "this metric has no known direction, so it cannot decide; write one of "
+            f"{', '.join((*ordered, *metrics.RANKING))}"
+        )
+    return name
+
+
+DirectedMetric = Annotated[str, AfterValidator(_directed)]
+"""The name of a metric of which more, or less, is better."""
 
 
 class Rule(Part):
@@ -14,10 +31,10 @@ class Rule(Part):
     `required` must reach their value, also when there is no champion yet.
     """
 
-    metric: str
+    metric: DirectedMetric
     margin: float = 0.0
     confident: bool = True
-    required: dict[str, float] = {}
+    required: dict[DirectedMetric, float] = {}
 
 
 class Promotion(Document):

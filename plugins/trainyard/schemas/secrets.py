@@ -1,24 +1,131 @@
-"""Find secrets among options: specs and reports are stored in clear text, and command lines are public."""
+"""Find secrets among options: specs and reports are stored in clear text, and command lines are public.
+
+A name is split into words. It names a secret where it has the words of one, such as "password" or "access key", and no
+later word that makes it the name of something about a secret, such as "password file". Hadoop's keys of Azure end with
+the name of an account, so they are matched by their prefix.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-_NAME = re.compile(r"passw(or)?d|secret|token|accesskey|privatekey|apikey")
-_VALUE = re.compile(r"(password|pwd)\s*=", re.IGNORECASE)
 REDACTED = "redacted"
 """The type of a validation error whose input must not be repeated."""
-REMEDY = (
-    "what is written there can be read by others. Put it into a Hadoop credential store, and name that in conf as "
+EXPOSED = "what is written there can be read by others"
+IN_CREDENTIAL_STORE = (
+    "Put it into a Hadoop credential store, and name that in conf as "
     "spark.hadoop.hadoop.security.credential.provider.path"
 )
+IN_CODE = (
+    "Let your code read it on the nodes: from a Hadoop credential store, an environment variable, or a file that only "
+    "you can read"
+)
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_AZURE = re.compile(r"(^|\.)fs\.azure\.(account\.key|account\.oauth2\.client\.secret|sas)(\.|$)(?!token\.provider\.)")
+_SECRET = re.compile(
+    r"\b(passwords?|passwd|passphrase|pwd|secret|apikey|accesskey|privatekey|secretkey|(?<!application )credentials?"
+    r"|(api|access|private|secret|account|session|encryption|signing) key|keystore pass)\b"
+)
+_ABOUT = frozenset(
+    [
+        "algorithm",
+        "alias",
+        "bit",
+        "class",
+        "column",
+        "count",
+        "enabled",
+        "endpoint",
+        "env",
+        "fallback",
+        "file",
+        "format",
+        "id",
+        "interval",
+        "length",
+        "lifetime",
+        "name",
+        "path",
+        "policy",
+        "provider",
+        "renewal",
+        "size",
+        "type",
+        "url",
+    ]
+)
+"""Words that, after the words of a secret, name something about it."""
+_SPECIAL_TOKENS = frozenset(["bos", "cls", "end", "eos", "mask", "pad", "sep", "special", "start", "stop", "unk"])
+"""Words before "token" in the names of a tokenizer's tokens."""
+_HARMLESS = frozenset({"", "true", "false"})
+_USER_OF_URL = re.compile(r"://[^/\s:@]*:[^/\s@]+@|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PARAMETER = re.compile(r"(?:^|[?&;,\s])([\w.-]+)\s*=\s*[^\s&;,]")
+_SIGNATURES = frozenset({"sig", "x-amz-signature", "x-goog-signature"})
+_ASSIGNMENT = re.compile(r"(-{0,2}[\w.-]+)=(.*)", re.DOTALL)
 
 
-def find_secrets(options: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the names of options that hold a secret, by their name or, as in a JDBC URL, by their value."""
-    return [name for name, value in options if _NAME.search(_letters(name)) or _VALUE.search(str(value))]
+def find_secrets(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of options that hold a secret, by their name or, as in a URL, by their value.
+
+    An option inside another one is named by its path, for example "db.password".
+    """
+    return list(_find("", options))
 
 
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
+def find_secret_arguments(arguments: Sequence[Any]) -> list[str]:
+    """Return the names of a command line's options that hold a secret, for example "--password"."""
+    found, option = [], ""
+    for number, argument in enumerate(arguments, start=1):
+        match = _ASSIGNMENT.fullmatch(str(argument))
+        name, value = match.groups() if match else (option, str(argument))
+        if not value.startswith("--") and _is_secret(name, value):
+            found.append(name or f"argument {number}")
+        option = value if not match and value.startswith("-") else ""
+    return found
+
+
+def redact(value: Any) -> Any:
+    """Return `value` with each secret in it replaced."""
+    if isinstance(value, Mapping):
+        return {key: "***" if _is_secret(str(key), item) else redact(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(redact, value)) if isinstance(value, tuple) else [*map(redact, value)]
+    return "***" if _is_secret("", value) else value
+
+
+def _find(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _find(f"{name}.{key}" if name else str(key), item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _find(f"{name}.{number}", item)
+    elif _is_secret(name, value):
+        yield name
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if not isinstance(value, str) or value.lower() in _HARMLESS:
+        return False
+    return _names_secret(name) or _holds_secret(value)
+
+
+def _names_secret(name: str) -> bool:
+    if _AZURE.search(name):
+        return True
+    words = [word.lower() for word in _WORD.findall(name)]
+    if words[-1:] == ["token"]:
+        return not _SPECIAL_TOKENS.intersection(words[-2:-1])
+    match = _SECRET.search(" ".join(words))
+    return match is not None and _ABOUT.isdisjoint(" ".join(words)[match.end() :].split())
+
+
+def _holds_secret(value: str) -> bool:
+    if _USER_OF_URL.search(value) or _PRIVATE_KEY.search(value):
+        return True
+    parameters = _PARAMETER.findall(value)
+    return any(name.lower() in _SIGNATURES or _names_secret(name) for name in parameters)

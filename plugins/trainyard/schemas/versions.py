@@ -33,9 +33,11 @@ class Difference:
     new_columns: tuple[Column, ...]
 
 
-def list_all(dataset: str) -> list[DatasetManifest]:
-    """Read the manifests of all versions, oldest first."""
-    return [manifests.read_version(dataset, number) for number in manifests.list_versions(dataset)]
+def iterate(dataset: str, after: int = 0) -> Iterator[DatasetManifest]:
+    """Read the manifests of the versions after one of them, oldest first, one at a time."""
+    for number in manifests.list_versions(dataset):
+        if number > after:
+            yield manifests.read_version(dataset, number)
 
 
 def difference(old: DatasetManifest, new: DatasetManifest) -> Difference:
@@ -89,26 +91,38 @@ def expire(dataset: str, keep: int, days: float, now: float | None = None) -> li
         The numbers of the removed versions.
     """
     now = time.time() if now is None else now
-    manifests_by_age = list_all(dataset)
     leased = _leased_versions(dataset, now)
-    removed: list[DatasetManifest] = []
-    kept = manifests_by_age[-max(keep, 1) :]
-    for version, successor in itertools.pairwise(manifests_by_age[: -max(keep, 1) + 1 or None]):
-        is_old = now - _written_at(successor) >= days * DAY
-        (removed if is_old and version.number not in leased else kept).append(version)
-    for version in removed:
-        manifests.remove_version(dataset, version.number)
-    for path in sorted(referenced_paths(removed) - referenced_paths(kept)):
+    numbers = manifests.list_versions(dataset)
+    removed: dict[int, None] = {}
+    unused: set[str] = set()
+    candidates = max(0, len(numbers) - max(keep, 1))
+    for version, successor in itertools.pairwise(itertools.islice(iterate(dataset), candidates + 1)):
+        if now - _written_at(successor) < days * DAY:
+            break  # as are all newer ones
+        if version.number not in leased:
+            removed[version.number] = None
+            unused |= referenced_paths([version])
+    if not removed:
+        return []
+    for number in numbers:
+        if number not in removed:
+            unused -= referenced_paths([manifests.read_version(dataset, number)])
+    for number in removed:
+        manifests.remove_version(dataset, number)
+    for path in sorted(unused):
         storage.remove(storage.join(dataset, path))
-    return [version.number for version in removed]
+    return list(removed)
 
 
 def unreferenced(dataset: str) -> list[str]:
     """Return directories, shards and statistics that no version refers to: of failed writers, or of active ones."""
-    versions = list_all(dataset)
-    shards = {s.path for version in versions for split in version.splits.values() for s in split.shards}
+    shards: set[str] = set()
+    referenced: set[str] = set()
+    for version in iterate(dataset):
+        shards |= {shard.path for split in version.splits.values() for shard in split.shards}
+        referenced |= referenced_paths([version])
     statistics = [f"statistics/{name}" for name in storage.list_names(storage.join(dataset, "statistics"))]
-    paths = [path for path in statistics if path not in referenced_paths(versions)]
+    paths = [path for path in statistics if path not in referenced]
     for write in storage.list_names(storage.join(dataset, "shards")):
         written = [f"shards/{write}/{name}" for name in storage.list_names(storage.join(dataset, "shards", write))]
         paths += [f"shards/{write}"] if not shards.intersection(written) else [p for p in written if p not in shards]

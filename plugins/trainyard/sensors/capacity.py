@@ -13,6 +13,7 @@ from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.triggers.capacity import CapacityTrigger
 from trainyard.yarn import capacity, cluster, fit
+from trainyard.yarn.snapshot import OtherSchedulerError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,25 +36,34 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
 
     def __init__(self, *, stage: JobOperator | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.stage = stage if isinstance(stage, str) else stage.task_id
+        self.stage: str = stage if isinstance(stage, str) else getattr(stage, "task_id", "")
+        if not self.stage:
+            raise TrainyardError(
+                f"CapacitySensor {self.task_id!r}: stage={stage!r}: write a task of this DAG, or its id."
+            )
 
     def execute(self, context: Context) -> None:
-        """Defer unless there is room already.
+        """Defer unless there is room already, or it cannot be known.
 
         Raises:
             AirflowException: The stage does not fit the cluster even when it is idle.
         """
         try:
             plan = self._plan(context)
-            if plan.spark.master != "yarn":
-                return
-            snapshot = cluster.take_snapshot()
-            plan = fit.fit_to_cluster(plan, snapshot)
-            queue = snapshot.queue(plan.queue)
-            assert queue is not None
-            request = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
+        if plan.spark.master != "yarn":
+            return
+        try:
+            snapshot = cluster.take_snapshot()
+            plan = fit.fit_to_cluster(plan, snapshot, self.log.info)
+            queue = snapshot.queue_of(plan.queue)
+            request = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
+        except TrainyardError as error:
+            if plan.preflight == "strict" and not isinstance(error, OtherSchedulerError):
+                raise AirflowException(str(error)) from None
+            self.log.info("%s The stage is not held back.", error)
+            return
         if shortfall := capacity.shortfall(request, snapshot, queue):
             self.log.info("%s: %s", self.stage, shortfall)
             trigger = CapacityTrigger(plan.queue, asdict(request), self.poke_interval)

@@ -10,30 +10,29 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainyard.errors import TrainyardError
-from trainyard.yarn import cluster
+from trainyard.yarn.poller import get_poller, kill
 from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 900.0
-_CHANGING = re.compile(r"^\[[^\]]*\]|\s+Details\s*:.*", re.DOTALL)
+_CHANGING = re.compile(r"^\[[^\]]*\]|\s+(?:Details\s*:|Last Node which was processed).*", re.DOTALL)
 
 
 class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     """Fire when an application has ended.
 
-    While the ResourceManager is down, recovers, refuses the user (until a Kerberos ticket is renewed), or has no such
-    application, the trigger polls on for `patience` seconds. It kills other live applications of the same task: a
-    submission that seemed lost may arrive late. An application of an earlier attempt may have ended already, so the
-    first poll for it waits three intervals: the scheduler learns a few seconds late that the worker has ended, and
-    fails a task that resumes before.
+    While there is no answer, whatever the reason (the ResourceManager is down, recovers, or has no such application; a
+    Kerberos ticket has expired), the trigger polls on for `patience` seconds. It kills other live applications of the
+    same task: a submission that seemed lost may arrive late. An application of an earlier attempt may have ended
+    already, so the first poll for it waits three intervals: the scheduler learns a few seconds late that the worker has
+    ended, and fails a task that resumes before.
 
     Args:
         application: The id of the application.
         tag: The YARN tag of every application of the task.
         reattached: Whether an earlier attempt submitted the application. The event has it too.
         poll: The seconds between two polls.
-        patience: The seconds without an answer after which the trigger fires with `trouble`.
+        patience: The seconds without an answer after which the trigger fires with `error`.
     """
 
     def __init__(
@@ -54,35 +53,40 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: the `application` that ended, with `trouble` when there was no answer in time."""
-        manager = await asyncio.to_thread(cluster.resource_manager)
+        """Yield one event: the `application` that ended, with `error` when there was no answer in time."""
         if self.reattached:
             await asyncio.sleep(3 * self.poll)
-        answered, trouble, logged = time.monotonic(), "", ""
+        answered, no_answer, logged = time.monotonic(), "", ""
         while time.monotonic() - answered < self.patience:
             try:
-                tagged = await asyncio.to_thread(manager.tagged, self.tag)
-                ours = [application for application in tagged if application.id == self.application]
-                for duplicate in (other for other in tagged if other.live and other not in ours):
-                    self.log.warning("Killing %s, a duplicate of %s.", duplicate.id, self.application)
-                    await asyncio.to_thread(manager.kill, duplicate.id)
-                if ours and not ours[0].live:
+                found, others = await get_poller().find(self.application, self.tag, max_age=self.poll)
+                await self._kill_duplicates(others)
+                if found and not found.live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
                     return
-                if ours:
+                if found:
                     answered = time.monotonic()
-                    if (state := describe_state(ours[0])) != logged:
+                    if (state := describe_state(found)) != logged:
                         self.log.info("%s", state)
                         logged = state
-                trouble = "it has no such application"
-            except TrainyardError as error:
-                trouble = str(error)
+                no_answer = "it has no such application"
+            except Exception as error:  # a trigger that fails would leave an application without a task
+                no_answer = str(error) or type(error).__name__
             await asyncio.sleep(self.poll)
-        yield TriggerEvent({"application": self.application, "trouble": trouble})
+        yield TriggerEvent({"application": self.application, "error": no_answer})
 
     async def on_kill(self) -> None:
-        """Kill the applications of a task that was cleared or marked while it was deferred."""
-        await asyncio.to_thread(cluster.end, self.tag)
+        """Kill the application of a task that was cleared or marked while it was deferred."""
+        await kill(self.application)
+
+    async def _kill_duplicates(self, others: list[Application]) -> None:
+        """Kill other applications of the task. Errors are logged: they do not concern the one that is waited for."""
+        for duplicate in others:
+            self.log.warning("Killing %s, a duplicate of %s.", duplicate.id, self.application)
+            try:
+                await kill(duplicate.id)
+            except Exception as error:
+                self.log.warning("%s cannot be killed: %s", duplicate.id, error)
 
 
 def describe_state(application: Application) -> str:

@@ -10,14 +10,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainyard.yarn import cluster
 from trainyard.yarn.capacity import ResourceRequest, shortfall
-from trainyard.yarn.resource_manager import UnreachableError
+from trainyard.yarn.poller import in_thread
 from trainyard.yarn.snapshot import Resources
 
 
 class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
     """Fire when the cluster has room for all containers of an application at once.
 
-    While the ResourceManager does not answer, the trigger polls on.
+    While there is no answer, whatever the reason, the trigger polls on.
 
     Args:
         queue: The queue of the application.
@@ -40,13 +40,12 @@ class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
         request = ResourceRequest(**(self.request | sizes))
         while True:
             try:
-                snapshot = await asyncio.to_thread(cluster.take_snapshot)
-                queue = snapshot.queue(self.queue)
-                missing = shortfall(request, snapshot, queue) if queue else f"there is no queue {self.queue!r}"
+                snapshot = await in_thread(cluster.take_snapshot)
+                missing = shortfall(request, snapshot, snapshot.queue_of(self.queue))
                 if not missing:
                     yield TriggerEvent({"room": f"there is room for {request.count} containers"})
                     return
-            except UnreachableError as error:
+            except Exception as error:  # also an expired ticket, or a configuration that is missing for a while
                 missing = str(error)
             self.log.info("%s", missing)
             await asyncio.sleep(self.poll)

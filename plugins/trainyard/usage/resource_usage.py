@@ -5,7 +5,6 @@ DIRECTORY/usage/TASK.APPLICATION.json    one per application, so that failed att
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from trainyard import storage
 from trainyard.log import Log
 from trainyard.planning.plan import Plan
 from trainyard.planning.spark_conf import local_slots
+from trainyard.schemas import events
 from trainyard.schemas.document import Document
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -67,14 +67,14 @@ def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> Resourc
     )  # fmt: skip
 
 
-def of_yarn(plan: Plan, record: RunRecord | None, ended: Application, page: str) -> ResourceUsage:
+def of_yarn(task_key: TaskKey, record: RunRecord | None, ended: Application, page: str) -> ResourceUsage:
     """Return the usage of an application on YARN that has ended, as the ResourceManager counted it."""
     started_at = ended.launched or ended.started
     seconds = max(ended.finished - started_at, MIN_SECONDS)
     allocated = ended.resource_seconds
     return ResourceUsage(
-        task_key=plan.task_key, application=ended.id, queue=ended.queue, started_at=started_at, seconds=seconds,
-        busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds), core_seconds=allocated.get("vcores", 0.0),
+        task_key=task_key, application=ended.id, queue=ended.queue, started_at=started_at, seconds=seconds,
+        busy_seconds=min(_read_busy_seconds(task_key, record), seconds), core_seconds=allocated.get("vcores", 0.0),
         memory_mb_seconds=allocated.get("memory-mb", 0.0), gpu_seconds=allocated.get("yarn.io/gpu", 0.0), page=page,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def read_run(directory: str) -> list[ResourceUsage]:
     return sorted(usages, key=lambda usage: usage.started_at)
 
 
-def busy_seconds(record: RunRecord, events: Iterable[Mapping[str, Any]]) -> float:
+def busy_seconds(record: RunRecord, driver: Iterable[Mapping[str, Any]]) -> float:
     """Return the seconds in which an application computed, by its record and the events of its driver.
 
     For a training this is the mean over workers of the phases in which they compute; for other jobs, the time covered
@@ -105,7 +105,7 @@ def busy_seconds(record: RunRecord, events: Iterable[Mapping[str, Any]]) -> floa
     """
     if isinstance(phases := record.output.get("seconds"), Mapping):
         return float(sum(seconds for name, seconds in phases.items() if name not in WAITING))
-    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["name"] not in STARTING)
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in driver if e["ph"] == "X" and e["name"] not in STARTING)
     total, until = 0.0, 0.0
     for begin, end in spans:
         total += max(0.0, end - max(begin, until))
@@ -115,8 +115,7 @@ def busy_seconds(record: RunRecord, events: Iterable[Mapping[str, Any]]) -> floa
 
 def _read_busy_seconds(task_key: TaskKey, record: RunRecord | None) -> float:
     """Return the busy seconds; 0 without a record, or without readable events."""
-    uri = storage.join(task_key.directory, "events", task_key.task, "driver.jsonl")
     with suppress(OSError, RuntimeError, ValueError):
         if record:
-            return busy_seconds(record, [json.loads(line) for line in storage.read(uri).splitlines()])
+            return busy_seconds(record, events.read_process(task_key.directory, task_key.task, "driver"))
     return 0.0

@@ -36,9 +36,8 @@ def containers(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> tuple[Siz
     Raises:
         TrainyardError: The cluster can never grant one of them.
     """
-    limits = snapshot.limits(queue, queue.partition(plan.placement.node_label))
-    driver_limits = snapshot.limits(queue, queue.partition(plan.placement.driver_label))
-    driver = sizing.size(plan.driver_memory, plan.operator, "driver_memory", driver_limits)
+    limits = snapshot.limits(queue)
+    driver = sizing.driver_size(plan.driver_memory, plan.operator, limits)
     executor = sizing.size(plan.memory, plan.operator, "memory", limits)
     if plan.placement.isolation != "whole_node":
         return driver, executor
@@ -108,7 +107,7 @@ def shortfall(request: ResourceRequest, snapshot: ClusterSnapshot, queue: Queue)
     free = sum((node.free for node in snapshot.nodes_of(request.partition)), Resources())
     if not request.total.within(free - snapshot.pending(request.partition)):
         return "other applications wait for the free resources"
-    limit, used = queue.max.get(request.partition, Resources()), queue.used.get(request.partition, Resources())
+    limit, used = queue.limit(request.partition), queue.used.get(request.partition, Resources())
     if not request.total.within(limit - used):
         return f"queue {queue.path} has reached its capacity"
     if not any(request.driver.within(node.free) for node in snapshot.nodes_of(request.driver_partition)):

@@ -1,4 +1,4 @@
-"""The cluster that spark-submit submits to: its ResourceManager, and how to end a task's applications."""
+"""The cluster that spark-submit submits to: its ResourceManager, and how to end applications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def resource_manager() -> ResourceManager:
     Raises:
         TrainyardError: There is no configuration, or the ResourceManager requires Kerberos and there is no ticket.
     """
-    urls = site.resource_managers(site.properties(site.folder() / "yarn-site.xml"))
+    urls = site.resource_managers(_yarn_site())
     if site.authentication(site.core()) == "kerberos":
         return ResourceManager(urls, *kerberos.ticket())
     return ResourceManager(urls, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
@@ -26,16 +26,21 @@ def resource_manager() -> ResourceManager:
 def take_snapshot() -> ClusterSnapshot:
     """Return the nodes, partitions and queues of the cluster at this moment, for the submitting user."""
     manager = resource_manager()
-    return snapshot_of(manager, manager.user)
+    return snapshot_of(manager, manager.user, _yarn_site())
 
 
-def end(tag: str) -> list[str]:
-    """Kill every live application with a tag, and return their ids."""
-    manager = resource_manager()
-    live = [application.id for application in manager.tagged(tag) if application.live]
-    for id in live:
-        manager.kill(id)
-    return live
+def _yarn_site() -> dict[str, str]:
+    return site.properties(site.folder() / "yarn-site.xml")
+
+
+def kill(application: str) -> None:
+    """Kill an application; does nothing for one that has ended."""
+    resource_manager().kill(application)
+
+
+def kill_tagged(tag: str) -> None:
+    """Kill every live application with a tag."""
+    resource_manager().kill_tagged(tag)
 
 
 def require_ticket(uri: str) -> None:

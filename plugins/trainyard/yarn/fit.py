@@ -1,6 +1,8 @@
 """Check a plan against the cluster: what fits, and how to fix what does not. Pure functions.
 
-The check is against the empty cluster; the capacity sensor waits for resources to become free.
+What YARN refuses is a problem. What YARN accepts, and may never start on the nodes and queues of this moment, is a
+warning: nodes may join, and placement rules may choose or create a queue. The check is against the empty cluster; the
+capacity sensor waits for resources to become free.
 """
 
 from __future__ import annotations
@@ -9,70 +11,135 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from trainyard.errors import TrainyardError
+from trainyard.log import Log
 from trainyard.planning import sizing
 from trainyard.planning.plan import Plan
 from trainyard.table import table
 from trainyard.yarn import capacity
 from trainyard.yarn.capacity import ResourceRequest
-from trainyard.yarn.snapshot import ClusterSnapshot, Queue, Resources
+from trainyard.yarn.snapshot import ClusterSnapshot, Queue
+
+PLACED_QUEUES = ("default", "root.default")
+"""The queue that placement rules replace (CSMappingPlacementRule and UserGroupMappingPlacementRule)."""
+_WAITS = "YARN accepts the application, which waits for more."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One need of a stage, and what the cluster has. `problem` is how to fix it, "" if it fits."""
+    """One need of a stage, and what the cluster has.
+
+    Attributes:
+        stage: The stage.
+        subject: What was checked.
+        needed: What the stage needs.
+        found: What the cluster has.
+        problem: How to fix what is refused, "" if it is not.
+        warning: What may prevent the stage from running, or could not be checked.
+    """
 
     stage: str
     subject: str
     needed: str
     found: str
     problem: str = ""
+    warning: str = ""
+
+    @property
+    def state(self) -> str:
+        """The result of the check in two or three words."""
+        return "DOES NOT FIT" if self.problem else "MAY NOT FIT" if self.warning else "fits"
+
+    def as_warning(self) -> Finding:
+        """Return the finding with its problem as a warning."""
+        return replace(self, problem="", warning=self.warning or self.problem)
 
 
 def as_text(findings: Iterable[Finding]) -> str:
-    """Return a table of all findings, and each problem in a sentence."""
+    """Return a table of all findings, and each problem and warning in a sentence."""
     listed = list(findings)
-    rows = [[f.stage, f.subject, f.needed, f.found, "DOES NOT FIT" if f.problem else "fits"] for f in listed]
+    rows = [[f.stage, f.subject, f.needed, f.found, f.state] for f in listed]
     parts = [table(["stage", "check", "needs", "available", ""], rows)]
-    parts += [finding.problem for finding in listed if finding.problem]
+    parts += [finding.problem or finding.warning for finding in listed if finding.problem or finding.warning]
     return "\n\n".join(parts)
 
 
 def check_plan(plan: Plan, snapshot: ClusterSnapshot) -> list[Finding]:
-    """Return findings about everything that YARN would refuse, or keep waiting forever."""
-    queue = snapshot.queue(plan.queue)
-    if queue is None:
-        leaves = ", ".join(sorted(q.name for q in snapshot.queues if q.leaf))
-        problem = f"There is no queue {plan.queue!r}; the queues are {leaves}. {_another_queue(plan)}"
-        return [_finding(plan, "queue", plan.queue, "no such queue", problem)]
-    findings = [_queue(plan, snapshot, queue), *_labels(plan, snapshot, queue)]
-    if any(finding.problem for finding in findings):
-        return findings
+    """Return findings about everything that YARN would refuse, or keep waiting; none with preflight 'off'."""
+    if plan.preflight == "off":
+        return []
+    findings = list(_check(plan, snapshot))
+    return [finding.as_warning() for finding in findings] if plan.preflight == "warn" else findings
+
+
+def fit_to_cluster(plan: Plan, snapshot: ClusterSnapshot | None, log: Log) -> Plan:
+    """Return the plan with the sizes of its containers, after a check.
+
+    Args:
+        plan: The plan.
+        snapshot: The cluster, None for one that cannot be checked.
+        log: Gets each warning.
+
+    Raises:
+        TrainyardError: The plan does not fit; the message has all problems.
+    """
+    findings = check_plan(plan, snapshot) if snapshot else []
+    if problems := [finding.problem for finding in findings if finding.problem]:
+        raise TrainyardError("\n".join(problems))
+    for finding in findings:
+        if finding.warning:
+            log(f"Warning: {finding.warning}")
+    driver = sizing.driver_size(plan.driver_memory, plan.operator)
+    executor = sizing.size(plan.memory, plan.operator, "memory")
+    if snapshot and plan.placement.isolation == "whole_node":
+        driver, executor = capacity.containers(plan, snapshot, snapshot.queue_of(plan.queue))
+    return replace(plan, conf={**plan.conf, **sizing.driver_settings(driver), **sizing.executor_settings(executor)})
+
+
+def _check(plan: Plan, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    queue = snapshot.queue_of(plan.queue)
+    of_queue = [_queue(plan, snapshot, queue), *_labels(plan, snapshot, queue)]
+    if plan.queue in PLACED_QUEUES:
+        of_queue = [_placed(finding) for finding in of_queue]
+    yield from of_queue
+    if any(finding.problem for finding in of_queue):
+        return
     try:
         driver, executor = capacity.containers(plan, snapshot, queue)
     except TrainyardError as error:
-        return [*findings, Finding(plan.task_key.task, "container", "see below", f"queue {queue.name}", str(error))]
+        yield Finding(plan.task_key.task, "container", "see below", f"queue {queue.name}", str(error))
+        return
+    largest = snapshot.limits(queue).largest
+    for name, size in (("driver", driver), (_kind(plan), executor)):
+        yield _finding(plan, name, f"{size.granted} MB", f"at most {largest} MB")
     request = capacity.resource_request(plan, queue, driver, executor)
-    sizes = [("driver", driver, plan.placement.driver_label), (_kind(plan), executor, plan.placement.node_label)]
-    for name, size, label in sizes:
-        largest = snapshot.limits(queue, queue.partition(label)).largest
-        findings.append(_finding(plan, name, f"{size.granted} MB", f"at most {largest} MB", ""))
-    return [*findings, _room(plan, snapshot, request), _queue_limit(plan, queue, request)]
+    yield _room(plan, snapshot, queue, request)
+    yield _driver_room(plan, snapshot, request)
+    yield _queue_limit(plan, queue, request)
 
 
-def fit_to_cluster(plan: Plan, snapshot: ClusterSnapshot) -> Plan:
-    """Return the plan with container sizes as this cluster rounds them. Raises TrainyardError with all problems."""
-    if problems := [finding.problem for finding in check_plan(plan, snapshot) if finding.problem]:
-        raise TrainyardError("\n".join(problems))
-    queue = snapshot.queue(plan.queue)
-    assert queue is not None
-    driver, executor = capacity.containers(plan, snapshot, queue)
-    return replace(plan, conf={**plan.conf, **sizing.driver_settings(driver), **sizing.executor_settings(executor)})
+def _placed(finding: Finding) -> Finding:
+    if not finding.problem:
+        return finding
+    warning = f"{finding.problem} For the queue {finding.needed!r} placement rules may choose another queue."
+    return replace(finding, problem="", warning=warning)
 
 
 def _queue(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Finding:
     state = f"{queue.path}, {'running' if queue.running else 'stopped'}"
-    problem = ""
-    if not queue.leaf:
+    problem = warning = ""
+    if snapshot.queue(plan.queue) is None:
+        leaves = ", ".join(sorted(q.name for q in snapshot.queues if q.leaf))
+        state = "no such queue now"
+        warning = (
+            f"There is no queue {plan.queue!r} now; the queues are {leaves}. YARN refuses the application unless a "
+            f"placement rule chooses or creates a queue. {_another_queue(plan)}"
+        )
+    elif queue.creates_queues:
+        warning = (
+            f"Queue {queue.path} accepts no applications itself; YARN creates queues below it by placement rules. "
+            f"{_another_queue(plan)}"
+        )
+    elif not queue.leaf:
         below = ", ".join(q.name for q in snapshot.queues if q.leaf and q.path.startswith(f"{queue.path}."))
         problem = f"Queue {queue.path} accepts no applications, the queues below it do: {below}. {_another_queue(plan)}"
     elif not queue.running:
@@ -83,7 +150,7 @@ def _queue(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Finding:
             f"yarn.scheduler.capacity.{queue.path}.acl_submit_applications, or: {_another_queue(plan)}"
         )
         state = f"{queue.path}, closed to {snapshot.user}"
-    return _finding(plan, "queue", plan.queue, state, problem)
+    return _finding(plan, "queue", plan.queue, state, problem, warning)
 
 
 def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Finding]:
@@ -91,7 +158,7 @@ def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Fin
     for option, label in (("node_label", placement.node_label), ("driver_label", placement.driver_label)):
         partition = queue.partition(label)
         nodes = snapshot.nodes_of(partition)
-        problem = ""
+        problem = warning = ""
         if not label and nodes:
             continue
         if label and label not in snapshot.partitions:
@@ -105,43 +172,56 @@ def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Fin
                 f"yarn.scheduler.capacity.{queue.path}.accessible-node-labels."
             )
         elif not nodes:
-            problem = f"No node {_of(partition)} is running, for {option}={label!r}."
-        count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
-        yield _finding(plan, option, label or "none", count, problem)
+            warning = f"No node {_of(partition)} is running now, for {option}={label!r}. {_WAITS}"
+        yield _finding(plan, option, label or "none", _counted(len(nodes), "node"), problem, warning)
 
 
-def _room(plan: Plan, snapshot: ClusterSnapshot, request: ResourceRequest) -> Finding:
+def _room(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, request: ResourceRequest) -> Finding:
     nodes = snapshot.nodes_of(request.partition)
     room = capacity.count_executors(request, nodes)
-    needed = f"{request.count} x {_shown(request.executor)}"
-    problem = ""
-    if request.executor.gpus and not any(node.total.gpus for node in nodes):
+    largest = snapshot.largest_container(queue).gpus
+    problem = warning = ""
+    if request.executor.gpus and not largest:
         problem = (
-            f"No node {_of(request.partition)} offers yarn.io/gpu. Choose another node_label=, or isolation='labels' "
-            "or 'whole_node' where YARN does not count GPUs."
+            "No node of the cluster offers yarn.io/gpu. Choose isolation='labels' or 'whole_node' where YARN does not "
+            "count GPUs."
+        )
+    elif request.executor.gpus > largest:
+        problem = (
+            f"A container requests {_counted(request.executor.gpus, 'GPU')}, and the largest that YARN grants has "
+            f"{largest}. Write a smaller gpus_per_worker= or workers_per_container=."
         )
     elif room < request.count:
-        problem = (
-            f"{len(nodes)} node{'s' * (len(nodes) != 1)} {_of(request.partition)} have room for {room} of the "
-            f"{request.count} containers that must run at once, each of {_shown(request.executor)}. "
+        warning = (
+            f"{_counted(len(nodes), 'node')} {_of(request.partition)} have room for {room} of the "
+            f"{request.count} containers that must run at once, each of {request.executor}. {_WAITS} "
             f"{_fewer(plan, room)}"
         )
-    driver_nodes = snapshot.nodes_of(request.driver_partition)
-    if not problem and not any(request.driver.within(node.total) for node in driver_nodes):
-        problem = f"No node {_of(request.driver_partition)} has room for the driver's {_shown(request.driver)}."
-    return _finding(plan, "room", needed, f"room for {room}", problem)
+    return _finding(plan, "room", f"{request.count} x {request.executor}", f"room for {room}", problem, warning)
+
+
+def _driver_room(plan: Plan, snapshot: ClusterSnapshot, request: ResourceRequest) -> Finding:
+    nodes = snapshot.nodes_of(request.driver_partition)
+    room = sum(request.driver.within(node.total) for node in nodes)
+    warning = ""
+    if not room:
+        warning = (
+            f"No node {_of(request.driver_partition)} has room for the driver's {request.driver}. {_WAITS} Write a "
+            "smaller driver_memory=, or another driver_label=."
+        )
+    return _finding(plan, "room for the driver", str(request.driver), _counted(room, "node"), "", warning)
 
 
 def _queue_limit(plan: Plan, queue: Queue, request: ResourceRequest) -> Finding:
-    limit = queue.max.get(request.partition, Resources())
-    problem = ""
+    limit = queue.limit(request.partition)
+    warning = ""
     if not request.total.within(limit):
-        problem = (
-            f"Queue {queue.path} may use at most {_shown(limit)} {_of(request.partition)}, and this needs "
-            f"{_shown(request.total)}. Have yarn.scheduler.capacity.{queue.path}.maximum-capacity raised (of the "
+        warning = (
+            f"Queue {queue.path} may use at most {limit} {_of(request.partition)} now, and this needs "
+            f"{request.total}. {_WAITS} Have yarn.scheduler.capacity.{queue.path}.maximum-capacity raised (of the "
             f"label, if it has one), or: {_another_queue(plan)}"
         )
-    return _finding(plan, "queue limit", _shown(request.total), _shown(limit), problem)
+    return _finding(plan, "queue limit", str(request.total), str(limit), "", warning)
 
 
 def _kind(plan: Plan) -> str:
@@ -150,7 +230,7 @@ def _kind(plan: Plan) -> str:
 
 def _fewer(plan: Plan, room: int) -> str:
     if not plan.workers or not room:
-        return "Request less memory or fewer GPUs in a container."
+        return "Request less memory or fewer GPUs in a container, or choose another node_label=."
     return f"Write workers={room * plan.placement.workers_per_container}, or request less in each container."
 
 
@@ -160,16 +240,14 @@ def _another_queue(plan: Plan) -> str:
     return f"Write another as placement=Placement(queue=...), or in the extra of connection {plan.spark.conn_id!r}."
 
 
-def _finding(plan: Plan, subject: str, needed: str, found: str, problem: str) -> Finding:
-    return Finding(plan.task_key.task, subject, needed, found, problem and f"{plan.operator}: {problem}")
+def _finding(plan: Plan, subject: str, needed: str, found: str, problem: str = "", warning: str = "") -> Finding:
+    problem, warning = (text and f"{plan.operator}: {text}" for text in (problem, warning))
+    return Finding(plan.task_key.task, subject, needed, found, problem, warning)
 
 
 def _of(partition: str) -> str:
     return f"of partition {partition!r}" if partition else "without a label"
 
 
-def _shown(resources: Resources) -> str:
-    parts = [f"{resources.memory} MB", f"{resources.cores} core{'s' * (resources.cores != 1)}"]
-    if resources.gpus:
-        parts.append(f"{resources.gpus} GPU{'s' * (resources.gpus != 1)}")
-    return ", ".join(parts)
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -12,14 +12,15 @@ from urllib.parse import urlsplit
 
 from requests.auth import AuthBase
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 
 
 def ticket() -> tuple[str, AuthBase]:
     """Return the user of the ticket, and the authentication of HTTP requests with it (SPNEGO).
 
     Raises:
-        TrainyardError: There is no valid ticket, or `requests-gssapi` is not installed.
+        UnavailableError: There is no valid ticket.
+        TrainyardError: `requests-gssapi` is not installed.
     """
     try:
         import gssapi
@@ -31,7 +32,7 @@ def ticket() -> tuple[str, AuthBase]:
     try:
         principal = str(gssapi.Credentials(usage="initiate").inquire(lifetime=True).name)
     except gssapi.exceptions.GSSError as error:
-        raise TrainyardError(
+        raise UnavailableError(
             f"the cluster requires Kerberos, and there is no valid ticket: {error.gen_message()}. Get one where "
             "Airflow runs, with `airflow kerberos` or `kinit`; KRB5CCNAME is its location."
         ) from None

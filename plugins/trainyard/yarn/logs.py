@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from trainyard.errors import TrainyardError
-from trainyard.planning.runtime import spark_environment
+from trainyard.yarn import java_programs
 from trainyard.yarn.resource_manager import Application, ResourceManager
 
 TAIL_BYTES = 65536
 AGGREGATED_SECONDS = 60.0
-READER = Path(__file__).parent / "log_reader.py"
+READER = "log_reader.py"
 _FILE = re.compile(
     r"^Container: (?P<container>\S+) on .*?^LogType:(?P<kind>\S+)$.*?^LogContents:\n(?P<text>.*?)^End of LogType:",
     re.MULTILINE | re.DOTALL,
 )
 _CONTAINER = re.compile(r"container_\w+")
-_LOST = re.compile(r"(?P<container>container_\w+) on host: [^\n]*?[Ee]xit status: (?!0\b)-?\d+")
+_LOST = re.compile(r"(?P<container>container_\w+) on host: (?P<host>[^\s(]+?)[.,]? [^\n]*?[Ee]xit status: (?!0\b)-?\d+")
 
 Logs = dict[str, dict[str, str]]
 """Container -> file (`stdout`, `stderr`) -> text."""
@@ -44,18 +39,9 @@ def read_driver_log(manager: ResourceManager, application: Application) -> dict[
 
 def read_container_logs(application: Application, containers: Sequence[str]) -> Logs:
     """Return the end of the logs of some containers. Raises TrainyardError if they cannot be read."""
-    command = [sys.executable, str(READER), application.id, application.user, str(TAIL_BYTES), *containers]
-    env = os.environ | spark_environment()
-    try:
-        # The program is ours, and YARN made the id.
-        done = subprocess.run(  # noqa: S603
-            command, env=env, capture_output=True, text=True, timeout=120, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TrainyardError(f"the logs of {application.id} could not be read in {error.timeout:.0f} s.") from None
-    if done.returncode:
-        raise TrainyardError(f"the logs of {application.id} could not be read: {done.stderr.strip()[-500:]}")
-    return parse(done.stdout)
+    failure = f"the logs of {application.id} could not be read"
+    arguments = (application.id, application.user, str(TAIL_BYTES), *containers)
+    return parse(java_programs.run(READER, *arguments, failure=failure))
 
 
 def parse(printed: str) -> Logs:
@@ -66,6 +52,9 @@ def parse(printed: str) -> Logs:
     return logs
 
 
-def lost_containers(driver: str) -> list[str]:
-    """Return the containers that failed according to the driver's log, without duplicates."""
-    return list(dict.fromkeys(match["container"] for match in _LOST.finditer(driver)))
+def lost_containers(driver: str) -> dict[str, str]:
+    """Return container -> host of those that failed according to the driver's log, in its order."""
+    lost: dict[str, str] = {}
+    for match in _LOST.finditer(driver):
+        lost.setdefault(match["container"], match["host"])
+    return lost

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 import requests
 from requests.auth import AuthBase
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
+
+T = TypeVar("T")
 
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
-SECONDS = 10
+CONNECT_SECONDS = 3
+READ_SECONDS = 10
+KILL_SECONDS = 120.0
+"""How long a kill is repeated: a failover takes less."""
+KILL_INTERVAL_SECONDS = 0.5
+
+_active: dict[tuple[str, ...], str] = {}
+"""Which ResourceManager of a cluster answered last. It is asked first: one that is down costs a timeout each time."""
 
 
-class UnreachableError(TrainyardError):
+class UnreachableError(UnavailableError):
     """No ResourceManager answers, or the one that does is not active yet. A later request may succeed."""
 
 
@@ -40,6 +50,7 @@ class Application:
         launched: When its first container started, in seconds since the epoch; 0 before.
         finished: When it ended, in seconds since the epoch; 0 before.
         resource_seconds: Resource -> allocated amount x seconds.
+        tags: The tags.
     """
 
     id: str
@@ -55,6 +66,7 @@ class Application:
     launched: float = 0.0
     finished: float = 0.0
     resource_seconds: Mapping[str, float] = field(default_factory=dict)
+    tags: frozenset[str] = frozenset()
 
     @property
     def live(self) -> bool:
@@ -70,15 +82,18 @@ class ResourceManager:
         urls: The URL of each, for example `http://rm1:8088`.
         user: The user of requests, sent as `user.name` unless there is `auth`.
         auth: The authentication of requests, for example SPNEGO.
+        session: The connections, and the cookies by which a server knows an authenticated client again.
     """
 
     urls: tuple[str, ...]
     user: str = ""
     auth: AuthBase | None = None
+    session: requests.Session = field(default_factory=requests.Session, compare=False, repr=False)
 
-    def tagged(self, tag: str) -> list[Application]:
-        """Return the applications with a tag, oldest first."""
-        answer = self.get("apps", applicationTags=tag)
+    def tagged(self, tag: str, states: Iterable[str] = ()) -> list[Application]:
+        """Return the applications with a tag, or those of them in `states`, oldest first."""
+        query = {"states": ",".join(states)} if states else {}
+        answer = self.get("apps", applicationTags=tag, **query)
         applications = [_application(entry) for entry in (answer.get("apps") or {}).get("app", [])]
         return sorted(applications, key=lambda application: (application.started, application.id))
 
@@ -88,8 +103,19 @@ class ResourceManager:
         return _application(_parsed(answer)["app"]) if answer.status_code != HTTPStatus.NOT_FOUND else None
 
     def kill(self, id: str) -> None:
-        """Kill an application and its containers. Does nothing for one that has ended, or is unknown."""
-        self._ask("PUT", f"apps/{id}/state", {"state": "KILLED"})
+        """Kill an application and its containers. Does nothing for one that has ended, or is unknown.
+
+        It is repeated while no ResourceManager is active.
+
+        Raises:
+            UnreachableError: None was active for two minutes.
+        """
+        _repeat(self._ask, "PUT", f"apps/{id}/state", {"state": "KILLED"})
+
+    def kill_tagged(self, tag: str) -> None:
+        """Kill every live application with a tag. It is repeated as `kill` is."""
+        for application in _repeat(self.tagged, tag, LIVE):
+            self.kill(application.id)
 
     def submit(self, *, name: str, queue: str, label: str | None, memory: int, command: str) -> str:
         """Submit an application with a single container, and return its id.
@@ -114,10 +140,13 @@ class ResourceManager:
         })  # fmt: skip
         return id
 
-    def setting(self, name: str) -> str | None:
-        """Return a property of the ResourceManager's configuration or its default, None if there is none."""
-        answer = self._ask("GET", "/conf", query={"name": name})
-        return str(answer.json()["property"]["value"]) if answer.ok and answer.content.strip() else None
+    def settings(self) -> dict[str, str]:
+        """Return the ResourceManager's configuration with its defaults; empty where this user may not read it."""
+        try:
+            properties = _parsed(self._ask("GET", "/conf")).get("properties", [])
+        except TrainyardError:
+            return {}
+        return {entry["key"]: str(entry["value"]) for entry in properties}
 
     def clock(self) -> float:
         """Return the ResourceManager's time, in seconds since the epoch, to a second."""
@@ -133,14 +162,15 @@ class ResourceManager:
     ) -> requests.Response:
         """Return the active ResourceManager's answer. Raises UnreachableError, and TrainyardError for a refusal."""
         refused: list[str] = []
-        for url in self.urls:
+        active = _active.get(self.urls)
+        for url in sorted(self.urls, key=lambda url: url != active):
             params = dict(query or {}) | ({"user.name": self.user} if self.user and not self.auth else {})
             try:
-                answer = requests.request(
+                answer = self.session.request(
                     method, urljoin(f"{url}/ws/v1/cluster/", path), params=params, json=body, auth=self.auth,
-                    timeout=SECONDS, headers={"Accept": "application/json"},
+                    timeout=(CONNECT_SECONDS, READ_SECONDS), headers={"Accept": "application/json"},
                 )  # fmt: skip
-            except (requests.ConnectionError, requests.Timeout) as error:
+            except requests.RequestException as error:
                 refused.append(f"{url}: {type(error).__name__}")
                 continue
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or "json" not in _type(answer):
@@ -148,8 +178,20 @@ class ResourceManager:
                 continue
             if not answer.ok and answer.status_code != HTTPStatus.NOT_FOUND:
                 raise TrainyardError(f"the ResourceManager at {url} refuses {method} {path}: {_refusal(answer)}")
+            _active[self.urls] = url
             return answer
         raise UnreachableError(f"no active ResourceManager answers: {'; '.join(refused)}.")
+
+
+def _repeat(function: Callable[..., T], *arguments: object) -> T:
+    """Return the result of a request, which is repeated while no ResourceManager is active."""
+    attempts = Retrying(
+        retry=retry_if_exception_type(UnreachableError),
+        stop=stop_after_delay(KILL_SECONDS),
+        wait=wait_fixed(KILL_INTERVAL_SECONDS),
+        reraise=True,
+    )
+    return attempts(function, *arguments)
 
 
 def _type(answer: requests.Response) -> str:
@@ -166,13 +208,20 @@ def _refusal(answer: requests.Response) -> str:
 
 
 def _parsed(answer: requests.Response) -> dict[str, Any]:
-    """Parse the answer's JSON. Hadoop writes a map as an object with repeated keys `entry`; it becomes a list."""
+    """Parse the answer's JSON. Hadoop writes a map as an object with repeated keys `entry`; it becomes a list.
+
+    Raises:
+        UnreachableError: It is no JSON, as from a proxy in front of a ResourceManager that is down.
+    """
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = [value for name, value in pairs if name == "entry"]
         return dict(pairs) | ({"entry": entries} if len(entries) > 1 else {})
 
-    return dict(answer.json(object_pairs_hook=object_of))
+    try:
+        return dict(answer.json(object_pairs_hook=object_of))
+    except ValueError:
+        raise UnreachableError(f"{answer.url} answers {answer.text[:80]!r}, which is not JSON.") from None
 
 
 def _resource_seconds(counts: Mapping[str, Any]) -> dict[str, float]:
@@ -196,4 +245,5 @@ def _application(entry: Mapping[str, Any]) -> Application:
         launched=entry.get("launchTime", 0) / 1000,
         finished=entry.get("finishedTime", 0) / 1000,
         resource_seconds=_resource_seconds(entry.get("resourceSecondsMap") or {}),
+        tags=frozenset(filter(None, entry.get("applicationTags", "").split(","))),
     )

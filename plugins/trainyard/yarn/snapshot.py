@@ -13,6 +13,9 @@ from trainyard.yarn.resource_manager import ResourceManager
 DEFAULT_PARTITION = ""
 USABLE = ("RUNNING", "NEW")
 _GPU = "yarn.io/gpu"
+_OWN_AUTHORIZER = "org.apache.hadoop.yarn.security.ConfiguredYarnAuthorizer"
+_ACCESS = ("SUBMIT_APP", "ADMINISTER_QUEUE")
+"""The accesses of which each permits to submit (RMAppManager of Hadoop 3.3 and 3.5)."""
 
 
 class OtherSchedulerError(TrainyardError):
@@ -45,6 +48,18 @@ class Resources:
         enough = self.memory <= limit.memory and self.gpus <= limit.gpus
         return enough and (not self.gpus or self.cores <= limit.cores)
 
+    def __str__(self) -> str:
+        if self == UNLIMITED:
+            return "no limit"
+        parts = [f"{self.memory} MB", f"{self.cores} core{'s' * (self.cores != 1)}"]
+        if self.gpus:
+            parts.append(f"{self.gpus} GPU{'s' * (self.gpus != 1)}")
+        return ", ".join(parts)
+
+
+UNLIMITED = Resources(1 << 40, 1 << 40, 1 << 40)
+"""A limit that the cluster does not have, or does not show."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -71,7 +86,8 @@ class Queue:
         max: Partition -> the most that it may use.
         used: Partition -> what it uses.
         pending: Partition -> what its applications wait for.
-        submitters: Its submission ACL and those of the queues above.
+        submitters: The ACLs of submission and administration, of the queue and those above; None if unknown.
+        creates_queues: Whether YARN creates queues below it on demand.
     """
 
     name: str
@@ -84,7 +100,8 @@ class Queue:
     max: Mapping[str, Resources]
     used: Mapping[str, Resources]
     pending: Mapping[str, Resources]
-    submitters: tuple[str, ...]
+    submitters: tuple[str, ...] | None
+    creates_queues: bool = False
 
     def may_use(self, partition: str) -> bool:
         """Return whether the queue may use a partition."""
@@ -94,9 +111,13 @@ class Queue:
         """Return the partition of a label expression in this queue."""
         return label or self.default_label
 
+    def limit(self, partition: str) -> Resources:
+        """Return the most that the queue may use of a partition."""
+        return self.max.get(partition, Resources() if self.max else UNLIMITED)
+
     def admits(self, user: str) -> bool:
-        """Return whether `user` may submit. An ACL with groups counts as open: only Hadoop has their members."""
-        return any(_admits(acl, user) for acl in self.submitters)
+        """Return whether `user` may submit. Unknown ACLs count as open, and those with groups: their members are."""
+        return self.submitters is None or any(_admits(acl, user) for acl in self.submitters)
 
 
 @dataclass(frozen=True)
@@ -113,6 +134,11 @@ class ClusterSnapshot:
         """Return the queue of a name or path, None if there is none."""
         return next((queue for queue in self.queues if name in (queue.name, queue.path, f"root.{queue.path}")), None)
 
+    def queue_of(self, name: str) -> Queue:
+        """Return the queue of a name or path; of one that does not exist now, what is assumed: it has no limits."""
+        assumed = Queue(name, name, True, True, frozenset("*"), DEFAULT_PARTITION, UNLIMITED, {}, {}, {}, None)
+        return self.queue(name) or assumed
+
     def nodes_of(self, partition: str) -> tuple[Node, ...]:
         """Return the nodes of a partition."""
         return tuple(node for node in self.nodes if node.partition == partition)
@@ -122,18 +148,36 @@ class ClusterSnapshot:
         leaves = (queue for queue in self.queues if queue.leaf)
         return sum((queue.pending.get(partition, Resources()) for queue in leaves), Resources())
 
-    def limits(self, queue: Queue, partition: str) -> Limits:
-        """Return the limits of a container of `queue` on `partition`: the scheduler's, or those of the largest node."""
-        limit = Limits(self.step, queue.max_allocation.memory, "yarn.scheduler.maximum-allocation-mb")
-        node = max((node.total.memory for node in self.nodes_of(partition)), default=limit.largest)
-        if node >= limit.largest:
-            return limit
-        where = f"in partition {partition!r}" if partition else "without a label"
-        return Limits(self.step, node, f"yarn.nodemanager.resource.memory-mb of the largest node {where}")
+    def largest_container(self, queue: Queue) -> Resources:
+        """Return the largest container that YARN grants to a queue now (ClusterNodeTracker.getMaxAllowedAllocation).
+
+        The scheduler's limit, or of each resource that of the node with the most of it.
+        """
+        if not self.nodes:
+            return queue.max_allocation
+        limit, totals = queue.max_allocation, [node.total for node in self.nodes]
+        return Resources(
+            min(limit.memory, max(total.memory for total in totals)),
+            min(limit.cores, max(total.cores for total in totals)),
+            min(limit.gpus, max(total.gpus for total in totals)),
+        )
+
+    def limits(self, queue: Queue) -> Limits:
+        """Return the limits of the memory of a container of `queue`."""
+        largest, limit = self.largest_container(queue).memory, queue.max_allocation.memory
+        by_node = "yarn.nodemanager.resource.memory-mb of the largest node"
+        return Limits(self.step, largest, by_node if largest < limit else "yarn.scheduler.maximum-allocation-mb")
 
 
-def take_snapshot(manager: ResourceManager, user: str) -> ClusterSnapshot:
-    """Take a snapshot with five requests, whatever the size of the cluster.
+def take_snapshot(manager: ResourceManager, user: str, site: Mapping[str, str]) -> ClusterSnapshot:
+    """Take a snapshot with four requests, whatever the size of the cluster.
+
+    Hadoop before 3.3 reports neither limits nor ACLs of a queue. Limits are then those of the configuration.
+
+    Args:
+        manager: The client of the ResourceManager.
+        user: The user who submits.
+        site: The client's yarn-site.xml, for settings that the ResourceManager does not show to this user.
 
     Raises:
         UnreachableError: No ResourceManager answers.
@@ -144,13 +188,30 @@ def take_snapshot(manager: ResourceManager, user: str) -> ClusterSnapshot:
     root = manager.get("scheduler")["scheduler"]["schedulerInfo"]
     if root["type"] != "capacityScheduler":
         raise OtherSchedulerError(f"the cluster's scheduler is a {root['type']}, not a CapacityScheduler.")
-    enforced = manager.setting("yarn.acl.enable") == "true"
+    settings = {**site, **manager.settings()}
     return ClusterSnapshot(
         user=user,
         nodes=tuple(_node(entry) for entry in nodes if entry["state"] in USABLE),
         partitions=frozenset(entry["name"] for entry in (labels if isinstance(labels, list) else [labels])),
-        queues=tuple(_queues(root, "", () if enforced else ("*",), root["maximumAllocation"])),
-        step=int(manager.setting("yarn.scheduler.minimum-allocation-mb") or 1024),
+        queues=tuple(_queues(root, "", _acls(settings), _largest(settings))),
+        step=_read_number(settings, "yarn.scheduler.minimum-allocation-mb", 1024),
+    )
+
+
+def _acls(settings: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the ACLs that hold for all queues; None where another authorizer, such as Ranger, has its own."""
+    enforced = settings.get("yarn.acl.enable")
+    if enforced == "false":
+        return ("*",)
+    by_yarn = settings.get("yarn.authorization-provider") in (None, "", _OWN_AUTHORIZER)
+    return () if enforced == "true" and by_yarn else None
+
+
+def _largest(settings: Mapping[str, str]) -> Resources:
+    return Resources(
+        _read_number(settings, "yarn.scheduler.maximum-allocation-mb", UNLIMITED.memory),
+        _read_number(settings, "yarn.scheduler.maximum-allocation-vcores", UNLIMITED.cores),
+        _read_number(settings, f"yarn.resource-types.{_GPU}.maximum-allocation", UNLIMITED.gpus),
     )
 
 
@@ -159,34 +220,42 @@ def _node(entry: Mapping[str, Any]) -> Node:
     return Node(entry["id"], (entry.get("nodeLabels") or [DEFAULT_PARTITION])[0], free + used, free)
 
 
-def _queues(entry: Mapping[str, Any], above: str, acls: tuple[str, ...], largest: Mapping[str, Any]) -> Iterator[Queue]:
+def _queues(entry: Mapping[str, Any], above: str, acls: tuple[str, ...] | None, largest: Resources) -> Iterator[Queue]:
     """Yield the queue of `entry` and all queues below it; a missing setting is inherited from the queue above."""
     path = f"{above}.{entry['queueName']}" if above else entry["queueName"]
-    largest = entry.get("maximumAllocation") or largest
-    acls = (*acls, *_submitters(entry))
+    if "maximumAllocation" in entry:
+        largest = _resources(entry["maximumAllocation"])
+    own = _submitters(entry)
+    acls = None if acls is None or own is None else (*acls, *own)
     below = (entry.get("queues") or {}).get("queue", [])
+    creates_queues = bool(entry.get("autoCreateChildQueueEnabled")) or (
+        entry.get("autoCreationEligibility", "off") != "off"
+    )
     capacities = (entry.get("capacities") or {}).get("queueCapacitiesByPartition", [])
     usages = (entry.get("resources") or {}).get("resourceUsagesByPartition", [])
     yield Queue(
         name=entry["queueName"],
         path=path,
-        leaf=not below,
+        leaf=not below and not creates_queues,
         running=entry.get("state", "RUNNING") == "RUNNING",
         labels=frozenset(entry.get("nodeLabels") or []),
         default_label=(entry.get("defaultNodeLabelExpression") or DEFAULT_PARTITION).strip(),
-        max_allocation=_resources(largest),
+        max_allocation=largest,
         max={c["partitionName"]: _resources(c["effectiveMaxResource"]) for c in capacities},
         used={u["partitionName"]: _resources(u["used"]) for u in usages},
         pending={u["partitionName"]: _resources(u["pending"]) for u in usages},
         submitters=acls,
+        creates_queues=creates_queues,
     )
     for child in below:
         yield from _queues(child, path, acls, largest)
 
 
-def _submitters(entry: Mapping[str, Any]) -> list[str]:
-    acls = (entry.get("queueAcls") or {}).get("queueAcl", [])
-    return [acl["accessControlList"] for acl in acls if acl["accessType"] == "SUBMIT_APP"]
+def _submitters(entry: Mapping[str, Any]) -> list[str] | None:
+    if "queueAcls" not in entry:
+        return None
+    acls = (entry["queueAcls"] or {}).get("queueAcl", [])
+    return [acl["accessControlList"] for acl in acls if acl["accessType"] in _ACCESS]
 
 
 def _admits(acl: str, user: str) -> bool:
@@ -199,3 +268,9 @@ def _resources(entry: Mapping[str, Any]) -> Resources:
     kinds = (entry.get("resourceInformations") or {}).get("resourceInformation", [])
     gpus = sum(kind["value"] for kind in kinds if kind["name"] == _GPU)
     return Resources(entry["memory"], entry["vCores"], gpus)
+
+
+def _read_number(settings: Mapping[str, str], name: str, default: int) -> int:
+    """Return a number in a configuration; `default` where it is absent, or refers to another setting."""
+    text = settings.get(name, "")
+    return int(text) if text.isdigit() else default

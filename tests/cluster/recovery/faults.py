@@ -8,9 +8,8 @@ import psutil
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import list_applications
-from tests.cluster.jobs import get_event, wait_for
+from tests.cluster.jobs import build_backend, get_event, wait_for
 from trainyard.backends import processes
-from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.schemas.run_record import RunRecord
@@ -75,7 +74,7 @@ def run_with_fault(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
 
     A failed attempt is followed by another, as Airflow's retries do.
     """
-    backend = YarnBackend(plan)
+    backend = build_backend(plan)
     result: RunRecord | ApplicationTrigger = backend.run(print)
     assert isinstance(result, ApplicationTrigger)
     application = result.application
@@ -91,7 +90,7 @@ def run_with_fault(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:
             print(result.error)
         except TrainyardError as error:
             print(error)
-        backend = YarnBackend(plan)
+        backend = build_backend(plan)
         result = backend.run(print)
     raise AssertionError(f"{ATTEMPTS} attempts failed")
 

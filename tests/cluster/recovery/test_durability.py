@@ -15,9 +15,8 @@ import pytest
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import list_applications
-from tests.cluster.jobs import Exports, get_event, run_to_end, wait_for
+from tests.cluster.jobs import Exports, build_backend, get_event, run_to_end, wait_for
 from trainyard.backends import processes
-from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
@@ -55,8 +54,8 @@ def test_a_restarted_task_reuses_an_existing_result(exports: Exports, cluster: C
 
 WORKER = """
 import pathlib, pickle, sys
-from trainyard.backends.yarn import YarnBackend
-YarnBackend(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())).run(print)
+from tests.cluster.jobs import build_backend
+build_backend(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())).run(print)
 """
 
 
@@ -66,7 +65,7 @@ def test_an_airflow_worker_killed_during_submission_leaves_one_application(
 ) -> None:
     plan = exports.plan()
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
-    environment = os.environ | {"PYTHONPATH": "plugins"}
+    environment = os.environ | {"PYTHONPATH": "plugins:."}
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path / "plan")], env=environment)
     if instant == "during spark-submit":
         wait_for(lambda: processes.find_tagged(plan.tag))
@@ -81,7 +80,7 @@ def test_an_airflow_worker_killed_during_submission_leaves_one_application(
 
 def test_killing_the_task_ends_application_and_containers(exports: Exports, cluster: Cluster) -> None:
     plan = exports.plan(STUCK)
-    backend = YarnBackend(plan)
+    backend = build_backend(plan)
     trigger = backend.run(print)
     assert isinstance(trigger, ApplicationTrigger)
     wait_for(lambda: list_applications(cluster, plan.tag)[0]["state"] == "RUNNING")
@@ -96,8 +95,8 @@ def test_an_attempt_reattached_to_an_application_that_a_cleared_one_kills_submit
     exports: Exports, cluster: Cluster
 ) -> None:
     plan = exports.plan(STUCK)
-    cleared = YarnBackend(plan).run(print)
-    backend = YarnBackend(plan)
+    cleared = build_backend(plan).run(print)
+    backend = build_backend(plan)
     reattached = backend.run(print)
     assert isinstance(cleared, ApplicationTrigger) and isinstance(reattached, ApplicationTrigger)
     assert reattached.application == cleared.application

@@ -30,7 +30,7 @@ def airflow(
     with run_airflow(environment, tmp_path_factory.mktemp("airflow")) as airflow:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         airflow.api("POST", "pools", **pool)
-        for dag in ("compete", "follow", "stuck", "early", "late", "untold"):
+        for dag in ("compete", "follow", "stuck", "early", "late", "untold", "trainyard_maintenance"):
             wait_for(lambda dag=dag: airflow.has_dag(dag))
         yield airflow
 
@@ -164,3 +164,25 @@ def test_a_task_beyond_its_timeout_fails_and_its_application_ends(
     wait_for(lambda: list_states(cluster, "late.export") == ["RUNNING"], 600)
     wait_for(lambda: airflow.get_task_state("late", "r", "export") == "failed", 600)
     wait_for(lambda: list_states(cluster, "late.export") == ["KILLED"])
+
+
+def test_maintenance_ends_the_application_of_a_task_that_was_marked_while_no_triggerer_ran(
+    airflow: Airflow, cluster: Cluster, source: str
+) -> None:
+    def get_newest() -> object:
+        return list_states(cluster, "stuck.export")[-1]
+
+    airflow.trigger("stuck", "marked", source=source)
+    wait_for(lambda: airflow.get_task_state("stuck", "marked", "export") == "deferred", 600)
+    wait_for(lambda: get_newest() == "RUNNING", 600)
+    airflow.kill("triggerer")
+    airflow.api("PATCH", "dags/stuck/dagRuns/marked/taskInstances/export", new_state="failed")
+    airflow.start("triggerer")
+    wait_for(airflow.is_healthy)
+    assert get_newest() == "RUNNING", "Airflow tells nobody"
+    airflow.api("PATCH", "dags/trainyard_maintenance", is_paused=False)
+    wait_for(lambda: get_newest() == "KILLED", 600)
+    airflow.api("PATCH", "dags/trainyard_maintenance", is_paused=True)
+    (run,) = airflow.list_runs("trainyard_maintenance")
+    wait_for(lambda: airflow.get_state("trainyard_maintenance", run) == "success")
+    assert airflow.get_result("trainyard_maintenance", run, "reap") == [list_named(cluster, "stuck.export")[-1]["id"]]

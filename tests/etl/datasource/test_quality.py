@@ -49,6 +49,7 @@ def test_data_that_meets_expectations_is_accepted(column, statistics, expected):
         ("price", PRICE, {"max": 9}, "train  price   max 9     9.5"),
         ("price", PRICE, {"nulls": 0.05}, "train  price   nulls at most 0.05  0.1 (10 of 100)"),
         ("kind", KIND, {"values": ["cat"]}, "train  kind    one of cat  dog (3 rows)"),
+        ("kind", KIND, {"values": ["cow", "hen"]}, "train  kind    one of cow, hen  cat (97 rows), dog (3 rows)\n"),
         ("kind", KIND, {"rows_per_value": 5}, "train  kind    5 rows of 'dog'  3"),
         ("kind", KIND, {"values": ["cat", "dog", "cow"], "rows_per_value": 1}, "train  kind    1 rows of 'cow'  0"),
         ("tags", TAGS, {"values": ["a"]}, "train  tags    at most 1,000 values  more than 1,000 values, or no scalar"),
@@ -61,14 +62,15 @@ def test_a_violation_is_a_row_of_a_table(column, statistics, expected, row):
 
 
 def test_an_expectation_of_a_missing_column_is_refused():
-    split = Split(rows=1, shards=(), statistics={"price": PRICE})
-    with pytest.raises(TrainyardError, match="expect names the column 'cost', which d does not have; it has price"):
+    split = Split(rows=1, shards=(), statistics={"price": PRICE, "kind": KIND})
+    with pytest.raises(TrainyardError, match=r"names the column 'cost', which d does not have; it has price, kind"):
         check_expectations("d", {"train": split}, {"cost": Expectation(min=0)})
 
 
 def test_all_violations_are_in_one_message():
     message = find_problems("price", PRICE, min=0, max=9, nulls=0)
     assert len(message.splitlines()) == 6
+    assert message.endswith("\nCorrect the source or prepare, or change expect=.")
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(1, 1000), min_size=1), st.integers(1, 9))
@@ -94,22 +96,97 @@ def test_the_index_of_numbers_approximates_that_of_their_histograms(mean, std):
     assert measure_drift(*statistics) == pytest.approx(float(((p - q) * np.log(p / q)).sum()), rel=0.02)
 
 
-def test_only_a_constant_that_changes_has_drift():
-    one, two = (Statistics(count=1, mean=(m,), std=(0.0,), min=(m,), max=(m,)) for m in (1.0, 2.0))
-    assert measure_drift(one, one) == 0
-    assert measure_drift(one, two) == math.inf
+def numbers(mean: float, std: float) -> Statistics:
+    return Statistics(count=1, mean=(mean,), std=(std,))
 
 
-def test_drift_beyond_the_limits_warns_and_fails():
-    old = {"train": Split(rows=1, shards=(), statistics={"kind": KIND})}
-    new = {"train": Split(rows=1, shards=(), statistics={"kind": Statistics(count=1, values={"cat": 1, "dog": 1})})}
-    index = measure_drift(new["train"].statistics["kind"], KIND)
-    assert check_drift("d", old, old, Drift()) == ()
-    assert check_drift("d", new, old, Drift(warn=1.0)) == (
-        f"split train, column kind: drifted by {index:.3g} (warning from 1 on)",
+@pytest.mark.parametrize(
+    ("new", "old", "drift"),
+    [
+        (numbers(1, 0), numbers(1, 0), 0),
+        (numbers(1, 0), numbers(2, 0), math.inf),
+        (numbers(1, 0), numbers(1, 1), math.inf),
+        (numbers(1, 2), numbers(1, 0), math.inf),
+    ],
+)
+def test_a_constant_that_changes_has_infinite_drift(new, old, drift):
+    assert measure_drift(new, old) == drift
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "drift"),
+    [
+        (numbers(0, 1), numbers(0, 1), 0),
+        (numbers(3, 1), numbers(1, 1), 4),
+        (numbers(0, 2), numbers(0, 1), (4 + 1 / 4) / 2 - 1),
+        (numbers(3, 2), numbers(2, 1), ((4 + 1) / 1 + (1 + 1) / 4) / 2 - 1),
+    ],
+)
+def test_the_index_of_numbers_is_the_divergence_of_two_normal_distributions(new, old, drift):
+    assert measure_drift(new, old) == measure_drift(old, new) == pytest.approx(drift)
+
+
+def test_a_value_that_occurs_on_one_side_only_counts_as_a_small_share_of_the_other():
+    both, one = Statistics(count=100, values={"a": 50, "b": 50}), Statistics(count=100, values={"a": 100})
+    expected = (1 - 0.5) * math.log(1 / 0.5) + (1e-4 - 0.5) * math.log(1e-4 / 0.5)
+    assert measure_drift(one, both) == pytest.approx(expected)
+    assert measure_drift(both, one) == pytest.approx(expected)
+
+
+def test_the_drift_of_a_tensor_is_the_median_of_its_entries():
+    old = Statistics(count=1, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    new = Statistics(count=1, mean=(3.0, 0.0, 1.0), std=(1.0, 1.0, 1.0))
+    assert measure_drift(new, old) == pytest.approx(1.0), "of 9, 0 and 1"
+
+
+@pytest.mark.parametrize(("new", "old"), [(TAGS, TAGS), (KIND, TAGS), (TAGS, PRICE), (PRICE, TAGS), (KIND, PRICE)])
+def test_statistics_that_do_not_compare_have_no_drift(new, old):
+    assert measure_drift(new, old) == 0
+
+
+def split(**statistics: Statistics) -> dict[str, Split]:
+    return {"train": Split(rows=1, shards=(), statistics=statistics)}
+
+
+OLD, NEW = split(kind=KIND), split(kind=Statistics(count=1, values={"cat": 1, "dog": 1}))
+INDEX = measure_drift(NEW["train"].statistics["kind"], KIND)
+BELOW, ABOVE = math.nextafter(INDEX, 0), math.nextafter(INDEX, math.inf)
+
+
+@pytest.mark.parametrize(("limit", "warns"), [(BELOW, True), (INDEX, True), (ABOVE, False)])
+def test_drift_warns_from_its_limit_on(limit, warns):
+    warning = f"split train, column kind: drifted by {INDEX:.3g} (warning from {limit:g} on)"
+    assert check_drift("d", NEW, OLD, Drift(warn=limit)) == ((warning,) if warns else ())
+
+
+@pytest.mark.parametrize(("limit", "fails"), [(BELOW, True), (INDEX, True), (ABOVE, False)])
+def test_drift_fails_from_its_limit_on(limit, fails):
+    try:
+        check_drift("d", NEW, OLD, Drift(fail=limit))
+    except TrainyardError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert bool(message) == fails
+    assert not fails or f"\ntrain  kind    below {limit:g}  {INDEX:.3g}\n" in message
+
+
+def test_the_error_for_drift_is_a_table_with_the_fix():
+    with pytest.raises(TrainyardError) as error:
+        check_drift("d", NEW, OLD, Drift(fail=1.5))
+    assert str(error.value) == (
+        "the data for d drifted from its current version; no version was committed:\n"
+        "split  column  expected   found\n"
+        "train  kind    below 1.5  1.63\n"
+        "Check the source; if the change is intended, raise drift={'fail': ...}."
     )
-    with pytest.raises(TrainyardError, match=rf"drifted from its current version(.|\n)*kind    below 1.5  {index:.3g}"):
-        check_drift("d", new, old, Drift(fail=1.5))
+
+
+def test_only_splits_and_columns_of_both_versions_are_compared():
+    new = NEW | {"test": NEW["train"]}
+    assert len(check_drift("d", new, OLD, Drift(warn=INDEX))) == 1
+    assert check_drift("d", NEW, split(price=PRICE), Drift(warn=1e-9)) == ()
+    assert check_drift("d", OLD, OLD, Drift()) == ()
 
 
 @pytest.mark.spark

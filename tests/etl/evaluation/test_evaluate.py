@@ -64,9 +64,9 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     assert summary["rows"] == 300 and summary["uri"] == model
     assert summary["metrics"]["accuracy"] == pytest.approx(reference.accuracy_score(label, predict(model)))
     assert summary["metrics"]["f1"] == pytest.approx(reference.f1_score(label, predict(model), average="macro"))
-    assert summary["metrics"]["confusion_matrix"] == reference.confusion_matrix(label, predict(model)).tolist()
 
     result = Evaluation.load(summary["evaluation"])
+    assert result.model.metrics["confusion_matrix"] == reference.confusion_matrix(label, predict(model)).tolist()
     assert [(s.column, s.value, s.rows) for s in result.model.slices] == [("of", "0", 150), ("of", "1", 150)]
     odd = np.arange(300) % 2 == 1
     assert result.model.slices[1].metrics["accuracy"] == pytest.approx((predict(model) == label)[odd].mean())

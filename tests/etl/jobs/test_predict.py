@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +128,63 @@ def test_only_new_and_changed_partitions_are_predicted_for(spark: Any, model: st
     assert run()["partitions"] == ["0"], "its files changed"
     assert group_by_key(spark.read.parquet(str(out))) == predict_locally(model, rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+KILLED = """
+import os, signal, sys
+from trainyard import storage
+from trainyard.etl.jobs import destinations
+
+staging, output, moves = sys.argv[1], sys.argv[2], int(sys.argv[3])
+move, remove = storage.move, storage.remove
+
+def kill(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def move_and_count(*arguments):
+    global moves
+    if moves == 0:
+        kill()
+    moves -= 1
+    move(*arguments)
+
+storage.move, storage.remove = move_and_count, kill
+destinations._swap(staging, output)
+"""
+
+
+def kill_in_swap(staging: Path, output: Path, moves: int) -> None:
+    """Replace `output` in a process that is killed after so many renames, before the one or the removal after them."""
+    command = [sys.executable, "-c", KILLED, str(staging), str(output), str(moves)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "plugins")}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+@pytest.mark.parametrize("partition_by", [None, "of"])
+def test_a_run_recovers_what_a_killed_one_left_between_its_renames(
+    spark: Any, model: str, tmp_path: Path, moves: int, partition_by: str | None
+) -> None:
+    rows, source, out = datasets.blobs(30, seed=7), tmp_path / "source", tmp_path / "out"
+    make_frame(spark, rows).write.partitionBy("of").parquet(str(source))
+    run_job(spark, model, tmp_path, str(source), out, partition_by=partition_by)
+    expected = group_by_key(spark.read.parquet(str(out)))
+    replaced = out / "of=1" if partition_by else out
+    shutil.copytree(replaced, tmp_path / "new")
+    kill_in_swap(tmp_path / "new", replaced, moves)
+    assert replaced.exists() == (moves != 1)
+    if partition_by:
+        left = spark.read.parquet(str(out))
+        assert left.columns == ["key", "class_", "of"], "readers see no more than predictions meanwhile"
+    if partition_by:
+        shutil.rmtree(source / "of=1")  # so that the run does not predict for this partition again
+        assert run_job(spark, model, tmp_path, str(source), out, partition_by="of")["unchanged"] == 1
+    else:
+        spark.range(3).selectExpr("string(id) as key").write.parquet(str(tmp_path / "other"))
+        with pytest.raises(TrainyardError, match="column"):
+            run_job(spark, model, tmp_path, str(tmp_path / "other"), out)
+    assert group_by_key(spark.read.parquet(str(out))) == expected, "nothing is lost"
+    assert not [path for path in [*tmp_path.iterdir(), *out.iterdir()] if path.name.endswith("replaced")]
 
 
 def test_other_weights_predict_for_all_partitions_again(spark: Any, model: str, tmp_path: Path) -> None:

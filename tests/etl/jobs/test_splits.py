@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import splits
@@ -55,6 +57,22 @@ def test_stratified_fractions_hold_within_each_value(spark):
     for user in {row.user for row in rows}:
         count = Counter(row[splits.SPLIT] for row in rows if row.user == user)
         assert count == {"train": 160, "validation": 20, "test": 20}
+
+
+def test_no_task_sorts_all_rows_of_a_stratum_and_the_splits_are_those_of_its_order(spark):
+    """The splits are by the rank of the hash in the stratum, with nulls and NaNs as strata of their own."""
+    rows = [(i % 5000, [float("nan"), None, 1.0][min(i % 10, 2)], f"{i}" if i % 3 else None) for i in range(12_000)]
+    frame = spark.createDataFrame(rows, "id long, of double, note string").repartition(4)
+    assigned = splits.assign(frame, SPLITS, stratify="of", seed=3)
+    assert assigned.columns == [*frame.columns, splits.SPLIT]
+    stratum = Window.partitionBy("of")
+    rank = F.rank().over(stratum.orderBy(splits._hash(frame, frame.columns, 3)))
+    position = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
+    expected = frame.withColumn(splits.SPLIT, splits._choose_split(position, SPLITS))
+    assert Counter(map(str, assigned.collect())) == Counter(map(str, expected.collect()))
+    plan = assigned._jdf.queryExecution().executedPlan().toString()
+    sorted_by = [line for line in plan.splitlines() if "Sort [" in line and splits._ORDER in line]
+    assert sorted_by and all(splits._PART in line for line in sorted_by), plan
 
 
 def test_an_added_row_moves_at_most_one_row_across_each_cut_of_its_stratum(spark):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics import build_families
-from trainyard.etl.metrics.family import OutputSpec, ScoredRows
+from trainyard.etl.metrics import build_families, regression
+from trainyard.etl.metrics.family import MetricFamily, OutputSpec, ScoredRows
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator, merge_sums
@@ -32,7 +32,9 @@ def compute_metrics(
 
     `slice_by` are the values of the column "of".
     """
-    families = (RowCount(), *build_families(names, spec))
+    families: tuple[MetricFamily, ...] = (RowCount(), *build_families(names, spec))
+    if regression.needs_center(families):
+        families = regression.center_labels(families, truth[: regression.CENTER_ROWS])
     accumulators = [SumAccumulator([families]), SumAccumulator([families])]
     buckets = np.random.default_rng(seed).integers(0, BUCKETS, len(truth))
     edges = sorted({0, *cuts, len(truth)})

@@ -106,6 +106,26 @@ def test_classes_that_do_not_occur_are_ignored_as_in_scikit_learn(pairs):
         assert metrics[name] == approx(score(truth, guess, average="macro", zero_division=0))
 
 
+@given(st.data(), st.integers(1, 12))
+def test_average_precision_of_a_few_rows_equals_scikit_learns(data, rows):
+    """Scores that differ are in bins of their own, so that nothing is approximated."""
+    logits = np.array(data.draw(st.lists(st.integers(-10, 10), min_size=rows, max_size=rows, unique=True)), float)
+    truth = np.array(data.draw(st.lists(st.integers(0, 1), min_size=rows, max_size=rows).filter(any)))
+    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits))
+
+
+def test_average_precision_of_equal_scores_is_that_of_rows_spread_evenly():
+    truth, logits = np.array([1, 1, 0, 0]), np.zeros(4)
+    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["average_precision"] == approx(1.5 / 2.5), "on average 1.5 positives and 1 negative up to a positive"
+
+
+def test_average_precision_without_positives_has_no_value():
+    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), np.arange(3.0), np.zeros(3, int))
+    assert metrics.metrics == {"average_precision": None}
+
+
 def test_scores_near_one_are_resolved_as_well_as_those_in_the_middle():
     rng = np.random.default_rng(3)
     truth = rng.integers(0, 2, 2000)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from tests.etl.metrics.model_metrics import compute_metrics
@@ -23,6 +27,39 @@ def test_metrics_equal_scikit_learns(output, label):
     assert metrics["mse"] == pytest.approx(reference.mean_squared_error(truth, guess))
     assert metrics["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, guess))
     assert metrics["r2"] == pytest.approx(reference.r2_score(truth, guess))
+
+
+def compute_exactly(truth: np.ndarray, guess: np.ndarray) -> float:
+    """Return R2 in rational numbers."""
+    exact = [Fraction(value) for value in truth.tolist()]
+    mean = sum(exact) / len(exact)
+    errors = sum((Fraction(value) - other) ** 2 for value, other in zip(guess.tolist(), exact, strict=True))
+    return float(1 - errors / sum((value - mean) ** 2 for value in exact))
+
+
+@settings(max_examples=40)
+@given(
+    mean=st.sampled_from([0.0, 1.0, -1e4, 1e8, -1e8, 1e12]),
+    deviation=st.sampled_from([1e-2, 1.0, 1e6]),
+    noise=st.sampled_from([0.01, 0.1, 1.0]),
+    outlier=st.sampled_from([0.0, 1e3]),
+    seed=st.integers(0, 1000),
+)
+def test_r2_is_right_wherever_the_labels_are(mean, deviation, noise, outlier, seed):
+    rng = np.random.default_rng(seed)
+    truth = mean + deviation * rng.normal(size=200)
+    truth[0] += outlier * deviation
+    guess = truth + noise * deviation * rng.normal(size=200)
+    model = compute_metrics(["r2"], OutputSpec((), (), None, "none"), guess, truth, cuts=[7, 120])
+    assert model.metrics["r2"] == pytest.approx(compute_exactly(truth, guess), abs=1e-9)
+    low, high = model.intervals["r2"]
+    assert low - 1e-9 <= model.metrics["r2"] <= high + 1e-9 or noise == 1.0 or outlier
+
+
+def test_r2_of_labels_that_are_all_equal_is_undefined():
+    truth = np.full(50, 1e8 + 0.1)
+    metrics = compute_metrics(["r2", "mse"], OutputSpec((), (), None, "none"), truth + 1, truth, cuts=[20]).metrics
+    assert metrics["r2"] is None and metrics["mse"] == pytest.approx(1)
 
 
 def test_an_output_of_another_shape_is_refused():

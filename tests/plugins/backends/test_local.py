@@ -2,13 +2,13 @@
 
 import os
 import textwrap
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG
 
+from tests.plugins.backends.threads import run_in_thread
 from trainyard import storage
 from trainyard.backends import processes
 from trainyard.backends.local import LocalBackend
@@ -68,16 +68,8 @@ def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path,
     os.mkfifo(tmp_path / "running")
     monkeypatch.setenv("RUNNING", str(tmp_path / "running"))
     plan = plan(STUCK)
-    backend, errors = LocalBackend(plan), []
-
-    def run() -> None:
-        try:
-            backend.run(lambda line: None)
-        except TrainyardError as error:
-            errors.append(str(error))
-
-    running = threading.Thread(target=run)
-    running.start()
+    backend = LocalBackend(plan)
+    running, errors = run_in_thread(backend)
     assert (tmp_path / "running").read_text() == "a task runs"
     assert len(processes.find_tagged(plan.tag)) >= 4
     backend.kill()

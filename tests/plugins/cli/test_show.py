@@ -8,6 +8,7 @@ import pytest
 
 from trainyard.cli import show
 from trainyard.errors import TrainyardError
+from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -51,3 +52,10 @@ def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Pat
         show.newest_run(str(tmp_path), "toy")
     with pytest.raises(TrainyardError, match="is not the directory of a run: it has no run record"):
         show.show(str(tmp_path))
+
+
+def test_a_task_without_a_record_of_its_driver_has_the_error_of_the_task(tmp_path: Path) -> None:
+    task_key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=f"{tmp_path}/runs/toy/r1")
+    Failure(task_key=task_key, at=20.0, error="On node 'gpu7', nvidia-smi found 0 GPUs\nand more").save()
+    line = show.show(show.newest_run(str(tmp_path), "toy")).splitlines()[1]
+    assert line.startswith("train  failed") and line.endswith("  On node 'gpu7', nvidia-smi found 0 GPUs")

@@ -5,15 +5,18 @@ Those that a single container can provoke are provoked on a live cluster, in tes
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import replace
 
 import pytest
 
 from tests.plugins.clusters import group_plan
 from trainyard.diagnosis.diagnose import diagnose
+from trainyard.diagnosis.diagnosis import Diagnosis
 from trainyard.diagnosis.memory import remediate
+from trainyard.errors import TrainyardError
 from trainyard.planning import sizing
+from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
 
 AM_KILLED = (
@@ -74,6 +77,89 @@ def test_a_text_of_the_daemons_becomes_a_sentence_with_the_fix(text: str, senten
     assert diagnosis and diagnosis.sentence.startswith(sentence), diagnosis
 
 
+FAILED_ONCE = (
+    "Application application_1_0001 failed 1 times (global limit =2; local limit is =1) due to {}. Failing the "
+    "application."
+)
+"""RMAppImpl.getAppAttemptFailedDiagnostics of Hadoop 3.3.6 and 3.5.0, with the diagnostics of the attempt."""
+ENDED = (
+    "AM Container for appattempt_1_0001_000001 exited with  exitCode: {}\nFailing this attempt.Diagnostics: {}For more "
+    "detailed output, check the application tracking page: http://rm:8088/cluster/app/application_1_0001 Then click on "
+    "links to logs of each attempt.\n"
+)
+"""RMAppAttemptImpl.getAMContainerCrashedDiagnostics of Hadoop 3.3.6 and 3.5.0."""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (  # RMAppAttemptImpl.getAMExpiredDiagnostics
+            "ApplicationMaster for attempt appattempt_1_0001_000001 timed out",
+            "The driver did not register with the ResourceManager, or sent it no heartbeat, for too long "
+            "(yarn.am.liveness-monitor.expiry-interval-ms): its node was lost or cut off, or its JVM was paused.",
+        ),
+        (  # SchedulerUtils.LOST_CONTAINER
+            ENDED.format(-100, "Container released on a *lost* node"),
+            "A node was lost with the containers on it",
+        ),
+        (  # SchedulerUtils.EXPIRED_CONTAINER
+            ENDED.format(-100, "Container expired since it was unused"),
+            "A container that YARN granted was not started in time",
+        ),
+        (  # AMLauncher.onAMLaunchFailed
+            "Error launching appattempt_1_0001_000001. Got exception: java.net.ConnectException: Call From rm/10.0.0.1 "
+            "to node7:45454 failed on connection exception: java.net.ConnectException: Connection refused\n\tat sun",
+            "YARN could not start the driver's container: java.net.ConnectException: Call From rm/10.0.0.1 to "
+            "node7:45454 failed on connection exception",
+        ),
+        (  # ContainerManagerImpl.authorizeStartAndResourceIncreaseRequest, through AMLauncher.onAMLaunchFailed
+            "Error launching appattempt_1_0001_000001. Got exception: org.apache.hadoop.yarn.exceptions.YarnException: "
+            "Unauthorized request to start container. \nThis token is expired. current time is 1795290845344 found "
+            "1795290245344\nNote: System times on machines may be out of sync. Check system time and time zones.",
+            "The clocks of the ResourceManager and of a node differ by more than YARN allows. Synchronize them with",
+        ),
+        (  # ContainerImpl of the NodeManager: ContainerExitStatus.INVALID after a failed localization
+            ENDED.format(-1000, "[2026-11-23 10:00:00.123]File does not exist: hdfs://nn/code.zip\n"),
+            "A node could not prepare the driver's container: File does not exist: hdfs://nn/code.zip.",
+        ),
+        (  # ContainerExitStatus.KILLED_BY_RESOURCEMANAGER
+            ENDED.format(-106, "Container killed by the ResourceManager"),
+            "The ResourceManager ended the driver's container",
+        ),
+        (  # ContainerExecutor.ExitCode.TERMINATED
+            ENDED.format(143, "[2026-11-23 10:00:00.123]Container killed on request. Exit code is 143"),
+            "The driver's container was ended from outside (SIGTERM)",
+        ),
+        (  # ApplicationMaster.scala of Spark 4.2: EXIT_SC_NOT_INITED
+            ENDED.format(13, "[2026-11-23 10:00:00.123]Exception from container-launch.\n"),
+            "The driver failed before it created a Spark session",
+        ),
+        (  # ApplicationMaster.scala of Spark 4.2: runDriver
+            "Timed out waiting for SparkContext.",
+            "The driver created no Spark session within spark.yarn.am.waitTime",
+        ),
+        (  # ApplicationMaster.scala of Spark 4.2: launchReporterThread, EXIT_REPORTER_FAILURE
+            "Exception was thrown 5 time(s) from Reporter thread.",
+            "The driver could not request containers from the ResourceManager, 5 times in a row.",
+        ),
+    ],
+)
+def test_a_failed_application_master_has_a_sentence_of_its_own(text: str, sentence: str) -> None:
+    for written in (text, FAILED_ONCE.format(text)):
+        diagnosis = diagnose(group_plan(), written)
+        assert diagnosis and diagnosis.sentence.startswith(sentence), diagnosis
+
+
+def test_an_application_beyond_its_lifetime_names_the_setting() -> None:
+    """RMAppLifetimeMonitor.expire of Hadoop 3.3.6 and 3.5.0."""
+    text = "Application is killed by ResourceManager as it has exceeded the lifetime period."
+    diagnosis = diagnose(group_plan(), text)
+    assert diagnosis and diagnosis.sentence == (
+        "The application ran longer than queue train allows (yarn.scheduler.capacity.<queue>.maximum-application-"
+        "lifetime). Submit to another queue, or have the limit raised."
+    )
+
+
 def test_the_fix_for_a_script_names_no_option_of_recipes() -> None:
     diagnosis = diagnose(
         replace(group_plan(), spec={"script": "toy.script"}), "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -103,22 +189,98 @@ def test_a_memory_kill_names_a_setting_that_is_larger_than_what_was_used() -> No
 def test_memory_grows_up_to_grow_memory_to() -> None:
     diagnosis = diagnose(group_plan(), WORKER_KILLED)
     assert remediate(group_plan(), diagnosis) == (group_plan(), "")
-    unchanged, why = remediate(replace(group_plan(), grow_memory_to="4g"), diagnosis)
-    assert unchanged.memory == group_plan().memory and re.search(
-        r"\d+ MB is needed, but grow_memory_to='4g' does not allow it", why
-    )
-    changed, why = remediate(replace(group_plan(), grow_memory_to="8g"), diagnosis)
-    assert (
-        diagnosis
-        and changed.memory == diagnosis.memory
-        and why.startswith("The memory was too small; now memory=Memory(heap=")
-    )
+    for limit, allowed in (("4608m", False), ("4609m", True)):
+        plan = replace(group_plan(), grow_memory_to=limit)
+        changed, why = remediate(plan, diagnosis)
+        assert diagnosis and changed == (replace(plan, memory=diagnosis.memory) if allowed else plan)
+        assert why == (
+            "The memory was too small; now memory=Memory(heap='512m', native='3713m')."
+            if allowed
+            else "A container of 4609 MB is needed, but grow_memory_to='4608m' does not allow it."
+        )
+
+
+def test_memory_of_the_driver_grows_alone() -> None:
+    plan = replace(group_plan(), grow_memory_to="8g")
+    changed, why = remediate(plan, diagnose(plan, AM_KILLED))
+    assert changed == replace(plan, driver_memory=Memory(heap="1g", native="190m"))
+    assert why == "The memory was too small; now driver_memory=Memory(heap='1g', native='190m')."
+
+
+@pytest.mark.parametrize("diagnosis", [None, Diagnosis("A node was lost.")])
+def test_memory_stays_where_it_was_not_the_cause(diagnosis: Diagnosis | None) -> None:
+    plan = replace(group_plan(), grow_memory_to="8g")
+    assert remediate(plan, diagnosis) == (plan, "")
+
+
+def test_an_invalid_limit_of_growth_is_named() -> None:
+    with pytest.raises(TrainyardError, match=r"^grow_memory_to='8x' is not a valid size"):
+        remediate(replace(group_plan(), grow_memory_to="8x"), diagnose(group_plan(), AM_KILLED))
 
 
 def test_memory_that_grew_before_grows_from_its_last_size() -> None:
     once = diagnose(group_plan(), WORKER_KILLED)
     again = diagnose(group_plan(), WORKER_KILLED.replace("3.6 GB of 3 GB", "4.6 GB of 4.5 GB"))
     assert once and again and once.memory and again.memory
-    first, second = (sizing.size(memory, "T", "memory").needed for memory in (once.memory, again.memory))
-    assert second > 4.6 * 1024 > first or second > first
-    assert again.memory == Memory(heap="512m", native=again.memory.native)
+    needed = [sizing.size(memory, "T", "memory").needed for memory in (once.memory, again.memory)]
+    assert needed == [math.ceil(3687 * 1.25), math.ceil(4711 * 1.25)]
+    assert (once.memory.heap, again.memory.heap) == ("512m", "512m")
+
+
+EXECUTORS = replace(group_plan(), workers=None)
+UNMEASURED = "Exit code from container container_1_0001_01_{} is : -104"
+
+
+@pytest.mark.parametrize(
+    ("plan", "text", "sentence"),
+    [
+        (
+            group_plan(),
+            AM_KILLED,
+            "YARN killed the driver: it used 561 MB of the 512 MB of its container, in which the heap is 1g and all "
+            "else is native memory. Write driver_memory=Memory(heap='1g', native='190m').",
+        ),
+        (
+            group_plan(),
+            UNMEASURED.format("000001"),
+            "YARN killed the driver: it used 1408 MB of the 1408 MB of its container, in which the heap is 1g and all "
+            "else is native memory. Write driver_memory=Memory(heap='1g', native='352m').",
+        ),
+        (
+            EXECUTORS,
+            UNMEASURED.format("000002"),
+            "YARN killed an executor: it used 2944 MB of the 2944 MB of its container, in which the heap is 512m and "
+            "all else is native memory. Write memory=Memory(heap='512m', native='2784m').",
+        ),
+        (
+            group_plan(),
+            VIRTUAL.replace("000002", "000001"),
+            "YARN killed the driver for its virtual memory, 2.3 GB of 2.1 GB, which torch and the JVM reserve without "
+            "using it. Set yarn.nodemanager.vmem-check-enabled=false on the nodes, or raise "
+            "yarn.nodemanager.vmem-pmem-ratio.",
+        ),
+        (
+            group_plan(),
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0",
+            "A training step did not fit into a GPU's memory: CUDA could not allocate 20.00 MiB more. Write a smaller "
+            "batch_size, or micro_batches=2 or more for the same batch in parts, or precision='bfloat16'.",
+        ),
+        (
+            group_plan(),
+            "java.lang.OutOfMemoryError: GC overhead limit exceeded",
+            "A JVM ran out of heap (GC overhead limit exceeded). The driver has 1g, an executor 512m: write a larger "
+            "heap in driver_memory=Memory(...) if rows are collected, else in memory=Memory(...).",
+        ),
+    ],
+)
+def test_a_sentence_about_memory_names_the_container_and_what_to_write(plan: Plan, text: str, sentence: str) -> None:
+    diagnosis = diagnose(plan, text)
+    assert diagnosis and diagnosis.sentence == sentence
+
+
+@pytest.mark.parametrize("code", [13, 143])
+def test_a_cause_in_the_log_comes_before_an_exit_code(code: int) -> None:
+    """Spark 4.2 ends with 13 whatever fails before the driver has registered, as a missing module does."""
+    diagnostics = ENDED.format(code, "[2026-11-23 10:00:00.123]Exception from container-launch.\n")
+    found = diagnose(group_plan(), diagnostics, "ModuleNotFoundError: No module named 'pydantic'")
+    assert found and "'pydantic'" in found.sentence

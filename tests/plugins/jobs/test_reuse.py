@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.evaluations import write_model
 from tests.trainer import datasets
 from trainyard import storage
 from trainyard.jobs import reuse
@@ -87,6 +88,44 @@ def test_a_new_partition_needs_an_export(spec: dict[str, Any], pipelines: Path) 
     )
 
 
+@pytest.fixture
+def partitioned(spec: dict[str, Any], pipelines: Path) -> dict[str, Any]:
+    """An export of one of two partitions."""
+    spec = spec | {"partition": "2026-01-02"}
+    dataset = manifest.read_current(spec["dataset"])
+    fingerprint = reuse.fingerprint(spec, pipelines / "toy" / "dag.py")
+    provenance = dataset.provenance.model_copy(update={"fingerprint": fingerprint})
+    partition = dataset.partitions[""].model_copy(update={"provenance": provenance})
+    partitions = dict.fromkeys(("2026-01-01", "2026-01-02"), partition)
+    manifest.commit(spec["dataset"], dataset.model_copy(update={"number": 3, "partitions": partitions}))
+    return spec
+
+
+def test_an_unchanged_partition_beside_others_needs_no_export(partitioned: dict[str, Any], pipelines: Path) -> None:
+    assert judged(partitioned, pipelines)[0]
+
+
+def test_the_order_of_options_does_not_matter(spec: dict[str, Any], pipelines: Path) -> None:
+    assert judged(dict(reversed(spec.items())), pipelines)[0]
+
+
+def test_an_export_without_a_partition_replaces_those_that_are_there(
+    partitioned: dict[str, Any], pipelines: Path
+) -> None:
+    assert judged(partitioned, pipelines, partition=None) == (
+        False, "the dataset has other partitions: 2026-01-01, 2026-01-02",
+    )  # fmt: skip
+
+
+def test_an_export_without_a_partition_replaces_those_beside_an_unnamed_one(
+    spec: dict[str, Any], pipelines: Path
+) -> None:
+    dataset = manifest.read_current(spec["dataset"])
+    partitions = dataset.partitions | {"2026-01-01": dataset.partitions[""]}
+    manifest.commit(spec["dataset"], dataset.model_copy(update={"number": 3, "partitions": partitions}))
+    assert judged(spec, pipelines) == (False, "the dataset has other partitions: an unnamed one, 2026-01-01")
+
+
 def test_a_dataset_that_was_written_by_other_means_is_exported_again(
     spec: dict[str, Any], pipelines: Path, tmp_path: Path
 ) -> None:
@@ -103,3 +142,47 @@ def test_a_source_without_files_always_needs_an_export(spec: dict[str, Any], pip
     assert judged(spec, pipelines, source=source) == (
         False, "the source files or the code of prepare cannot be listed",
     )  # fmt: skip
+
+
+def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
+    spec: dict[str, Any], pipelines: Path, tmp_path: Path
+) -> None:
+    dag_file = pipelines / "toy" / "dag.py"
+    (tmp_path / "empty").mkdir()
+    for changes in (
+        {"source": spec["source"] | {"path": None}},
+        {"source": spec["source"] | {"path": str(tmp_path / "empty")}},
+        {"prepare": "pydantic.main:BaseModel"},
+        {"prepare": "toy.nowhere:rows"},
+        {"model": str(tmp_path / "nowhere")},
+    ):
+        assert reuse.fingerprint(spec | changes, dag_file) == ""
+
+
+@pytest.fixture
+def features(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> dict[str, Any]:
+    """An export of features of a model, whose recipe is in another package."""
+    for name, text in (("__init__.py", ""), ("net.py", "from . import layers\nbuild = None\n"), ("layers.py", "")):
+        storage.replace(str(pipelines / "nets" / name), text.encode())
+    artifact = write_model(tmp_path / "model", b"old").model_copy(update={"recipe": "nets.net:build"})
+    storage.replace(str(tmp_path / "model" / "model.json"), artifact.to_json().encode())
+    return spec | {"model": str(tmp_path / "model")}
+
+
+def test_the_fingerprint_of_features_has_the_weights_of_the_model(features: dict[str, Any], pipelines: Path) -> None:
+    hashes = dict(part.split("=") for part in reuse.fingerprint(features, pipelines / "toy" / "dag.py").split())
+    assert list(hashes) == ["source", "code", "options", "model"]
+    assert hashes["model"] == b"old".hex().ljust(16, "0")
+    assert {len(value) for value in hashes.values()} == {16}
+
+
+@pytest.mark.parametrize("name", ["net.py", "layers.py"])
+def test_a_change_of_the_code_of_the_model_needs_another_export_of_features(
+    features: dict[str, Any], pipelines: Path, name: str
+) -> None:
+    dag_file = pipelines / "toy" / "dag.py"
+    before = reuse.fingerprint(features, dag_file).split()
+    with (pipelines / "nets" / name).open("a") as file:
+        file.write("\n")
+    after = reuse.fingerprint(features, dag_file).split()
+    assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, ScriptOperator, TrainOperator
+from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 
 
@@ -49,7 +52,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
 @pytest.mark.parametrize(
     ("operator", "options", "message"),
     [
-        (train, {"epochs": -1}, "TrainOperator 'train': epochs=-1: Input should be greater than 0."),
+        (train, {"epochs": -1}, "TrainOperator 'train': epochs=-1: write a number greater than 0."),
         (train, {"epoch": 3}, "TrainOperator 'train': 'epoch' is not a known option; the nearest one is 'epochs'."),
         (
             train,
@@ -60,15 +63,15 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             export,
             {"expect": {"price": {"minimum": 0}}},
-            "ExportOperator 'export': expect.price.minimum is not a known option.",
+            "ExportOperator 'export': expect.price.minimum is not a known option; correct its name, or remove it.",
         ),
         (
             export,
             {"expect": {"price": {"min": 2, "max": 1}}},
             "ExportOperator 'export': expect.price={'min': 2, 'max': 1}: min=2 is above max=1.",
         ),
-        (export, {"drift": {"fail": 0}}, "ExportOperator 'export': drift.fail=0: Input should be greater than 0."),
-        (train, {"workers": 0}, "TrainOperator 'train': workers=0: Input should be greater than 0."),
+        (export, {"drift": {"fail": 0}}, "ExportOperator 'export': drift.fail=0: write a number greater than 0."),
+        (train, {"workers": 0}, "TrainOperator 'train': workers=0: write a number greater than 0."),
         (
             train,
             {"formats": "onnx"},
@@ -77,9 +80,9 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             train,
             {"formats": ["onnx", "keras"]},
-            "TrainOperator 'train': formats.1='keras': Input should be 'mlflow', 'onnx' or 'pt2'.",
+            "TrainOperator 'train': formats.1='keras': write 'mlflow', 'onnx' or 'pt2'.",
         ),
-        (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: Input should be greater than 0."),
+        (train, {"batch_size": 0}, "TrainOperator 'train': batch_size=0: write a number greater than 0."),
         (
             train,
             {"strategy": "gossip"},
@@ -89,7 +92,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             train,
             {"strategy": {"name": "averaging", "frequency": 0}},
-            "TrainOperator 'train': strategy.averaging.frequency=0: Input should be greater than 0.",
+            "TrainOperator 'train': strategy.averaging.frequency=0: write a number greater than 0.",
         ),
         (
             train,
@@ -102,12 +105,12 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             {"workers": (4, 2)},
             "TrainOperator 'train': workers=(4, 2): write the smaller number first.",
         ),
-        (train, {"workers": (1, 2, 3)}, "TrainOperator 'train': workers=[1, 2, 3]: Input should be a valid integer."),
+        (train, {"workers": (1, 2, 3)}, "TrainOperator 'train': workers=[1, 2, 3]: write a whole number."),
         (
             train,
             {"precision": "float8", "seed": "x"},
-            "TrainOperator 'train': seed='x': Input should be a valid integer, unable to parse string as an integer; "
-            "precision='float8': Input should be 'float32', 'bfloat16' or 'float16'.",
+            "TrainOperator 'train': seed='x': write a whole number; "
+            "precision='float8': write 'float32', 'bfloat16' or 'float16'.",
         ),
         (
             script,
@@ -118,18 +121,18 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             script,
             {"arguments": ["--epochs", 3]},
-            "ScriptOperator 'script': arguments.1=3: Input should be a valid string.",
+            "ScriptOperator 'script': arguments.1=3: write a string, for example '3'.",
         ),
         (
             script,
             {"arguments": "--epochs 3"},
             "ScriptOperator 'script': arguments='--epochs 3': write a list of strings, for example ['--epochs', '3'].",
         ),
-        (script, {"workers": 0}, "ScriptOperator 'script': workers=0: Input should be greater than 0."),
+        (script, {"workers": 0}, "ScriptOperator 'script': workers=0: write a number greater than 0."),
         (
             script,
             {"max_restarts": -1},
-            "ScriptOperator 'script': max_restarts=-1: Input should be greater than or equal to 0.",
+            "ScriptOperator 'script': max_restarts=-1: write 0 or more.",
         ),
         (
             script,
@@ -144,7 +147,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             export,
             {"splits": {"train": 1.2, "test": -0.2}},
-            "ExportOperator 'export': splits.test=-0.2: Input should be greater than 0.",
+            "ExportOperator 'export': splits.test=-0.2: write a number greater than 0.",
         ),
         (
             export,
@@ -154,14 +157,14 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         (
             export,
             {"rows_per_batch": 0},
-            "ExportOperator 'export': rows_per_batch=0: Input should be greater than 0.",
+            "ExportOperator 'export': rows_per_batch=0: write a number greater than 0.",
         ),
         (
             export,
             {"source": {"format": "csv", "pth": "/in"}},
-            "ExportOperator 'export': source.pth is not a known option.",
+            "ExportOperator 'export': source.pth is not a known option; correct its name, or remove it.",
         ),
-        (predict, {"keys": []}, "keys=[]: Tuple should have at least 1 item after validation, not 0."),
+        (predict, {"keys": []}, "keys=[]: write 1 or more values."),
     ],
 )
 def test_a_bad_option_is_named_with_its_value_and_what_is_accepted(
@@ -196,6 +199,12 @@ def test_a_misspelled_required_option_is_named(dag: DAG) -> None:
 def test_a_template_is_validated_when_it_is_rendered(dag: DAG) -> None:
     train(dag, epochs="{{ params.epochs }}", workers="{{ params.workers }}", recipe="{{ params.recipe }}")
     export(dag, splits={"train": "{{ params.fraction }}", "test": 0.2}, seed="{{ params.seed }}")
+
+
+def test_a_block_of_a_template_is_validated_when_it_is_rendered(dag: DAG) -> None:
+    epochs = "{% if params.quick %}1{% else %}20{% endif %}"
+    assert train(dag, epochs=epochs, model="toy/{% raw %}model{% endraw %}").outlets == []
+    export(dag, splits={"train": "{% if params.quick %}0.1{% else %}0.8{% endif %}", "test": 0.2})
 
 
 def test_a_template_does_not_hide_an_error_in_another_field(dag: DAG) -> None:
@@ -248,6 +257,27 @@ def test_a_secret_in_a_source_is_refused_and_not_repeated(dag: DAG, options: dic
     assert "marker" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("option", "value"), [("model", "../../etc/x"), ("dataset", "toy/../../x")])
+def test_a_name_that_a_template_renders_to_is_below_the_storage_root_too(dag: DAG, option: str, value: str) -> None:
+    stage = train(dag, **{option: "{{ params.name }}"})
+    setattr(stage, option, value)
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="train", directory="file:///s/runs/toy/r")
+    with pytest.raises(TrainyardError, match=rf"^TrainOperator 'train': {option}='{value}': it is not below the"):
+        stage.plan(task_key, Settings("file:///s"))
+
+
+def test_a_storage_that_does_not_answer_is_not_a_wrong_option(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry may find it."""
+
+    def exists(uri: str) -> bool:
+        raise UnavailableError("no NameNode answers.")
+
+    monkeypatch.setattr(model_artifact, "exists", exists)
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory="file:///s/runs/toy/r")
+    with pytest.raises(UnavailableError, match=r"^EvaluateOperator 'evaluate': no NameNode answers\.$"):
+        evaluate(dag, baselines="toy/other").plan(task_key, Settings("file:///s"))
+
+
 def test_datasets_of_mix_are_resolved_like_dataset(dag: DAG) -> None:
     exported = {"uri": "file:///s/toy/more", "version": 3}
     stage = train(dag, mix=[{"dataset": "{{ what Airflow renders }}", "share": 0.2}])
@@ -261,7 +291,7 @@ def test_datasets_of_mix_are_resolved_like_dataset(dag: DAG) -> None:
 @pytest.mark.parametrize(
     ("mix", "complaint"),
     [
-        ([{"dataset": "a", "share": 1.5}], r"mix.0.share=1.5: Input should be less than 1"),
+        ([{"dataset": "a", "share": 1.5}], r"mix.0.share=1.5: write a number less than 1"),
         ([{"dataset": "a"}], r"mix.0.share is missing"),
         (
             [{"dataset": "a", "share": 0.6}, {"dataset": "b", "share": 0.4}],

@@ -70,7 +70,7 @@ def test_plan_of_a_dag_that_fails_to_parse_prints_the_error(python: Callable[...
     dag_file.write_text(DAG.replace("workers=2", "workers=-2"))
     done = python("-m", "trainyard", "plan", "toy")
     assert done.returncode == 1
-    assert "TrainOperator 'train': workers=-2: Input should be greater than 0." in done.stderr
+    assert "TrainOperator 'train': workers=-2: write a number greater than 0." in done.stderr
 
 
 def test_an_evaluation_ships_the_recipe_of_its_model(
@@ -79,12 +79,12 @@ def test_an_evaluation_ships_the_recipe_of_its_model(
     dag_file.write_text(DAG)
     recipe = dag_file.parents[1] / "elsewhere"
     recipe.mkdir()
-    (recipe / "recipe.py").write_text("")
+    (recipe / "recipe.py").write_text("network = None\n")
     model = tmp_path / "s" / "toy" / "model"
     model.mkdir(parents=True)
     (model / "model.json").write_text(
         ModelArtifact(
-            recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalization={}, weights="w",
+            recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalization={}, weights=(),
             weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, workers=1,
             seconds=1.0, device="cpu", application="", written_at="", versions={},
         ).to_json()

@@ -10,8 +10,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from tests.plugins.evaluations import beside, evaluation, scores
-from tests.plugins.operators.test_promotion import write_model
+from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard.errors import TrainyardError
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
@@ -36,7 +35,8 @@ def judged(root: Path, low: float, value: float, high: float) -> dict[str, Any]:
     champion = write_model(root / "toy/champion", b"old")
     model = write_model(root / "toy/model", b"new")
     other = beside(f"file://{root}/toy/champion", champion.weights_sha256, accuracy=(low, value, high))
-    result = evaluation(Scores(**scores(f"file://{root}/toy/model", model.weights_sha256, accuracy=0.9)), other)
+    metrics = {"accuracy": 0.9, "confusion_matrix": [[40, 1], [2, 57]]}
+    result = evaluation(Scores(**scores(f"file://{root}/toy/model", model.weights_sha256, **metrics)), other)
     result.save()
     return result.summary()
 
@@ -57,6 +57,7 @@ def test_a_better_model_replaces_the_champion_and_updates_its_asset(root: Path) 
         model_artifact.read_current(result["uri"]).weights_sha256 == given["weights_sha256"] == result["weights_sha256"]
     )
     assert events[Asset("toy/champion")].extra["why"] == result["why"]
+    assert events[Asset("toy/champion")].extra["metrics"] == result["metrics"] == {"accuracy": 0.9}
 
 
 @pytest.mark.parametrize(("on_reject", "raised"), [("skip", AirflowSkipException), ("fail", AirflowException)])
@@ -82,12 +83,15 @@ def test_a_missing_evaluation_fails(root: Path) -> None:
     [
         (
             {"metric": "confusion_matrix"},
-            r"'promote': metric 'confusion_matrix' has no known direction",
+            r"'promote': metric='confusion_matrix': this metric has no known direction",
         ),
-        ({"metric": "acc"}, r"metric 'acc' has no known direction"),
-        ({"required": {"toy.metrics:own": 1.0}}, r"metric 'toy.metrics:own' has no known direction"),
+        ({"metric": "acc"}, r"metric='acc': this metric has no known direction"),
+        (
+            {"required": {"toy.metrics:own": 1.0}},
+            r"required has the key 'toy.metrics:own'; this metric has no known direction",
+        ),
         ({"margin": "much"}, r"margin='much'"),
-        ({"on_reject": "wait"}, r"on_reject='wait' is not valid; write 'skip' or 'fail'"),
+        ({"on_reject": "wait"}, r"on_reject='wait': write 'skip' or 'fail'"),
     ],
 )
 def test_a_rule_that_cannot_decide_is_refused_early(options: dict[str, Any], message: str) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.evaluations import evaluation, scores
-from tests.plugins.operators.test_promotion import write_model
+from tests.plugins.evaluations import evaluation, scores, write_model
 from trainyard.operators import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores

@@ -56,16 +56,33 @@ def test_docker_runs_driver_and_executors_in_the_image() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (Placement(gpus_per_worker=-1), "T 't': placement.gpus_per_worker=-1 is negative; write 0"),
+        (Placement(workers_per_container=0), "T 't': placement.workers_per_container=0 is not valid; write 1 or more."),
+        (Placement(isolation="docker"), "T 't': placement.isolation='docker' needs image="),
         (
-            Placement(isolation="mig"),
-            "T 't': isolation='mig' is not valid; write one of yarn, labels, whole_node, docker.",
-        ),  # type: ignore[arg-type]
-        (Placement(gpus_per_worker=-1), "T 't': gpus_per_worker=-1 is negative; write 0"),
-        (Placement(workers_per_container=0), "T 't': workers_per_container=0 is not valid; write 1 or more."),
-        (Placement(isolation="docker"), "T 't': isolation='docker' needs image="),
-        (Placement(isolation="labels"), "T 't': isolation='labels' needs node_label=, the partition with the GPUs."),
+            Placement(isolation="labels"),
+            "T 't': placement.isolation='labels' needs node_label=, the partition with the GPUs.",
+        ),
     ],
 )
 def test_an_invalid_placement_is_refused(wrong: Placement, message: str) -> None:
     with pytest.raises(TrainyardError, match=re.escape(message)):
         placement.check(wrong, "T 't'")
+
+
+@pytest.mark.parametrize(
+    "valid",
+    [
+        Placement(),
+        Placement(gpus_per_worker=2, workers_per_container=3),
+        Placement(isolation="labels", node_label="gpu"),
+        Placement(isolation="docker", image="repo/torch:1"),
+        Placement(isolation="whole_node"),
+    ],
+)
+def test_a_valid_placement_is_accepted(valid: Placement) -> None:
+    placement.check(valid, "T 't'")
+
+
+def test_a_container_requests_the_gpus_of_all_its_workers() -> None:
+    assert Placement(gpus_per_worker=2, workers_per_container=3).gpus_per_container == 6

@@ -8,11 +8,11 @@ import pytest
 from trainyard.errors import TrainyardError
 from trainyard.planning.connection import SparkConnection
 from trainyard.planning.job import Job, Runtime
-from trainyard.planning.paths import application_tag, run_directory
+from trainyard.planning.paths import application_tag, run_directory, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.sizing import Memory
-from trainyard.planning.spark_conf import OPTION_OF_SETTING, local_slots
+from trainyard.planning.spark_conf import OPTION_OF_SETTING, RESERVED, local_slots
 from trainyard.schemas.specs.task_key import TaskKey
 
 RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
@@ -79,13 +79,6 @@ def test_more_workers_than_slots_are_refused_before_anything_starts() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword", "spark.app.api-key"])
-def test_a_secret_on_a_command_line_is_refused(name: str) -> None:
-    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf={name: "marker"})
-    with pytest.raises(TrainyardError, match=re.escape(f"conf has {name}, and what is written there can be read")):
-        build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
-
-
 @pytest.mark.parametrize(("name", "instead"), OPTION_OF_SETTING.items())
 def test_a_setting_that_an_operator_option_controls_is_refused(name: str, instead: str) -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf={name: "1"})
@@ -101,8 +94,11 @@ def test_an_elastic_group_needs_slots_for_its_minimum() -> None:
         build_plan(job, SparkConnection("spark_default", "local"), RUNTIME)
 
 
-def on_yarn(workers: int, placement: Placement) -> Plan:
-    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=workers, placement=placement)
+def on_yarn(workers: int, placement: Placement, min_workers: int | None = None) -> Plan:
+    job = Job(
+        "TrainOperator 'train'", task_key(), "file:///s", {}, workers=workers, min_workers=min_workers,
+        placement=placement,
+    )  # fmt: skip
     return build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
@@ -112,9 +108,16 @@ def test_workers_in_one_container_share_its_cores_and_gpus() -> None:
     assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
 
 
-def test_every_container_has_the_same_number_of_workers() -> None:
+@pytest.mark.parametrize(("workers", "min_workers"), [(3, None), (4, 3), (3, 2)])
+def test_every_container_has_the_same_number_of_workers(workers: int, min_workers: int | None) -> None:
+    """Also the containers of the smallest group that may start."""
     with pytest.raises(TrainyardError, match=r"workers_per_container=2 does not divide workers=3; .* Write a divisor"):
-        on_yarn(3, Placement(workers_per_container=2))
+        on_yarn(workers, Placement(workers_per_container=2), min_workers)
+
+
+def test_an_elastic_group_of_whole_containers_is_planned() -> None:
+    plan = on_yarn(6, Placement(workers_per_container=2), min_workers=4)
+    assert (plan.min_workers, plan.conf["spark.executor.instances"]) == (4, "3")
 
 
 @pytest.mark.parametrize(
@@ -136,10 +139,48 @@ YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluste
 
 def test_on_yarn_an_application_has_its_tag_and_outlives_airflow() -> None:
     plan = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
-    assert plan.conf["spark.yarn.tags"] == plan.tag
+    assert plan.conf["spark.yarn.tags"].split(",") == [plan.tag, "trainyard", storage_tag("file:///s")]
     assert plan.conf["spark.yarn.submit.waitAppCompletion"] == "false"
     assert (plan.conf["spark.executor.instances"], plan.conf["spark.executor.cores"]) == ("2", "1")
     assert "SPARK_LOCAL_IP" not in plan.env
+
+
+def planned_on_yarn(**conf: str) -> Plan:
+    return build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf=conf), YARN, RUNTIME)
+
+
+def test_tags_of_the_user_are_added_to_those_by_which_the_application_is_found() -> None:
+    plan = planned_on_yarn(**{"spark.yarn.tags": "team-x, nightly,"})
+    assert plan.conf["spark.yarn.tags"] == f"{planned_on_yarn().conf['spark.yarn.tags']},team-x,nightly"
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ("a,b,c,d,e,f,g", "YARN allows ten tags and Trainyard needs four, so write at most 6"),
+        ("größe", "at most 100 characters of ASCII"),
+        ("x" * 101, "at most 100 characters of ASCII"),
+    ],
+)
+def test_tags_that_yarn_would_refuse_are_named(tags: str, message: str) -> None:
+    with pytest.raises(
+        TrainyardError, match=rf"^TrainOperator 'train': conf sets spark.yarn.tags='{tags}'; .*{message}"
+    ):
+        planned_on_yarn(**{"spark.yarn.tags": tags})
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_settings_that_submission_rests_on_are_refused_on_yarn(name: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"conf sets {name}='2', which Trainyard decides: .*\. Leave it out\.$"):
+        planned_on_yarn(**{name: "2"})
+    assert planned(**{name: "2"}).conf[name] == "2", "a local master submits by other rules"
+
+
+def test_a_tag_is_what_yarn_makes_of_it() -> None:
+    """YARN makes tags lower case, and refuses characters that are not ASCII."""
+    tag = application_tag(task_key(task_id="Größe_1"))
+    assert tag.startswith("trainyard-gr__e_1-") and tag == tag.lower() and tag.isascii()
+    assert application_tag(task_key(task_id="A")) != application_tag(task_key(task_id="a"))
 
 
 def test_memory_and_placement_become_settings_only_on_yarn() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,7 +107,81 @@ def test_nothing_fits_beside_a_container_that_fills_its_node(
     assert size.native >= needed.native
 
 
+@pytest.mark.parametrize(("node", "granted"), [(5119, 4608), (5120, 5120), (5200, 5120)])
+def test_a_container_fills_its_node_up_to_a_multiple_of_the_increment(node: int, granted: int) -> None:
+    limits = Limits(step=512, largest=5120, source="test")
+    size = sizing.fill(sizing.size(Memory(native="100m"), "T 't'", "memory", limits), node, "T 't'", limits)
+    assert (size.granted, size.native) == (granted, granted - 1024 - 384)
+
+
 def test_a_node_larger_than_the_largest_container_cannot_be_filled() -> None:
     needed = sizing.size(Memory(), "T 't'", "executor", YARN)
-    with pytest.raises(TrainyardError, match="cannot fill a node of 16 GB: the largest container is 11"):
+    with pytest.raises(TrainyardError) as refused:
         sizing.fill(needed, 16 * 1024, "T 't'", YARN)
+    assert str(refused.value) == (
+        "T 't': isolation='whole_node' cannot fill a node of 16 GB: the largest container is 11 GB "
+        "(yarn.scheduler.maximum-allocation-mb, read from rm1:8088), so other containers fit beside it. Raise that "
+        "limit to the node's memory, or choose another isolation."
+    )
+
+
+def test_before_the_cluster_is_known_a_container_has_the_sum_of_its_parts() -> None:
+    size = sizing.size(Memory(heap="2g", native="100m", off_heap="10m", pyspark="1m"), "T 't'", "memory")
+    assert size.granted == size.needed == 2048 + 100 + 384 + 10 + 1
+
+
+def test_a_jvm_without_heap_is_refused() -> None:
+    with pytest.raises(TrainyardError) as refused:
+        sizing.size(Memory(heap="0m"), "TrainOperator 't'", "memory")
+    assert str(refused.value) == ("TrainOperator 't': memory.heap='0m' leaves the JVM no heap; write \"512m\" or more.")
+    assert sizing.size(Memory(heap="1m"), "T 't'", "memory").heap == 1
+
+
+def test_the_driver_has_settings_of_its_own() -> None:
+    assert sizing.driver_settings(sizing.size(Memory(heap="1g", native="1m"), "T 't'", "driver_memory")) == {
+        "spark.driver.memory": "1024m",
+        "spark.driver.memoryOverhead": "385m",
+    }
+
+
+def test_the_error_for_a_large_container_lists_each_part() -> None:
+    with pytest.raises(TrainyardError, match=r"\(heap 1 GB \+ JVM overhead 384 MB \+ off-heap 2 MB \+ PySpark 3 MB ="):
+        sizing.size(Memory(off_heap="2m", pyspark="3m"), "T 't'", "memory", Limits(1, 1024, "test"))
+
+
+LARGER = "Have larger containers allowed, or use more workers."
+
+
+@pytest.mark.parametrize(
+    ("heap", "native", "largest", "advice"),
+    [
+        ("1g", "1g", 1664, 'Use native="256m", or fewer workers in a container.'),
+        ("1g", "1g", 1663, LARGER),
+        ("1g", "2050m", 1920, 'Use native="512m", or fewer workers in a container.'),
+        ("1g", "2050m", 1919, LARGER),
+        ("2g", "100m", 2048, 'Use heap="1564m", or fewer workers in a container.'),
+    ],
+)
+def test_the_advice_leaves_a_part_a_quarter_of_its_size_and_256_mb(
+    heap: str, native: str, largest: int, advice: str
+) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        sizing.size(Memory(heap=heap, native=native), "T 't'", "memory", Limits(1, largest, "test"))
+    assert str(refused.value).endswith(f" (test). {advice}")
+
+
+@pytest.mark.parametrize("part", ["off_heap", "pyspark"])
+def test_memory_that_spark_does_not_request_for_the_driver_is_refused(part: str) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        sizing.driver_size(Memory(**{part: "512m"}), "ExportOperator 'e'")
+    assert str(refused.value) == (
+        f"ExportOperator 'e': driver_memory.{part}='512m' is not valid: Spark requests heap and overhead for the "
+        "driver. Write native='512m' instead."
+    )
+
+
+@given(memories)
+def test_all_that_is_counted_for_a_driver_is_requested(memory: Memory) -> None:
+    size = sizing.driver_size(replace(memory, off_heap="0m", pyspark="0m"), "E 'e'")
+    requested = sizing.driver_settings(size)
+    assert size.needed == sum(sizing.megabytes(value, "setting") for value in requested.values())

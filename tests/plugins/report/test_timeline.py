@@ -9,9 +9,9 @@ from trainyard.report import timeline
 SECOND = 1_000_000
 
 
-def process(tid: int, task: str, name: str) -> list[dict[str, Any]]:
+def process(tid: int, task: str, name: str, pid: int = 1) -> list[dict[str, Any]]:
     labels = {"process_name": task, "thread_name": name}
-    return [{"ph": "M", "name": key, "pid": 1, "tid": tid, "args": {"name": value}} for key, value in labels.items()]
+    return [{"ph": "M", "name": key, "pid": pid, "tid": tid, "args": {"name": value}} for key, value in labels.items()]
 
 
 def span(name: str, start: float, seconds: float, tid: int = 0) -> dict[str, Any]:
@@ -65,6 +65,18 @@ def test_phases_are_shares_of_the_slowest_worker() -> None:
         ("worker 0", 4.0, [("forward", 2.0, 0.25), ("backward", 2.0, 0.25)]),
         ("worker 1", 8.0, [("forward", 8.0, 1.0)]),
     ]
+
+
+def test_events_are_grouped_by_task_in_the_order_of_their_start() -> None:
+    events = [*process(0, "b", "driver", 2), *process(0, "a", "driver", 1), span("import", 1, 1)]
+    late = span("import", 0, 1) | {"pid": 2}
+    assert timeline.group_by_task([late, *events]) == {"b": [late, *events[:2]], "a": events[2:]}
+
+
+def test_a_bar_of_omitted_steps_has_their_number_in_its_title() -> None:
+    steps = span("steps", 0, 2) | {"args": {"omitted": 870}}
+    chart = timeline.draw_run([*process(0, "train", "worker 0"), steps])
+    assert chart and chart.rows[0].bars[0].title == "steps: 2.0 s, 870 spans not recorded one by one"
 
 
 def test_clock_offsets_above_their_uncertainty_are_reported() -> None:

@@ -58,6 +58,20 @@ def test_a_resource_request_has_the_sizes_that_yarn_grants() -> None:
     assert request.count == 2
 
 
+def test_the_driver_is_requested_from_a_partition_of_its_own() -> None:
+    labeled = snapshot(nodes=(*snapshot().nodes, node("s1", "small")), queues=(queue("train", "gpu", "small"),))
+    request = request_for(group_plan(2, driver_label="small"), labeled)
+    assert (request.driver_partition, request.partition) == ("small", "gpu")
+    assert request.driver == Resources(1536, cores=1)
+
+
+def test_the_room_of_a_busy_cluster_is_that_of_the_whole_nodes_unless_what_is_free_counts() -> None:
+    request = request_for(group_plan(2), snapshot())
+    busy = [node("g1", free=Resources()), node("g2")]
+    assert capacity.count_executors(request, busy) == 4
+    assert capacity.count_executors(request, busy, free=True) == 2
+
+
 def test_a_whole_node_container_has_the_size_of_its_node() -> None:
     assert request_for(group_plan(isolation="whole_node"), snapshot()).executor == Resources(6144, cores=1, gpus=0)
 
@@ -82,6 +96,15 @@ def test_a_queue_at_its_maximum_is_a_shortfall() -> None:
     used = replace(train, max={"gpu": NODE}, used={"gpu": Resources(1024, 1, 1)})
     lacking = capacity.shortfall(request_for(group_plan(2), snapshot()), snapshot(), used)
     assert lacking == "queue root.train has reached its capacity"
+
+
+def test_a_driver_without_free_memory_on_any_node_is_a_shortfall() -> None:
+    request = request_for(group_plan(2), snapshot())
+    free = [Resources(request.driver.memory - 1, 4), Resources(request.driver.memory, 0)]
+    first, second = (snapshot(nodes=(node("n1", "", Resources(6144, 4), left), *snapshot().nodes[1:])) for left in free)
+    train = queue("train", "gpu")
+    assert capacity.shortfall(request, first, train) == "the driver has no room"
+    assert capacity.shortfall(request, second, train) == "", "cores are not counted without GPUs"
 
 
 def test_every_partition_with_gpus_has_a_pool() -> None:

@@ -9,7 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from trainyard.yarn.resource_manager import ResourceManager, UnreachableError
+from tests.plugins.resource_managers import STANDBY, Answer, application, applications, serve
+from trainyard.errors import TrainyardError
+from trainyard.yarn import resource_manager
+from trainyard.yarn.resource_manager import LIVE, ResourceManager, UnreachableError
 
 
 def test_resource_managers_that_do_not_answer_are_named() -> None:
@@ -71,3 +74,132 @@ def test_resource_seconds_are_read_in_every_form_that_hadoop_writes(
 def test_an_application_without_resource_seconds_has_none(manager: Callable[[str], ResourceManager]) -> None:
     application = manager(APPLICATION.replace("MAP", "null")).application("application_1_1")
     assert application and application.resource_seconds == {}
+
+
+def test_a_standby_is_skipped_and_the_active_resource_manager_answers() -> None:
+    with serve(lambda *_: Answer(STANDBY)) as standby, serve(lambda *_: Answer(applications())) as active:
+        assert ResourceManager((standby.url, active.url)).tagged("t") == []
+        assert (len(standby.requests), len(active.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(Answer(STANDBY), 200), (Answer("gateway", 502), 502), (Answer({"apps": None}, 503), 503)]
+)
+def test_without_an_active_resource_manager_none_answers(answer: Answer, status: int) -> None:
+    with serve(lambda *_: answer) as server, pytest.raises(UnreachableError) as error:
+        ResourceManager((server.url,)).tagged("t")
+    assert str(error.value) == f"no active ResourceManager answers: {server.url}: HTTP {status}."
+
+
+def test_a_refusal_has_the_message_of_yarn() -> None:
+    refusal = {"RemoteException": {"exception": "ForbiddenException", "message": "User bob is not allowed"}}
+    with serve(lambda *_: Answer(refusal, 403)) as server, pytest.raises(TrainyardError) as error:
+        ResourceManager((server.url,)).tagged("t")
+    assert not isinstance(error.value, UnreachableError)
+    assert str(error.value).endswith("refuses GET apps: User bob is not allowed")
+
+
+def test_applications_are_listed_from_the_oldest_to_the_newest() -> None:
+    """Hadoop lists the newest first; two submitted in one millisecond are in the order of their numbers."""
+    listed = [application(12), application(3, "KILLED"), application(7), application(6, startedTime=7000)]
+    with serve(lambda *_: Answer(applications(*listed))) as server:
+        found = ResourceManager((server.url,), user="ada").tagged("trainyard-tag")
+        assert [one.id[-2:] for one in found] == ["03", "06", "07", "12"]
+        assert [one.live for one in found] == [False, True, True, True]
+        query = {"applicationTags": "trainyard-tag", "user.name": "ada"}
+        assert server.requests == [("GET", "/ws/v1/cluster/apps", query, None)]
+
+
+def test_the_fields_of_an_application_are_read() -> None:
+    answer = Answer({"app": application(4, "FAILED", diagnostics="exited with exitCode: -104")})
+    with serve(lambda *_: answer) as server:
+        found = ResourceManager((server.url,)).application("application_1795290845344_0004")
+    assert found and (found.state, found.final_status, found.queue) == ("FAILED", "FAILED", "train")
+    assert (found.started, found.launched, found.finished) == (4.0, 4.5, 13.0)
+    assert (found.user, found.log_status, found.diagnostics) == ("root", "SUCCEEDED", "exited with exitCode: -104")
+    assert found.driver_logs.endswith("/container_1795290845344_0004_01_000001/root")
+    assert found.tracking_url == "http://rm1:8088/proxy/application_1795290845344_0004/"
+    assert found.resource_seconds == {"memory-mb": 30720.0}
+
+
+def test_an_unknown_application_is_none() -> None:
+    missing = {"RemoteException": {"exception": "NotFoundException", "message": "app with id: x not found"}}
+    with serve(lambda *_: Answer(missing, 404)) as server:
+        assert ResourceManager((server.url,)).application("application_1_1") is None
+
+
+def test_the_resource_manager_that_answered_last_is_asked_first() -> None:
+    with serve(lambda *_: Answer(STANDBY)) as standby, serve(lambda *_: Answer(applications())) as active:
+        for _ in range(3):
+            ResourceManager((standby.url, active.url)).tagged("t")
+        assert (len(standby.requests), len(active.requests)) == (1, 3)
+
+
+def test_after_a_failover_the_other_one_is_asked_first() -> None:
+    roles = {"rm1": Answer(applications()), "rm2": Answer(STANDBY)}
+    with serve(lambda *_: roles["rm1"]) as rm1, serve(lambda *_: roles["rm2"]) as rm2:
+        manager = ResourceManager((rm1.url, rm2.url))
+        manager.tagged("t")
+        roles["rm1"], roles["rm2"] = roles["rm2"], roles["rm1"]
+        for _ in range(3):
+            manager.tagged("t")
+        assert (len(rm1.requests), len(rm2.requests)) == (2, 3)
+
+
+def test_a_kill_is_repeated_until_a_resource_manager_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_manager, "KILL_INTERVAL_SECONDS", 0.01)
+    answers = [Answer(STANDBY), Answer(STANDBY), Answer("gateway", 502), Answer({"state": "KILLED"}, 202)]
+    with serve(lambda *_: answers.pop(0)) as server:
+        ResourceManager((server.url,)).kill("application_1_1")
+        assert [request[0] for request in server.requests] == ["PUT"] * 4
+
+
+def test_a_kill_ends_with_an_error_when_none_becomes_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_manager, "KILL_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(resource_manager, "KILL_SECONDS", 0.1)
+    with serve(lambda *_: Answer(STANDBY)) as server, pytest.raises(UnreachableError):
+        ResourceManager((server.url,)).kill("application_1_1")
+
+
+def test_a_kill_that_is_refused_is_not_repeated() -> None:
+    refusal = Answer({"RemoteException": {"message": "bob may not"}}, 403)
+    with serve(lambda *_: refusal) as server:
+        with pytest.raises(TrainyardError, match="bob may not"):
+            ResourceManager((server.url,)).kill("application_1_1")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[", "<html>"])
+def test_an_answer_that_is_not_json_is_no_answer(manager: Callable[[str], ResourceManager], text: str) -> None:
+    with pytest.raises(UnreachableError, match="not JSON"):
+        manager(text).tagged("t")
+
+
+def test_an_answer_that_ends_too_early_is_no_answer() -> None:
+    """As when a ResourceManager is killed while it writes."""
+
+    def answer_half(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer_half, args=(listener,), daemon=True).start()
+        with pytest.raises(UnreachableError, match="ChunkedEncodingError"):
+            ResourceManager((f"http://127.0.0.1:{listener.getsockname()[1]}",)).tagged("t")
+
+
+def test_applications_in_some_states_are_asked_for() -> None:
+    with serve(lambda *_: Answer(applications(application(1)))) as server:
+        (found,) = ResourceManager((server.url,)).tagged("t", LIVE)
+        assert server.requests[0][2] == {"applicationTags": "t", "states": ",".join(LIVE)}
+    assert found.tags == {"trainyard-tag"}
+
+
+def test_a_kill_by_tag_is_repeated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_manager, "KILL_INTERVAL_SECONDS", 0.01)
+    answers = [Answer(STANDBY), Answer(applications(application(1))), Answer(STANDBY), Answer({"state": "KILLED"}, 202)]
+    with serve(lambda *_: answers.pop(0)) as server:
+        ResourceManager((server.url,)).kill_tagged("trainyard-tag")
+        assert [request[0] for request in server.requests] == ["GET", "GET", "PUT", "PUT"]

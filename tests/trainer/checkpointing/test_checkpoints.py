@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_with_fault
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint, File
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
+from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.loop import engine as loop
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
@@ -105,33 +108,163 @@ def test_a_different_run_starts_from_the_beginning(interrupted: Run, capfd: pyte
     assert "it is of another recipe, dataset, batch size, seed or strategy" in output and "resuming" not in output
 
 
-def test_a_finished_run_has_nothing_left_to_do(interrupted: Run, uninterrupted: list[float]) -> None:
+def test_a_finished_run_has_nothing_left_to_do(
+    interrupted: Run, uninterrupted: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupted()
-    assert len(interrupted(epochs=3)) == 3, "no further epoch"
+    checkpoints = list_committed(tmp_path)
+    monkeypatch.setattr(loop._Engine, "run_epoch", None)
+    assert get_losses(interrupted()) == uninterrupted
+    assert list_committed(tmp_path) == checkpoints, "no further checkpoint"
 
 
-def test_the_newest_and_the_best_checkpoints_are_kept(interrupted: Run, tmp_path: Path) -> None:
-    interrupted(keep_checkpoints=3)
-    checkpoints = [Checkpoint.load(f"{uri}/{index.INDEX}") for uri in list_committed(tmp_path)]
-    assert len(checkpoints) in (3, 4)
-    assert [c.updates for c in checkpoints[:3]] == [33, 31, 28]
-    assert any(c.best for c in checkpoints)
-    assert len(list((tmp_path / "checkpoints").iterdir())) == len(checkpoints)
+def test_a_run_keeps_as_many_of_its_newest_checkpoints_as_keep_checkpoints(interrupted: Run, tmp_path: Path) -> None:
+    epochs = interrupted(keep_checkpoints=3)
+    assert min(epochs, key=lambda epoch: epoch["validation_loss"]) is epochs[-1], "the newest is that of the best epoch"
+    assert [Path(uri).name for uri in list_committed(tmp_path)] == [
+        f"step-{updates:08d}-group-2" for updates in (33, 31, 28)
+    ]
+    assert len(list_directories(tmp_path / "checkpoints")) == 3
+
+
+@pytest.mark.parametrize(
+    ("best", "kept"),
+    [((), [6, 5]), ((1, 2), [6, 5, 2]), ((2, 4), [6, 5, 4]), ((5,), [6, 5]), ((2, 6), [6, 5])],
+)
+def test_the_checkpoint_of_the_best_epoch_is_kept_beside_the_newest(
+    tmp_path: Path, best: tuple[int, ...], kept: list[int]
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), "run", "a", World(), 2)
+    for updates in range(1, 7):
+        checkpoints.save(Position(updates), {"model": {"w": torch.ones(2)}}, {}, {}, best=updates in best)
+    checkpoints.wait()
+    assert [updates for _, updates, _ in index.list_checkpoints(str(tmp_path))] == kept
+
+
+def start_group(root: Path, fingerprint: str = "run", keep: int = 1) -> Checkpoints:
+    return Checkpoints(str(root), fingerprint, "a", World(), keep)
+
+
+def save(checkpoints: Checkpoints, *updates: int, best: bool = False) -> None:
+    for number in updates:
+        checkpoints.save(Position(number), {"model": {"w": torch.full((2,), float(number))}}, {}, {}, best)
+    checkpoints.wait()
+
+
+def list_directories(root: Path) -> list[tuple[int, int]]:
+    """Return (group, updates) of each checkpoint, the newest first."""
+    return [(group, updates) for group, updates, _ in index.list_checkpoints(str(root))]
+
+
+def test_checkpoints_of_another_run_neither_replace_new_ones_nor_are_removed(tmp_path: Path) -> None:
+    """The loss diverged at step 1000, and the task runs again with another learning rate."""
+    save(start_group(tmp_path, "first learning rate"), 990, 1000)
+    second = start_group(tmp_path, "second learning rate")
+    assert second.newest is None
+    save(second, 10, 20)
+    assert list_directories(tmp_path) == [(2, 20), (1, 1000)]
+    resumed = start_group(tmp_path, "second learning rate").newest
+    assert resumed is not None and resumed.position.updates == 20
+    back = start_group(tmp_path, "first learning rate").newest
+    assert back is not None and back.position.updates == 1000
+
+
+def test_a_checkpoint_of_a_later_group_is_newer_than_one_after_more_updates(tmp_path: Path) -> None:
+    """The later group resumed from before the newest checkpoint, which was damaged."""
+    first = start_group(tmp_path, keep=2)
+    save(first, 10, 20)
+    next(Path(index.checkpoint_uri(str(tmp_path), 20, 1)).glob("__0_0.distcp")).write_bytes(b"damaged")
+    second = start_group(tmp_path, keep=2)
+    assert second.newest is not None and second.newest.position.updates == 10
+    save(second, 13)
+    assert list_directories(tmp_path) == [(2, 13), (1, 10)], "the damaged one is removed, and is none of the two kept"
+    third = start_group(tmp_path).newest
+    assert third is not None and third.position.updates == 13
+
+
+def test_each_start_of_a_group_claims_a_higher_number_at_once(tmp_path: Path) -> None:
+    assert [start_group(tmp_path).group for _ in range(3)] == [1, 2, 3]
+
+
+def test_of_groups_that_start_at_the_same_time_each_has_a_number_of_its_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: index.claim_group(str(tmp_path)), range(40)))
+    assert len(set(numbers)) == 40
+    assert index.read_newest_group(str(tmp_path)) == max(numbers)
+
+
+def test_a_group_that_was_taken_for_dead_commits_nothing_and_removes_nothing(tmp_path: Path) -> None:
+    older = start_group(tmp_path)
+    save(older, 1)
+    start_group(tmp_path)
+    with pytest.raises(TrainyardError, match="worker group 2 has started for this task, so group 1 ends"):
+        save(older, 9)
+    resumed = start_group(tmp_path).newest
+    assert resumed is not None and resumed.position.updates == 1
 
 
 def test_an_older_group_does_not_remove_checkpoints_of_a_later_one(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    older = Checkpoints(root, "run", "a", World(), 1)
-    older.save(Position(1), {"model": {"w": torch.ones(2)}}, {}, best=False)
-    older.wait()
-    later = Checkpoints(root, "run", "a", World(), 1)
-    assert (older.group, later.group) == (1, 2)
-    for updates in (2, 3):
-        later.save(Position(updates), {"model": {"w": torch.ones(2)}}, {}, best=False)
-    later.wait()
-    older.save(Position(9), {"model": {"w": torch.ones(2)}}, {}, best=False)
-    older.wait()
-    assert [(u, g) for u, g, _ in index.list_checkpoints(root)] == [(9, 1), (3, 2)]
+    older = start_group(tmp_path)
+    save(older, 1)
+    later = start_group(tmp_path)
+    save(later, 2, 3)
+    older._prune()
+    assert (2, 3) in list_directories(tmp_path)
+
+
+def test_a_few_checkpoints_that_cannot_be_written_do_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    group = start_group(tmp_path, keep=5)
+    save(group, 1)
+    commit, outage = index.commit, OSError("the NameNode is in safe mode")
+
+    def fail(*_: Any) -> None:
+        raise outage
+
+    monkeypatch.setattr(index, "commit", fail)
+    save(group, 2, 3)
+    assert (group.failures, group.last_error) == (2, "OSError: the NameNode is in safe mode")
+    assert "could not be written to" in capfd.readouterr().out
+    monkeypatch.setattr(index, "commit", commit)
+    save(group, 4)
+    assert (group.failures, group.last_error) == (0, None)
+    assert group.warnings == [
+        "Of the checkpoints, 2 could not be written; the last error was: OSError: the NameNode is in safe mode"
+    ]
+    assert list_directories(tmp_path) == [(1, 4), (1, 1)], "what failed left nothing behind"
+    monkeypatch.setattr(index, "commit", fail)
+    with pytest.raises(
+        TrainyardError, match=r"4 checkpoints in a row could not be written to .*: OSError: the NameNode"
+    ):
+        save(group, 5, 6, 7, 8)
+
+
+def test_a_checkpoint_is_saved_although_older_ones_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    group = start_group(tmp_path)
+    save(group, 1)
+
+    def fail(_: str) -> None:
+        raise PermissionError("the trash is not writable")
+
+    monkeypatch.setattr(storage, "remove", fail)
+    save(group, 2, 3, 4, 5, 6)
+    assert (group.failures, group.warnings) == (0, [])
+    assert list_directories(tmp_path)[0] == (1, 6)
+    assert "cannot be removed: PermissionError: the trash is not writable" in capfd.readouterr().out
+
+
+def test_the_copy_of_a_state_does_not_change_until_the_next_one() -> None:
+    staging = Staging()
+    weights = torch.zeros(3)
+    copied = staging.copy({"w": weights, "nested": [weights, 5]})
+    weights += 1
+    assert copied["w"].tolist() == [0, 0, 0] and copied["nested"][1] == 5
+    again = staging.copy({"w": weights, "nested": [weights, 5]})
+    assert again["w"].tolist() == [1, 1, 1]
+    assert again["w"].data_ptr() == copied["w"].data_ptr(), "the memory is reused"
 
 
 class RunsCode:
@@ -168,9 +301,9 @@ def test_a_schedule_with_an_unsafe_state_is_refused(batches: str, tmp_path: Path
         )  # fmt: skip
 
 
-def test_a_checkpoint_that_cannot_be_written_fails_the_run(batches: str, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_to_is_refused_before_training(batches: str, tmp_path: Path) -> None:
     (tmp_path / "c").write_text("a file where a directory should be")
-    with pytest.raises(TrainyardError, match="a checkpoint could not be written to"):
+    with pytest.raises(TrainyardError, match=r"checkpoints cannot be written to .*NotADirectoryError"):
         fit(
             f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "m"), checkpoints=str(tmp_path / "c"),
             batch_size=50, epochs=2,
@@ -181,7 +314,7 @@ def test_the_saved_state_is_that_of_its_step(tmp_path: Path) -> None:
     """The state is copied before training continues."""
     checkpoints = Checkpoints(str(tmp_path), "run", "a", World(), 2)
     weights = torch.zeros(1000)
-    checkpoints.save(Position(1), {"model": {"w": weights}}, {}, best=False)
+    checkpoints.save(Position(1), {"model": {"w": weights}}, {}, {}, best=False)
     weights += 1
     checkpoints.wait()
     saved = SavedCheckpoint(get_newest(tmp_path), Checkpoint.load(f"{get_newest(tmp_path)}/{index.INDEX}"))

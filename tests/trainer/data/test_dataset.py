@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,66 @@ def test_a_data_loader_yields_every_row_once(uri: str, workers: int) -> None:
     assert sorted(ids(batches)) == list(range(ROWS))
     assert batches[0]["x"].shape == (20, 2) and batches[0]["x"].dtype == torch.float32
     assert all((batch["x"][:, 0] == 2 * batch["id"]).all() for batch in batches)
+
+
+def build_loader(data: Dataset, workers: int, persistent: bool) -> DataLoader[dict[str, torch.Tensor]]:
+    return DataLoader(data, batch_size=None, num_workers=workers, persistent_workers=persistent)
+
+
+WORKERS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True)])
+
+
+@WORKERS
+def test_each_iteration_of_a_data_loader_is_the_next_epoch(uri: str, workers: int, persistent: bool) -> None:
+    data = Dataset(uri, batch_size=20)
+    expected = [ids(list(data)) for _ in range(4)]
+    assert len({tuple(epoch) for epoch in expected}) == 4
+    data = Dataset(uri, batch_size=20)
+    loader = build_loader(data, workers, persistent)
+    assert [ids(list(loader)) for _ in range(2)] == expected[:2]
+    data.set_epoch(1)
+    assert [ids(list(loader)) for _ in range(3)] == expected[1:], "also after set_epoch, with the same workers"
+
+
+@WORKERS
+def test_a_data_loader_resumes_at_a_saved_state(uri: str, workers: int, persistent: bool) -> None:
+    data = Dataset(uri, batch_size=20)
+    expected = [ids(list(data)) for _ in range(3)]
+    resumed = Dataset(uri, batch_size=20)
+    resumed.load_state_dict({"epoch": 1, "step": 2})
+    loader = build_loader(resumed, workers, persistent)
+    assert len(loader) == 4
+    assert [ids(list(loader)) for _ in range(2)] == [expected[1][40:], expected[2]]
+    assert len(loader) == 6
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_position_of_a_worker_process_that_reads_ahead_is_refused(uri: str, persistent: bool) -> None:
+    data = Dataset(uri, batch_size=20)
+    assert data.state_dict() == {"epoch": 0, "step": 0}
+    loader = build_loader(data, 1, persistent)
+    iteration = iter(loader)
+    next(iteration)
+    with pytest.raises(TrainyardError, match=r"state_dict\(\).*num_workers=1.*num_workers=0"):
+        data.state_dict()
+    del iteration
+    second = ids(list(loader))
+    fresh = Dataset(uri, batch_size=20)
+    fresh.set_epoch(1)
+    assert second == ids(list(fresh)), "an iteration that is left early is not resumed"
+    data.set_epoch(5)
+    assert data.state_dict() == {"epoch": 5, "step": 0}
+
+
+def test_a_copy_of_a_dataset_has_a_position_of_its_own(uri: str) -> None:
+    data = Dataset(uri, batch_size=20, columns=["id"])
+    state = pickle.loads(pickle.dumps(data._position))
+    other = build_loader(data, 1, False)
+    first = ids(list(other))
+    assert state.load() == (0, 0, 0)
+    data._position = state
+    assert ids(list(other)) == first
+    assert ids(list(other)) != first
 
 
 def test_each_epoch_has_its_own_order(uri: str) -> None:

@@ -93,14 +93,38 @@ def test_the_error_for_a_truncated_shard_names_it(tmp_path: Path) -> None:
         dataset.block(0)
 
 
-def test_the_error_for_an_altered_shard_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [0, 3])
+def test_an_altered_byte_is_found_when_its_block_is_read(tmp_path: Path, block: int) -> None:
     dataset = open_reader(tmp_path, columns(), "number")
-    shard = tmp_path / "shards/test/train-0.arrow"
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(bytes(data))
-    with pytest.raises(TrainyardError, match=r"train-0\.arrow was altered"):
+    shard = dataset._shards[0]
+    file = tmp_path / "shards/test/train-0.arrow"
+    data = bytearray(file.read_bytes())
+    altered = shard.batches[block]
+    data[altered.offset + altered.length - 1] ^= 1
+    file.write_bytes(bytes(data))
+    for number in set(range(len(shard.batches))) - {block}:
+        dataset.block(number)
+    span = f"bytes {altered.offset:,} to {altered.offset + altered.length:,}"
+    with pytest.raises(TrainyardError, match=rf"train-0\.arrow was altered: the checksum of {span} differs"):
+        dataset.block(block)
+
+
+def test_an_altered_schema_is_refused(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(), "number")
+    file = tmp_path / "shards/test/train-0.arrow"
+    file.write_bytes(file.read_bytes()[:-6] + b"broken")
+    with pytest.raises(TrainyardError, match=r"train-0\.arrow is not an Arrow file .* altered"):
         dataset.block(0)
+
+
+def test_the_first_block_needs_no_other_bytes_of_the_shard(tmp_path: Path) -> None:
+    dataset = open_reader(tmp_path, columns(), "number")
+    file = tmp_path / "shards/test/train-0.arrow"
+    data = bytearray(file.read_bytes())
+    second = dataset._shards[0].batches[1]
+    data[second.offset : second.offset + second.length] = bytes(second.length)
+    file.write_bytes(bytes(data))
+    assert len(dataset.block(0)["number"]) == dataset.blocks[0]
 
 
 def test_the_error_for_a_missing_shard_names_it(tmp_path: Path) -> None:

@@ -6,24 +6,33 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.schemas import manifest as manifests
+from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.world import World
 
 ROWS = 1000
 
 
 def skewed() -> datasets.Columns:
-    """Return rows of three classes, one of them 5% of the rows; weights are 1, 2, 4, ... for every ten rows."""
+    """Return rows of three classes, one of them 5% of the rows.
+
+    In `weight` are 1, 2, 4, ... for every ten rows, in `rare` 1 for the rows of that class and 0 for others.
+    """
     rng = np.random.default_rng(0)
     blobs = datasets.blobs(ROWS)
     label = rng.choice(3, ROWS, p=[0.75, 0.2, 0.05])
     weight = 2.0 ** (np.arange(ROWS) % 10)
-    return {"x": blobs["x"], "label": label, "row": np.arange(ROWS), "weight": weight}
+    return {"x": blobs["x"], "label": label, "row": np.arange(ROWS), "weight": weight, "rare": 1.0 * (label == 2)}
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +86,23 @@ def test_a_resumed_epoch_has_the_same_rows(batches: str) -> None:
     assert [batch["row"].tolist() for batch in resumed] == remaining and len(remaining) == 13
 
 
-def test_a_recipe_trains_on_sampled_rows(batches: str, tmp_path: Path) -> None:
-    for options in ({"balance": True}, {"weight_by": "weight"}):
-        fit("tests.trainer.recipes:linear", dataset=batches, model=str(tmp_path), epochs=1, **options)
+def count_trained_labels(uri: str, folder: Path, **options: Any) -> Counter[int]:
+    """Return how often a training of one epoch has seen each label."""
+    file = folder / "labels"
+    params = {"file": str(file)}
+    fit("tests.trainer.recipes:observing", dataset=uri, model=str(folder), epochs=1, recipe_params=params, **options)
+    return Counter(int(label) for label in file.read_text().split())
+
+
+def test_a_training_with_balance_sees_each_class_equally_often(batches: str, tmp_path: Path) -> None:
+    counts = count_trained_labels(batches, tmp_path, balance=True, batch_size=50)
+    assert counts.total() == ROWS
+    assert all(abs(counts[label] - ROWS / 3) <= 50 for label in range(3))
+
+
+def test_a_training_with_weight_by_sees_only_rows_that_have_a_weight(batches: str, tmp_path: Path) -> None:
+    counts = count_trained_labels(batches, tmp_path, weight_by="rare", batch_size=50)
+    assert counts == {2: ROWS}
 
 
 @pytest.mark.parametrize(
@@ -102,3 +125,16 @@ def test_invalid_weights_are_refused(tmp_path: Path, options: dict[str, Any], me
     uri = datasets.write(tmp_path, {"train": longer | {"nothing": np.zeros(2 * ROWS)}})
     with pytest.raises(TrainyardError, match=message):
         fit("tests.trainer.recipes:linear", dataset=uri, model=str(tmp_path / "m"), epochs=1, **options)
+
+
+def test_reading_weights_reports_progress_and_keeps_no_blocks(tmp_path: Path) -> None:
+    """A split that is larger than the cache is read in ranges, which must not stay in memory."""
+    local = datasets.write(tmp_path / "local", {"train": {"label": np.arange(400) % 3}}, rows_per_batch=10)
+    fsspec.filesystem("memory").put(local, str(tmp_path), recursive=True)
+    uri = f"memory://{tmp_path}"
+    reader = SplitReader(uri, manifests.read_current(uri), "train", ("label",), cache=ShardCache(tmp_path / "c", 0))
+    held: list[int] = []
+    build_weights(reader, "label", None, World(), lambda: held.append(reader.fetched_bytes))
+    assert len(held) == 2 * len(reader.blocks), "one report for each block, which is read twice"
+    assert reader.fetched_bytes == 0
+    assert max(held) < 17 * max(length for shard in reader._shards for length in shard.lengths)

@@ -105,6 +105,7 @@ def frame(columns: datasets.Columns) -> pd.DataFrame:
     return pd.DataFrame({k: v if v.ndim == 1 else list(v.reshape(len(v), -1)) for k, v in columns.items()})
 
 
+@pytest.mark.slow
 def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
     fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=50)
@@ -131,7 +132,7 @@ def test_formats_are_written_beside_the_weights(tmp_path: Path) -> None:
             formats=("pt2", "mlflow"),
         )  # fmt: skip
     assert fitted.artifact
-    folder = (tmp_path / "model" / fitted.artifact.weights).parent
+    folder = tmp_path / "model" / fitted.artifact.folder
     assert fitted.formats == {"pt2": f"{folder}/model.pt2", "mlflow": f"{folder}/mlflow"}
     written = {"model.json", "card.md", "mlflow", "model.pt2", "weights.safetensors"}
     assert {path.name for path in folder.iterdir()} == written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -71,6 +72,15 @@ def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
                 (3, "node9", "forward")
             ]
         wait_for(lambda: monitor.describe_hang(0.0) is None)
+
+
+def test_the_threads_of_both_sides_end_with_them() -> None:
+    for _ in range(20):
+        with HeartbeatMonitor("127.0.0.1") as monitor:
+            with HeartbeatSender(monitor.address, 0, "h", CurrentPhase()):
+                wait_for(monitor.get_progress)
+            assert [thread for thread in threading.enumerate() if thread.name == "heartbeats"] == []
+        assert [thread for thread in threading.enumerate() if thread.name == "monitor"] == []
 
 
 def test_a_worker_measures_the_offset_from_the_drivers_clock(monkeypatch: pytest.MonkeyPatch) -> None:

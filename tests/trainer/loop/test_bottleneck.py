@@ -20,25 +20,25 @@ def describe(*workers: dict[str, float]) -> str:
 @pytest.mark.parametrize(
     ("workers", "begins", "contains"),
     [
-        ([{}, {}], "Compute-bound: 95%", "compile=True"),
-        ([{}], "Compute-bound", "More workers"),
-        ([{"data wait": 9.0}, {"data wait": 9.5}], "Input-bound: workers wait for data 48%", "cache_gb"),
+        ([{}, {}], "Compute-bound: 95% of the time", "compile=True"),
+        ([{}], "Compute-bound", "more workers"),
+        ([{"data wait": 12.0}, {"data wait": 12.5}], "Input-bound: workers wait for data 55% of the time", "cache_gb"),
         (
-            [{"wait for communication": 6.0}, {"wait for communication": 7.0}],
-            "Communication-bound: 36%",
+            [{"wait for communication": 11.0}, {"wait for communication": 12.0}],
+            "Communication-bound: workers wait for communication 51% of the time; strategy={",
             "'compression': 'fp16'",
         ),
         (
             [
-                {"wait for communication": 6.0},
-                {"forward": 10.0, "wait for communication": 0.2},
-                {"wait for communication": 5.9},
+                {"wait for communication": 16.0},
+                {"forward": 20.0, "wait for communication": 0.2},
+                {"wait for communication": 15.9},
             ],
-            "Straggler: rank 1 on host-1 takes 38% longer",
+            "Straggler: rank 1 on host-1 takes 62% of the time longer than the others",
             "'forward'",
         ),
         (
-            [{"data wait": 8.0}, {"wait for communication": 8.0}],
+            [{"data wait": 12.0}, {"wait for communication": 12.0}],
             "Straggler: rank 0 on host-0",
             "most of it in 'data wait'",
         ),
@@ -49,6 +49,38 @@ def test_the_largest_cause_is_described_with_what_would_help(
 ) -> None:
     sentence = describe(*workers)
     assert sentence.startswith(begins) and contains in sentence
+
+
+@pytest.mark.parametrize(
+    ("worker", "sentences"),
+    [
+        (
+            {"wait for communication": 1.2},
+            "Compute-bound: 87% of the time goes into forward, backward and optimizer; more workers, "
+            "precision='bfloat16' or compile=True would help. After it, communication costs 11%; strategy={'name': "
+            "'allreduce', 'compression': 'fp16'} halves the bytes, strategy='averaging' communicates once in five "
+            "steps, and a larger batch_size takes fewer steps.",
+        ),
+        (
+            {"data wait": 0.6},
+            "Compute-bound: 91% of the time goes into forward, backward and optimizer; more workers, "
+            "precision='bfloat16' or compile=True would help. After it, waiting for data costs 6%.",
+        ),
+        (
+            {"data wait": 12.0},
+            "Input-bound: workers wait for data 55% of the time; move work from the recipe's transform to prepare, or, "
+            "for a dataset on HDFS, set cache_gb to the size of the whole split. After it, computation costs 44%; more "
+            "workers, precision='bfloat16' or compile=True would help.",
+        ),
+        (
+            {"data wait": 0.01, "wait for communication": 0.01},
+            "Compute-bound: 100% of the time goes into forward, backward and optimizer; more workers, "
+            "precision='bfloat16' or compile=True would help.",
+        ),
+    ],
+)
+def test_the_largest_share_comes_first_and_the_next_one_with_its_cost(worker: dict[str, float], sentences: str) -> None:
+    assert describe(worker, worker) == sentences
 
 
 def test_validation_and_checkpoints_do_not_count_as_steps() -> None:

@@ -14,6 +14,7 @@ from tests.trainer.recipes import linear
 from trainyard.errors import TrainyardError
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint
+from trainyard.schemas.model_artifact import epoch_model_uri
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
@@ -25,6 +26,15 @@ RECIPES = "tests.trainer.recipes"
 def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("data") / "dataset"
     return datasets.write(directory, {"train": datasets.blobs(600), "validation": datasets.blobs(200, seed=1)})
+
+
+def validate(model: str) -> dict[str, float]:
+    """Return the metrics of a stored model on the validation split."""
+    rows = datasets.blobs(200, seed=1)
+    label = torch.from_numpy(rows["label"])
+    output = load_model(model).output(rows).cpu()
+    loss = torch.nn.functional.cross_entropy(output, label).item()
+    return {"validation_loss": loss, "accuracy": (output.argmax(1) == label).float().mean().item()}
 
 
 def test_a_recipe_learns(batches: str, tmp_path: Path) -> None:
@@ -48,7 +58,7 @@ def test_a_model_artifact_has_a_card(batches: str, tmp_path: Path) -> None:
         f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=2, recipe_params={"learning_rate": 0.1}
     ).artifact
     assert artifact
-    card = (tmp_path / artifact.weights).with_name("card.md").read_text()
+    card = (tmp_path / artifact.folder / "card.md").read_text()
     for line in (
         r"# tests.trainer.recipes:linear",
         f"| accuracy | {artifact.metrics['accuracy']:.6g} |",
@@ -96,6 +106,37 @@ def test_early_stopping_keeps_the_best_weights(batches: str, tmp_path: Path) -> 
     losses = [epoch["validation_loss"] for epoch in fitted.history.epochs]
     assert fitted.history.stopped_early and len(losses) < 200
     assert fitted.history.best == int(np.argmin(losses)) == len(losses) - 3
+    assert validate(str(tmp_path))["validation_loss"] == pytest.approx(min(losses), rel=1e-5) != losses[-1]
+
+
+def test_the_metrics_of_an_epoch_are_those_of_its_model(batches: str, tmp_path: Path) -> None:
+    history = fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=3, batch_size=200, epoch_models=True,
+        recipe_params={"learning_rate": 0.01},
+    ).history  # fmt: skip
+    assert len({epoch["accuracy"] for epoch in history.epochs}) == 3
+    for number, epoch in enumerate(history.epochs, start=1):
+        metrics = validate(epoch_model_uri(str(tmp_path), number))
+        assert metrics == pytest.approx({name: epoch[name] for name in metrics}, rel=1e-5)
+
+
+def test_an_epoch_whose_monitored_metric_is_nan_is_never_the_best(batches: str, tmp_path: Path) -> None:
+    fitted = fit(
+        f"{RECIPES}:undefined_at_first", dataset=batches, model=str(tmp_path), epochs=4, batch_size=32,
+        monitor="metric", recipe_params={"epochs": 2},
+    )  # fmt: skip
+    values = [epoch["metric"] for epoch in fitted.history.epochs]
+    assert np.isnan(values[:2]).all() and values[2:] == [3, 4]
+    assert fitted.history.best == 2
+
+
+def test_a_metric_that_is_nan_in_all_epochs_is_an_error(batches: str, tmp_path: Path) -> None:
+    message = get_error(
+        batches, tmp_path, "undefined_at_first", epochs=5, early_stopping=2, monitor="metric",
+        recipe_params={"epochs": 9},
+    )  # fmt: skip
+    assert "'metric'" in message and "NaN in all 3 epochs" in message and "monitor=" in message
+    assert not (tmp_path / "model.json").exists()
 
 
 def test_a_custom_step_replaces_forward_and_loss(batches: str, tmp_path: Path) -> None:
@@ -150,7 +191,7 @@ def test_the_error_for_a_recipe_that_cannot_be_imported_names_it(batches: str, t
 
 
 def test_a_function_that_does_not_return_a_recipe_is_refused(batches: str, tmp_path: Path) -> None:
-    assert "returned a int" in get_error(batches, tmp_path, recipe="no_recipe")
+    assert "returned a int" in get_error(batches, tmp_path, recipe="wrong_recipe")
 
 
 def test_an_invalid_schedule_by_is_refused() -> None:
@@ -166,7 +207,7 @@ def test_an_unknown_metric_to_monitor_is_refused(batches: str, tmp_path: Path) -
 def test_an_altered_weights_file_is_refused(batches: str, tmp_path: Path) -> None:
     fitted = fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path), epochs=1, batch_size=32)
     assert fitted.artifact
-    file = tmp_path / fitted.artifact.weights
+    file = tmp_path / fitted.artifact.weights[0].path
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(TrainyardError, match="was altered"):
         load_model(str(tmp_path))

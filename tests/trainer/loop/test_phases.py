@@ -55,7 +55,25 @@ def test_the_number_of_spans_is_limited_for_any_number_of_epochs(tmp_path: Path)
     log.flush()
     logged = events.read(str(tmp_path))
     assert sum(event["name"] == "forward" for event in logged) <= MAX_SPANS
+    assert sum(event["name"] == "steps" for event in logged) <= 200, "one for each epoch"
     assert sum(event["name"] == "seconds" for event in logged) == 200
+
+
+def test_steps_without_spans_of_their_own_are_one_span_with_their_number(tmp_path: Path) -> None:
+    """Otherwise a worker would look idle in the rest of an epoch."""
+    log = EventLog(str(tmp_path), "train", "worker 0")
+    phases, step = Phases(log), 1_000_000
+    for number in range(1000):
+        phases.add("forward", number * step, step)
+    phases.add("validate", 1000 * step, step)
+    phases.end_epoch()
+    log.flush()
+    spans = [event for event in events.read(str(tmp_path)) if event["ph"] == "X"]
+    drawn, steps, validated = spans[:-2], *spans[-2:]
+    assert {span["name"] for span in drawn} == {"forward"}
+    assert (steps["name"], steps["args"]) == ("steps", {"omitted": 1000 - len(drawn)})
+    assert steps["ts"] == drawn[-1]["ts"] + drawn[-1]["dur"] and steps["ts"] + steps["dur"] == validated["ts"]
+    assert validated["name"] == "validate", "what is no step is recorded"
 
 
 def measure(world: World, batches: str, folder: str, strategy: object) -> tuple[list[dict[str, float]], float, str]:

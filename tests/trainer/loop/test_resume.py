@@ -45,13 +45,16 @@ def test_every_strategy_resumes_with_all_of_its_state(batches: str, tmp_path: Pa
     assert get_losses(resumed) == pytest.approx(get_losses(expected), rel=1e-6)
 
 
-def test_low_rank_gradients_resume_with_their_errors(batches: str, tmp_path: Path) -> None:
+def test_low_rank_gradients_resume_with_almost_the_same_losses(batches: str, tmp_path: Path) -> None:
     """The only difference are two uncompressed steps, until DDP has rebuilt its buckets."""
     arguments = (batches, str(tmp_path), STRATEGIES["powersgd"], None, {})
     train_until_killed(tmp_path, 2, "1 17 kill", *arguments)
     with Workers(2) as workers:
-        epochs = workers(train_with_fault, *arguments)[0]
-    assert len(epochs) == 3 and epochs[-1]["accuracy"] > 0.95
+        resumed = get_losses(workers(train_with_fault, *arguments)[0])
+        (tmp_path / "checkpoints").rename(tmp_path / "before")
+        expected = get_losses(workers(train_with_fault, *arguments)[0])
+    assert resumed[:2] == expected[:2], "the first epoch was trained before"
+    assert resumed == pytest.approx(expected, rel=0.02)
 
 
 def test_the_group_saves_its_state_when_a_worker_receives_sigterm(batches: str, tmp_path: Path) -> None:

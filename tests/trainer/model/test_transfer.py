@@ -15,7 +15,8 @@ from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model import transfer
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model, read_weights
+from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.weights import read
 
 
 def recipe(
@@ -45,7 +46,7 @@ def batches(tmp_path: Path) -> str:
 def train(batches: str, model: Path, **params: object) -> dict[str, torch.Tensor]:
     path = "tests.trainer.model.test_transfer:recipe"
     fit(path, recipe_params=params, dataset=batches, model=str(model), epochs=1, batch_size=50)
-    return read_weights(str(model), load_model(str(model)).artifact)
+    return read(str(model), load_model(str(model)).artifact)
 
 
 def test_frozen_layers_keep_the_loaded_weights_and_the_others_learn(batches: str, weights: str, tmp_path: Path) -> None:

@@ -86,6 +86,28 @@ def test_micro_batches_do_not_change_the_result(pair: Workers, batches: str, tmp
     assert get_losses(parts) == pytest.approx(get_losses(expected), rel=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", [5, 7, 9])
+def test_micro_batches_of_a_sharded_model_are_as_many_on_all_workers(
+    pair: Workers, batches: str, tmp_path: Path, batch_size: int
+) -> None:
+    """Each micro-batch is a collective: with a different number of them the workers would wait forever."""
+    options = {"micro_batches": 4, "batch_size": batch_size, "epochs": 1}
+    alone, _ = train(World(), batches, str(tmp_path / "alone"), STRATEGIES["allreduce"], **options)
+    together = pair(train_with_options, batches, str(tmp_path / "sharded"), STRATEGIES["fsdp"], options)[0][0]
+    assert get_losses(together) == pytest.approx(get_losses(alone), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "threshold"])
+def test_a_compiled_model_communicates_once_for_all_micro_batches(
+    pair: Workers, batches: str, tmp_path: Path, name: str
+) -> None:
+    options = {"micro_batches": 2, "epochs": 1}
+    expected = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES[name], options)[0]
+    compiled = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES[name], options | {"compile": True})[0]
+    assert compiled[1] == expected[1], "bytes"
+    assert get_losses(compiled[0]) == pytest.approx(get_losses(expected[0]), rel=1e-2)
+
+
 def test_averaging_at_every_step_with_sgd_equals_a_single_worker(pair: Workers, batches: str, tmp_path: Path) -> None:
     alone, _ = train(World(), batches, str(tmp_path / "alone"), STRATEGIES["allreduce"])
     averaging = {"name": "averaging", "frequency": 1}
@@ -149,9 +171,9 @@ def test_threshold_reduces_all_elements_where_that_takes_fewer_bytes(batches: st
     ("strategy", "options", "message"),
     [
         ("gossip", {}, "known strategies are allreduce, averaging, threshold, horovod, diloco, fsdp"),
-        ({"name": "averaging", "frequency": 0}, {}, "frequency=0: Input should be greater than 0"),
+        ({"name": "averaging", "frequency": 0}, {}, "frequency=0: write a number greater than 0"),
         ({"name": "allreduce", "frequency": 5}, {}, "frequency is not a known option"),
-        ({"name": "threshold", "density": 0.9}, {}, "density=0.9: Input should be less than or equal to 0.25"),
+        ({"name": "threshold", "density": 0.9}, {}, "density=0.9: write 0.25 or less"),
         ("threshold", {"precision": "float16"}, "strategy='threshold' and precision='float16' exclude each other"),
         ("fsdp", {"precision": "float16"}, "write precision='bfloat16'"),
     ],

@@ -6,8 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from trainyard.trainer.strategies.threshold import Encoding, compute_capacity, decode, encode
+from trainyard.schemas.specs.strategies import Threshold as Options
+from trainyard.trainer.strategies.base import merge_rank_states
+from trainyard.trainer.strategies.threshold import Encoding, Threshold, compute_capacity, decode, encode
+from trainyard.trainer.world import World
 
 
 @given(
@@ -86,3 +90,45 @@ def test_a_message_has_room_for_a_fraction_of_the_elements_unless_all_of_them_ta
 ) -> None:
     """A ring sends 2/n of the gradient for each worker; gathering sends each message to all other workers."""
     assert compute_capacity(size, density, workers) == capacity
+
+
+def restore(states: list[dict[str, Tensor]], rank: int, size: int) -> Threshold:
+    """Return the strategy of one worker of a group, resumed from the states of another group."""
+    strategy = Threshold(Options(name="threshold"), World())
+    strategy.wrap_model(nn.Linear(2, 1, bias=False), lambda *_: None)
+    strategy.world = World(rank, size)
+    strategy.restore_rank(merge_rank_states(states.__getitem__, len(states), strategy.world))
+    return strategy
+
+
+def build_state(residual: list[float], threshold: float) -> dict[str, Tensor]:
+    encodings = torch.tensor([[2.0, threshold, 7.0]], dtype=torch.float64)
+    return {"residual.weight": torch.tensor(residual), "encodings": encodings}
+
+
+STATES = [build_state([1.0, -2.0], 0.1), build_state([3.0, 4.0], 0.2), build_state([-1.0, 7.0], 0.3)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_group_of_another_size_has_the_same_gradients_left_to_send(size: int) -> None:
+    """The gradient of a global batch is the mean over workers, so the mean of what they have left is the same."""
+    left = [restore(STATES, rank, size).rank_state()["residual.weight"] for rank in range(size)]
+    assert torch.stack(left).mean(0).tolist() == pytest.approx([1.0, 3.0])
+
+
+def test_a_group_of_the_same_size_resumes_with_the_residuals_and_thresholds_of_each_worker() -> None:
+    for rank, state in enumerate(STATES):
+        resumed = restore(STATES, rank, len(STATES)).rank_state()
+        assert {name: value.tolist() for name, value in resumed.items()} == {
+            name: value.tolist() for name, value in state.items()
+        }
+
+
+def test_a_single_worker_takes_what_a_group_has_left_to_send_into_its_first_step() -> None:
+    strategy = restore(STATES, 0, 1)
+    weight = next(strategy._network.parameters())
+    for expected in ([1.5, 3.5], [0.5, 0.5]):
+        weight.grad = torch.full((1, 2), 0.5)
+        with strategy.optimizer_step():
+            assert weight.grad.tolist() == [pytest.approx(expected)]
+    assert strategy.rank_state()["residual.weight"].tolist() == [0.0, 0.0]

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from trainyard.schemas.specs.fields import Metric
+from trainyard.schemas.specs.fields import Location, Metric
 from trainyard.schemas.specs.job import JobSpec
 
 
@@ -30,10 +30,10 @@ class EvaluateSpec(JobSpec):
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
 
-    model: str
-    dataset: str
+    model: Location
+    dataset: Location
     dataset_version: PositiveInt | None = None
-    baselines: tuple[str, ...] = ()
+    baselines: tuple[Location, ...] = ()
     split: str = "test"
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
     slices: tuple[str, ...] = ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from trainyard.schemas.specs.fields import ImportPath
+from trainyard.schemas.specs.fields import ImportPath, Location, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
 
@@ -38,9 +38,9 @@ class ExportSpec(JobSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.export:run"
 
     prepare: ImportPath
-    prepare_params: dict[str, Any] = {}
+    prepare_params: Params = {}
     source: Source
-    dataset: str
+    dataset: Location
     partition: str | None = None
     fingerprint: str = ""
     expect: dict[str, Expectation] = {}
@@ -70,6 +70,6 @@ class FeaturizeSpec(ExportSpec):
     KIND: ClassVar[str] = "featurize spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.featurize:run"
 
-    model: str
+    model: Location
     layer: str
     features: str = "features"

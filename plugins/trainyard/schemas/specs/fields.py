@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
+from pydantic_core import PydanticCustomError
 
+from trainyard import storage
+from trainyard.schemas.secrets import (
+    EXPOSED,
+    IN_CODE,
+    IN_CREDENTIAL_STORE,
+    REDACTED,
+    find_secret_arguments,
+    find_secrets,
+)
 from trainyard.schemas.specs import metrics
 
 
@@ -24,7 +34,7 @@ def _module(value: str) -> str:
     return value
 
 
-def _listed(*example: str) -> BeforeValidator:
+def refuse_string(*example: str) -> BeforeValidator:
     """Refuse a single string where a list of strings is expected."""
 
     def check(value: Any) -> Any:
@@ -37,7 +47,7 @@ def _listed(*example: str) -> BeforeValidator:
 
 def as_texts(value: Any) -> Any:
     """Convert values to the text by which the manifest counts them."""
-    if isinstance(value, str | Mapping):
+    if not isinstance(value, list | tuple):
         raise ValueError("write a list of values, for example ['cat', 'dog']")
     return [str(item).lower() if isinstance(item, bool) else str(item) for item in value]
 
@@ -49,6 +59,36 @@ def _metric(value: str) -> str:
     return _import_path(value) if metrics.is_custom(value) else value
 
 
+def refuse_secrets(names: Sequence[str], remedy: str) -> None:
+    """Raise an error that does not repeat any value, if there are `names` of secrets."""
+    if names:
+        fields = {"names": ", ".join(names), "exposed": EXPOSED, "remedy": remedy}
+        raise PydanticCustomError(REDACTED, "{names} has a secret, and {exposed}. {remedy}", fields)
+
+
+def _params(value: dict[str, Any]) -> dict[str, Any]:
+    refuse_secrets(find_secrets(value), IN_CODE)
+    return value
+
+
+def _arguments(value: tuple[str, ...]) -> tuple[str, ...]:
+    refuse_secrets(find_secret_arguments(value), IN_CODE)
+    return value
+
+
+def _location(value: str) -> str:
+    refuse_secrets(find_secrets({"the URI": value}), IN_CREDENTIAL_STORE)
+    if not storage.is_valid_name(value):
+        raise ValueError(f"it is not below the storage root; {storage.VALID_NAME}")
+    return value
+
+
+def _mlflow(value: str) -> str:
+    remedy = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the nodes"
+    refuse_secrets(find_secrets({"the URI": value}), remedy)
+    return value
+
+
 ImportPath = Annotated[str, AfterValidator(_import_path)]
 """The import path of user code, `package.module:function`."""
 
@@ -57,8 +97,20 @@ Module = Annotated[str, AfterValidator(_module)]
 """The module of a user's program, `package.module`."""
 
 
-Arguments = Annotated[tuple[str, ...], _listed("--epochs", "3")]
+Arguments = Annotated[tuple[str, ...], refuse_string("--epochs", "3"), AfterValidator(_arguments)]
 """A program's command line, one string for each argument."""
+
+
+Params = Annotated[dict[str, Any], AfterValidator(_params)]
+"""Keyword arguments of user code. They are stored in clear text, so secrets are refused."""
+
+
+Location = Annotated[str, AfterValidator(_location)]
+"""A name below the storage root, or a URI."""
+
+
+MLflowServer = Annotated[str, AfterValidator(_mlflow)]
+"""The URI of an MLflow tracking server."""
 
 
 Metric = Annotated[str, AfterValidator(_metric)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from trainyard.schemas.specs.fields import ImportPath
+from trainyard.schemas.specs.fields import ImportPath, Location, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source
 
@@ -32,14 +32,14 @@ class PredictSpec(JobSpec):
     KIND: ClassVar[str] = "predict spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
 
-    model: str
+    model: Location
     source: Source
     prepare: ImportPath | None = None
-    prepare_params: dict[str, Any] = {}
+    prepare_params: Params = {}
     keys: Annotated[tuple[str, ...], Field(min_length=1)]
     postprocess: ImportPath | None = None
-    postprocess_params: dict[str, Any] = {}
-    output: str
+    postprocess_params: Params = {}
+    output: Location
     output_format: Literal["parquet", "trainyard", "table"] = "parquet"
     partition_by: str | None = None
     rows_per_batch: PositiveInt | None = None

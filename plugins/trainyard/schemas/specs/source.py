@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import REDACTED, REMEDY, find_secrets
-from trainyard.schemas.specs.fields import as_texts
+from trainyard.schemas.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
+from trainyard.schemas.specs.fields import Location, as_texts, refuse_secrets
+
+_ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
+_COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
+_FORMATS = {
+    "avro": "avro", "csv": "csv", "jpg": "image", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc",
+    "png": "image", "tsv": "csv", "txt": "text", "xml": "xml",
+}  # fmt: skip
+"""Endings of files, and the format of `spark.read` for them."""
+
+
+def _format_of(path: str) -> str:
+    """Return parquet for a path that has its ending, or none. Raises ValueError for another ending."""
+    match = _ENDING.search(_COMPRESSED.sub("", path))
+    if match is None or match[1].lower() == "parquet":
+        return "parquet"
+    message = "the ending of path {path} is not that of parquet; write the format too, for example format='{format}'"
+    example = _FORMATS.get(match[1].lower(), "parquet")
+    raise PydanticCustomError(REDACTED, message, {"path": repr(path), "format": example})
+
+
+def _without_secrets(options: dict[str, str]) -> dict[str, str]:
+    refuse_secrets(find_secrets(options), f"{IN_CREDENTIAL_STORE}; `prepare` can read it from there")
+    return options
 
 
 class Source(Part):
-    """What Spark reads: a format of `spark.read`, its options, and a path for formats that have one."""
+    """What Spark reads: a format of `spark.read`, its options, and a path for formats that have one.
+
+    A `format` of None is parquet, for a path that has no ending of another format.
+    """
 
     format: str
-    path: str | None = None
-    options: dict[str, str] = {}
+    path: Location | None = None
+    options: Annotated[dict[str, str], AfterValidator(_without_secrets)] = {}
 
-    @model_validator(mode="after")
-    def _refuse_secrets(self) -> Source:
-        if secrets := find_secrets(self.options.items()):
-            message = f"options has {', '.join(secrets)}, and {REMEDY}; `prepare` can read it from there"
-            raise PydanticCustomError(REDACTED, message)
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping | Source):
+            raise ValueError("write a path, or a dict of format, path and options")
+        if isinstance(value, Mapping) and value.get("format") is None and isinstance(value.get("path"), str):
+            return {**value, "format": _format_of(value["path"])}
+        return value
 
 
 class Expectation(Part):

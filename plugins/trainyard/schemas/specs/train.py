@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import Format, ImportPath, Precision, _listed
+from trainyard.schemas.specs.fields import Format, ImportPath, Location, MLflowServer, Params, Precision, refuse_string
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 
@@ -72,7 +72,7 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
 class Mixed(Part):
     """A dataset whose rows are the fraction `share` of each epoch; by default its newest version."""
 
-    dataset: str
+    dataset: Location
     version: PositiveInt | None = None
     share: Annotated[float, Field(gt=0, lt=1)]
 
@@ -104,20 +104,20 @@ class TrainSpec(JobSpec):
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
 
     recipe: ImportPath
-    recipe_params: dict[str, Any] = {}
-    dataset: str
+    recipe_params: Params = {}
+    dataset: Location
     dataset_version: PositiveInt | None = None
     dataset_since: NonNegativeInt | None = None
     mix: tuple[Mixed, ...] = ()
-    model: str
+    model: Location
     workers: PositiveInt = 1
     min_workers: PositiveInt | None = None
     strategy: Strategy = Field(default="allreduce", validate_default=True)
     max_restarts: NonNegativeInt = 3
     hang_minutes: PositiveFloat = 15.0
     tensorboard: bool = False
-    mlflow: str | None = None
-    formats: Annotated[tuple[Format, ...], _listed("onnx", "mlflow")] = ()
+    mlflow: MLflowServer | None = None
+    formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
     epoch_models: bool = False
     options: TrainOptions = TrainOptions()
 

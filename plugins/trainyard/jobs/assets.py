@@ -1,0 +1,30 @@
+"""Name the assets of outputs. No connection is read, because names are needed while a DAG is parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Asset
+
+from trainyard import storage
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.jobs.validation import is_pending
+
+
+def asset(name: str, conn_id: str = TrainyardHook.default_conn_name) -> Asset:
+    """Return the asset of an output, for the schedule of a DAG.
+
+    Its name is the output's, or `trainyard://CONN_ID/NAME` for a name below the storage root of another connection.
+
+    Args:
+        name: The output, as the operator that writes it names it: a name below the storage root, or a URI.
+        conn_id: The connection of type `trainyard` of that operator.
+    """
+    if conn_id == TrainyardHook.default_conn_name or storage.is_absolute(name):
+        return Asset(name)
+    return Asset(storage.join(f"trainyard://{conn_id}", name))
+
+
+def output_asset(name: Any, conn_id: str) -> Asset | None:
+    """Return the asset of an output; None for no output, or one whose name or connection is still a template."""
+    return None if not isinstance(name, str) or is_pending([name, conn_id]) else asset(name, conn_id)

@@ -1,0 +1,53 @@
+"""The operator that ends applications whose task is gone."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.jobs import orphans, validation
+from trainyard.jobs.common_options import ConnectionOptions
+from trainyard.jobs.task_instance import read_state
+from trainyard.links import airflow_url
+from trainyard.yarn import cluster
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReapOperator(BaseOperator):  # type: ignore[misc]
+    """Kill the applications on YARN whose task has ended, or was deleted from this Airflow.
+
+    Nothing collects their result. They are found by the tag of the storage root; applications of another Airflow,
+    which has another base URL, stay.
+
+    Args:
+        conn_id: The connection of type `trainyard`, with the storage.
+        kwargs: Arguments of `BaseOperator`.
+    """
+
+    template_fields = ("conn_id",)
+
+    def __init__(self, *, conn_id: str = "trainyard_default", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+        validation.check(self, ConnectionOptions)
+
+    def execute(self, context: Context) -> list[str]:
+        """Kill them, and return their ids."""
+        try:
+            root = TrainyardHook(self.conn_id).get_conn().storage
+            manager = cluster.resource_manager()
+            read = partial(read_state, context["ti"])
+            live = orphans.list_live(manager, root, airflow_url(), read)
+            self.log.info("%s", orphans.as_text(live))
+            killed = orphans.kill_orphans(manager, live, self.log.warning)
+            orphans.remove_stale_owners(root, live, airflow_url(), read)
+            return [one.application.id for one in killed]
+        except TrainyardError as error:
+            raise AirflowException(f"ReapOperator {self.task_id!r}: {error}") from None

@@ -1,0 +1,45 @@
+"""Find which names a module defines, without executing it."""
+
+from __future__ import annotations
+
+import ast
+import symtable
+from importlib.util import decode_source
+
+_DYNAMIC = frozenset({"globals", "exec", "vars", "locals"})
+"""Functions that may define names which the compiler cannot see."""
+
+
+def defined_names(source: bytes) -> set[str] | None:
+    """Return the names that a module defines at its top level.
+
+    Returns:
+        The names; None where only executing the module shows them: it has `from x import *` or a `__getattr__`, defines
+        names by a computed name, or is not valid in this version of Python.
+    """
+    try:
+        text = decode_source(source)
+        tree, table = ast.parse(text), symtable.symtable(text, "module", "exec")
+    except (SyntaxError, ValueError):
+        return None
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    names |= _global_names(table)
+    return None if "__getattr__" in names or _is_dynamic(tree) else names
+
+
+def _global_names(table: symtable.SymbolTable) -> set[str]:
+    """Return the names that functions assign by `global`."""
+    names: set[str] = set()
+    for child in table.get_children():
+        names |= {s.get_name() for s in child.get_symbols() if s.is_declared_global() and s.is_assigned()}
+        names |= _global_names(child)
+    return names
+
+
+def _is_dynamic(tree: ast.AST) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC:
+            return True
+    return False

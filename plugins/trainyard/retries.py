@@ -1,0 +1,53 @@
+"""Repeat reads of a storage that does not answer for a while, as during a failover of the NameNode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.storage import ShortReadError
+
+T = TypeVar("T")
+
+RETRY_SECONDS = 120.0
+MAX_WAIT_SECONDS = 10.0
+PERMANENT = (
+    FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError,
+    LookupError, AttributeError, AssertionError, MemoryError, NotImplementedError, ShortReadError, TrainyardError,
+)  # fmt: skip
+"""Errors that another attempt would raise again."""
+
+
+def retry(what: str, function: Callable[[], T]) -> T:
+    """Return the result of `function`, which is called until it succeeds or two minutes have passed.
+
+    Args:
+        what: What it does, for messages: "read hdfs://nn/data".
+        function: A function that can be repeated.
+
+    Raises:
+        UnavailableError: It did not succeed. An error that another attempt would raise again is raised as it is.
+    """
+
+    def report(state: RetryCallState) -> None:
+        if state.attempt_number == 1 and state.outcome:
+            print(f"cannot {what}, trying again: {_describe(state.outcome.exception())}", flush=True)
+
+    attempts = Retrying(
+        stop=stop_after_delay(RETRY_SECONDS),
+        wait=wait_random_exponential(max=MAX_WAIT_SECONDS),
+        retry=retry_if_exception(lambda error: isinstance(error, Exception) and not isinstance(error, PERMANENT)),
+        before_sleep=report,
+    )
+    try:
+        return attempts(function)
+    except RetryError as error:
+        cause = error.last_attempt.exception()
+        raise UnavailableError(f"cannot {what}, for {RETRY_SECONDS:.0f} s: {_describe(cause)}") from cause
+
+
+def _describe(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,85 @@
+"""Describe what a validation refused: the field, its value, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from trainyard.schemas.secrets import REDACTED, redact
+
+MAX_SHOWN = 200
+"""The longest value that is repeated, in characters."""
+_NUMBER, _LIST, _DICT = "write a number", "write a list", "write a dict"
+_INSTEAD = {
+    "bool_parsing": "write True or False",
+    "bool_type": "write True or False",
+    "dict_type": _DICT,
+    "finite_number": _NUMBER,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "greater_than": "write a number greater than {gt:g}",
+    "greater_than_equal": "write {ge:g} or more",
+    "int_from_float": "write a whole number",
+    "int_parsing": "write a whole number",
+    "int_parsing_size": "write a smaller number",
+    "int_type": "write a whole number",
+    "less_than": "write a number less than {lt:g}",
+    "less_than_equal": "write {le:g} or less",
+    "list_type": _LIST,
+    "literal_error": "write {expected}",
+    "mapping_type": _DICT,
+    "model_attributes_type": _DICT,
+    "model_type": _DICT,
+    "string_too_short": "write {min_length} or more characters",
+    "string_type": "write a string",
+    "too_short": "write {min_length} or more values",
+    "tuple_type": _LIST,
+}
+"""What to write instead, by pydantic's type of error."""
+
+
+def complaints(error: ValidationError) -> str:
+    """Return what a validation refused: for each field its name, its value and what to write."""
+    return "; ".join(complaint(item) for item in error.errors())
+
+
+def complaint(item: ErrorDetails) -> str:
+    """Return one error of a ValidationError as a clause of a sentence."""
+    *path, last = (str(step) for step in item["loc"]) if item["loc"] else [""]
+    field = ".".join([*path, last])
+    if item["type"] == "extra_forbidden":
+        return f"{field} is not a known option; correct its name, or remove it"
+    if item["type"] == "missing":
+        return f"{field} is missing"
+    if item["type"] == REDACTED:
+        return f"{field}: {item['msg']}"
+    if last == "[key]":
+        return f"{'.'.join(path[:-1])} has the key {_shown(item['input'])}; {_instead(item)}"
+    return f"{field}={_shown(item['input'], last)}: {_instead(item)}" if field else _instead(item)
+
+
+def _instead(item: ErrorDetails) -> str:
+    context, value = item.get("ctx", {}), item["input"]
+    if item["type"] == "value_error":
+        return str(context["error"])
+    text = _INSTEAD.get(item["type"], "this value is not valid").format(**context)
+    return text + _example(item["type"], value)
+
+
+def _example(kind: str, value: Any) -> str:
+    """Return an example of the value in the expected type, where it is clear what was meant."""
+    if kind == "string_type" and isinstance(value, int | float):
+        return f", for example {str(value).lower()!r}"
+    if kind in ("tuple_type", "list_type") and isinstance(value, str):
+        return f", for example [{_shown(value)}]"
+    return ""
+
+
+def _shown(value: Any, name: str = "") -> str:
+    """Return the value of `name` as Python writes it, without secrets, and not longer than `MAX_SHOWN`."""
+    redacted: Mapping[str, Any] = redact({name: value})
+    text = repr(redacted[name])
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

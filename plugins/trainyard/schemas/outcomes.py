@@ -1,0 +1,32 @@
+"""How each task of a run ended: what its driver recorded, and what Airflow recorded of its failure."""
+
+from __future__ import annotations
+
+from trainyard.schemas import failure, run_record
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
+
+
+def read_run(directory: str) -> list[RunRecord]:
+    """Return the newest outcome of each task of a run, in the order of their start.
+
+    Of a failure, the error is that of the task, which begins with the cause; a driver sees only the effects of some.
+
+    Raises:
+        TrainyardError: A document cannot be read.
+    """
+    outcomes = {record.task_key.task: record for record in run_record.read_run(directory)}
+    for failed in failure.read_run(directory):
+        record = outcomes.get(failed.task_key.task)
+        if record is None or record.task_key.try_number < failed.task_key.try_number:
+            outcomes[failed.task_key.task] = _without_record(failed)
+        elif record.status == "failed" and record.task_key.try_number == failed.task_key.try_number:
+            outcomes[failed.task_key.task] = record.model_copy(update={"error": failed.error})
+    return sorted(outcomes.values(), key=lambda outcome: outcome.started_at)
+
+
+def _without_record(failed: Failure) -> RunRecord:
+    return RunRecord(
+        task_key=failed.task_key, job="", application="", started_at=failed.at, seconds=0.0, status="failed",
+        error=failed.error,
+    )  # fmt: skip

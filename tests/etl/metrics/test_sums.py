@@ -1,0 +1,86 @@
+"""Sums of many tasks are merged in ranges of cells, in memory that does not grow with the tasks."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard.etl.metrics import sums as sums_of
+from trainyard.etl.metrics.family import ScoredRows
+from trainyard.etl.metrics.rows import RowCount
+from trainyard.etl.metrics.sums import (
+    ALL_ROWS,
+    RANGE_CELLS,
+    Key,
+    Slice,
+    SparseSums,
+    SumAccumulator,
+    merge_sums,
+    to_dense,
+    to_table,
+)
+
+KEYS = [Key(0, "scores", ALL_ROWS), Key(1, "scores", Slice("of", "a"))]
+
+
+def build_sums(seed: int, cells: int, top: int) -> dict[Key, SparseSums]:
+    """Return the sums of one task, with about so many cells that are not empty of `top`."""
+    rng = np.random.default_rng(seed)
+    numbers = {key: np.unique(rng.integers(0, top, cells)) for key in KEYS}
+    return {key: (cells, rng.integers(1, 9, len(cells)).astype(np.float64)) for key, cells in numbers.items()}
+
+
+@settings(max_examples=20)
+@given(seeds=st.lists(st.integers(0, 99), min_size=1, max_size=8), cells=st.sampled_from([1, 50, 20_000]))
+def test_ranges_that_are_merged_apart_are_the_sums_of_all(seeds: list[int], cells: int) -> None:
+    tables = [to_table(build_sums(seed, cells, RANGE_CELLS * 3)) for seed in seeds]
+    expected = {key: np.zeros(RANGE_CELLS * 3) for key in KEYS}
+    for seed in seeds:
+        for key, (numbers, values) in build_sums(seed, cells, RANGE_CELLS * 3).items():
+            expected[key][numbers] += values
+    parts = []
+    for number in range(3):  # each on a task of its own
+        selected = [table.filter(pc.equal(table.column("range"), number)) for table in tables]
+        parts.append(to_table(merge_sums(selected)))
+    for merged in (merge_sums(parts), merge_sums(tables)):
+        for key in KEYS:
+            numbers, values = merged[key]
+            assert (np.diff(numbers) > 0).all()
+            dense = np.zeros(RANGE_CELLS * 3)
+            dense[numbers] = values
+            assert (dense == expected[key]).all()
+
+
+@pytest.mark.parametrize("tables", [20, 200])
+def test_the_memory_of_a_merge_does_not_grow_with_the_tasks(tables: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums_of, "_MAX_PENDING", 1 << 14)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for seed in range(tables):
+            yield to_table(build_sums(seed, 5000, RANGE_CELLS // 4))
+
+    merge_sums(read())  # imports
+    arrow = pa.total_allocated_bytes()
+    tracemalloc.start()
+    merge_sums(read())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 << 20 and pa.total_allocated_bytes() <= arrow
+
+
+def test_rows_of_a_batch_are_added_in_any_order_of_their_buckets() -> None:
+    for buckets in itertools.product(range(3), repeat=4):
+        accumulator = SumAccumulator([(RowCount(),)])
+        everything = np.full(2, accumulator.number_slice(ALL_ROWS))
+        for batch in (buckets[:2], buckets[2:]):
+            accumulator.add(0, ScoredRows(np.zeros(2), np.zeros(2)), [everything], np.array(batch))
+        sums = merge_sums([accumulator.to_table()])[Key(0, "rows", ALL_ROWS)]
+        assert to_dense(sums, (1,))[:3, 0].tolist() == [float(buckets.count(bucket)) for bucket in range(3)]

@@ -1,0 +1,284 @@
+"""Applications on YARN: one at a time for a task, none after a kill, and no plan where the record is enough.
+
+spark-submit is a script here, so that a test decides what happens at which moment; tests/cluster kills the real one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from tests.plugins.backends.threads import run_in_thread
+from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
+from trainyard import storage
+from trainyard.backends import processes, yarn
+from trainyard.backends.yarn import YarnBackend
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import Job, Runtime
+from trainyard.planning.plan import Plan, build_plan
+from trainyard.schemas.owner import find_owner
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.triggers.application import ApplicationTrigger
+from trainyard.yarn.resource_manager import Application, ResourceManager, UnreachableError
+
+SUBMIT = """#!/bin/bash
+for argument; do case $argument in spark.yarn.tags=*) tags=${argument#*=};; esac; done
+echo $$ >FOLDER/started
+ACTION
+"""
+REGISTER = "echo $tags >FOLDER/.tags; mv FOLDER/.tags FOLDER/tags"
+
+
+class Cluster:
+    """A ResourceManager and a spark-submit.
+
+    `entries` are applications that exist; one more is there as soon as spark-submit has registered it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: dict[str, dict[str, Any]] = {}
+        self.killed: list[str] = []
+
+    def script(self, *actions: str) -> None:
+        """Write what spark-submit does."""
+        text = SUBMIT.replace("ACTION", "\n".join(actions)).replace("FOLDER", str(self.folder))
+        (self.folder / "spark-submit").write_text(text)
+        (self.folder / "spark-submit").chmod(0o700)
+
+    def answer(self, method: str, path: str, query: dict[str, str]) -> Answer:
+        if (tags := self.folder / "tags").exists():
+            self.entries.setdefault(ID, application(1, applicationTags=tags.read_text().strip()))
+        id = path.split("/")[5] if path.count("/") > 4 else ""
+        if method == "PUT":
+            self.killed.append(id)
+            self.entries[id]["state"] = "KILLED"
+            return Answer({"state": "KILLED"}, 202)
+        if id:
+            return Answer({"app": self.entries[id]})
+        tag = query["applicationTags"]
+        return Answer(applications(*(e for e in self.entries.values() if tag in e["applicationTags"].split(","))))
+
+    @property
+    def has_started(self) -> bool:
+        """Whether spark-submit was started."""
+        return (self.folder / "started").exists()
+
+
+ROOT = "memory://storage"
+ID = "application_1795290845344_0001"
+OTHER = "application_1795290845344_0009"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
+    monkeypatch.setattr(YarnBackend, "_fit", lambda self, plan, log: plan)
+    with serve(cluster.answer) as server:
+        write_yarn_site(tmp_path, monkeypatch, server)
+        yield cluster
+
+
+@pytest.fixture
+def task_key(tmp_path: Path) -> TaskKey:
+    return TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=f"file://{tmp_path}/s/runs/toy/r1")
+
+
+@pytest.fixture
+def plan(tmp_path: Path, task_key: TaskKey) -> Plan:
+    spark = SparkConnection("spark_default", "yarn", deploy_mode="cluster")
+    runtime = Runtime("/driver.py", (), {"PATH": f"{tmp_path}:/usr/bin:/bin", "SPARK_HOME": str(tmp_path)})
+    conf = {"spark.yarn.tags": "team-x"}
+    return build_plan(Job("TrainOperator 'train'", task_key, f"file://{tmp_path}/s", {}, conf=conf), spark, runtime)
+
+
+@pytest.fixture
+def backend(plan: Plan, task_key: TaskKey) -> YarnBackend:
+    return YarnBackend(plan.operator, task_key, plan.storage, lambda: plan)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    ticks = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return
+        ticks.wait(0.01)
+    raise AssertionError("the condition did not come true within a minute")
+
+
+KILLED = "TrainOperator 'train' was killed while it was submitted; no application of it is left."
+
+
+def test_an_application_is_found_by_its_submission_and_keeps_the_tags_of_the_user(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    cluster.script(REGISTER)
+    trigger = backend.run(lambda line: None)
+    assert isinstance(trigger, ApplicationTrigger) and trigger.application == ID
+    tags = cluster.entries[ID]["applicationTags"].split(",")
+    assert tags[0] == plan.tag and "team-x" in tags
+    assert [tag for tag in tags if tag.startswith("trainyard-submission-")] == tags[-1:]
+    owner = find_owner(plan.storage, plan.tag)
+    assert owner and owner.task_key == plan.task_key
+
+
+def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: Plan, task_key: TaskKey) -> None:
+    def make_plan() -> Plan:
+        backend.kill()
+        return plan
+
+    cluster.script(REGISTER)
+    backend = YarnBackend(plan.operator, task_key, plan.storage, make_plan)
+    with pytest.raises(TrainyardError, match=KILLED):
+        backend.run(lambda line: None)
+    assert not cluster.has_started
+
+
+def test_a_kill_just_before_spark_submit_starts_ends_it(
+    cluster: Cluster, backend: YarnBackend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler of the signal finds no process yet."""
+    build = SparkSubmitHook._build_spark_submit_command
+
+    def kill_and_build(hook: SparkSubmitHook, application: str) -> list[str]:
+        backend.kill()
+        return list(build(hook, application))
+
+    monkeypatch.setattr(SparkSubmitHook, "_build_spark_submit_command", kill_and_build)
+    cluster.script("sleep 3600")
+    thread, errors = run_in_thread(backend)
+    thread.join(60)
+    assert errors == [KILLED]
+    assert processes.find_tagged(plan.tag) == []
+
+
+def test_a_kill_while_spark_submit_runs_ends_it(cluster: Cluster, backend: YarnBackend, plan: Plan) -> None:
+    cluster.script("sleep 3600")
+    thread, errors = run_in_thread(backend)
+    wait_for(lambda: cluster.has_started)
+    backend.kill()
+    thread.join(60)
+    assert errors == [KILLED]
+    assert processes.find_tagged(plan.tag) == []
+
+
+def test_an_application_that_was_accepted_before_the_kill_is_killed(cluster: Cluster, backend: YarnBackend) -> None:
+    cluster.script(REGISTER, "sleep 3600")
+    thread, errors = run_in_thread(backend)
+    wait_for((cluster.folder / "tags").exists)
+    backend.kill()
+    thread.join(60)
+    assert errors == [KILLED]
+    assert set(cluster.killed) == {ID}
+
+
+def test_a_kill_of_a_submission_leaves_the_application_of_another_attempt(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    """A worker that was thought to be lost comes back, while the next attempt's application runs."""
+    cluster.script("sleep 3600")
+    thread, _ = run_in_thread(backend)
+    wait_for(lambda: cluster.has_started)
+    cluster.entries[OTHER] = application(9, applicationTags=plan.conf["spark.yarn.tags"])
+    backend.kill()
+    thread.join(60)
+    assert cluster.killed == []
+
+
+def test_a_resource_manager_without_an_answer_after_the_submission_is_named(
+    cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be an application, so its owner stays, and the message does not deny it."""
+
+    def refuse_searches(manager: ResourceManager, tag: str, states: object = ()) -> list[Application]:
+        if tag.startswith("trainyard-submission-"):
+            raise UnreachableError("no active ResourceManager answers")
+        return []
+
+    monkeypatch.setattr(yarn, "REGISTRATION_SECONDS", 0.1)
+    monkeypatch.setattr(ResourceManager, "tagged", refuse_searches)
+    cluster.script("exit 0")
+    with pytest.raises(UnreachableError):
+        backend.run(lambda line: None)
+    assert find_owner(plan.storage, plan.tag)
+
+
+def test_a_task_that_failed_for_good_ends_every_application_of_its_own(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    cluster.entries[OTHER] = application(9, applicationTags=plan.conf["spark.yarn.tags"])
+    backend.kill_all()
+    assert cluster.killed == [OTHER]
+
+
+def write_record(task_key: TaskKey, **fields: Any) -> RunRecord:
+    record = RunRecord(
+        task_key=task_key,
+        job="train",
+        application=ID,
+        started_at=1.0,
+        seconds=2.0,
+        **({"status": "succeeded"} | fields),
+    )
+    record.save()
+    return record
+
+
+def no_plan() -> Plan:
+    raise AssertionError("a result needs no plan")
+
+
+@pytest.mark.parametrize("event", [{"application": ID}, {"application": ID, "error": "it has no such application"}])
+def test_a_result_is_collected_without_a_plan(cluster: Cluster, task_key: TaskKey, event: dict[str, str]) -> None:
+    cluster.entries[ID] = application(1, "FINISHED", amContainerLogs="")
+    record = write_record(task_key)
+    backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan)
+    assert backend.collect(event, lambda line: None) == record
+
+
+def test_a_result_is_collected_while_the_resource_manager_cannot_be_asked(
+    cluster: Cluster, task_key: TaskKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise UnavailableError("there is no valid ticket")
+
+    monkeypatch.setattr("trainyard.yarn.cluster.resource_manager", refuse)
+    record = write_record(task_key)
+    backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan)
+    assert backend.collect({"application": ID}, lambda line: None) == record
+
+
+def test_the_error_of_a_record_is_told_where_no_plan_can_be_made(cluster: Cluster, task_key: TaskKey) -> None:
+    def fail() -> Plan:
+        raise UnavailableError("HDFS is away")
+
+    cluster.entries[ID] = application(1, "FAILED", amContainerLogs="")
+    record = write_record(task_key, status="failed", error="ValueError: the price of tea is unknown")
+    backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, fail)
+    assert backend.collect({"application": ID}, lambda line: None) == record
+
+
+def test_an_application_without_an_answer_is_named(task_key: TaskKey, cluster: Cluster) -> None:
+    backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan)
+    with pytest.raises(TrainyardError, match=f"has returned no status for {ID} for 15 minutes: gone"):
+        backend.collect({"application": ID, "error": "gone"}, lambda line: None)
+
+
+def test_the_owner_of_a_tag_is_forgotten_when_the_end_was_noticed(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    cluster.script(REGISTER)
+    backend.run(lambda line: None)
+    cluster.entries[ID] |= application(1, "FINISHED", amContainerLogs="")
+    write_record(plan.task_key)
+    backend.collect({"application": ID}, lambda line: None)
+    assert storage.list_names(f"{plan.storage}/owners") == []

@@ -1,0 +1,80 @@
+"""Preflight on a cluster whose scheduler shows less than a CapacityScheduler. On a real one: tests/cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plugins.clusters import group_plan
+from tests.plugins.resource_managers import Answer, Server, serve
+from trainyard.checks import doctor
+from trainyard.checks.preflight import check_dag
+from trainyard.jobs.dry_run import TaskPlan
+from trainyard.planning.placement import Placement
+from trainyard.planning.plan import Plan
+from trainyard.yarn.fit import Finding
+
+FAIR = {"scheduler": {"schedulerInfo": {"type": "fairScheduler", "rootQueue": {"queueName": "root"}}}}
+ANSWERS: dict[str, Any] = {
+    "/ws/v1/cluster/nodes": {"nodes": None},
+    "/ws/v1/cluster/get-node-labels": {},
+    "/ws/v1/cluster/scheduler": FAIR,
+    "/ws/v1/cluster/info": {},
+    "/conf": {"properties": []},
+}
+
+
+@pytest.fixture
+def fair_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """A ResourceManager with a FairScheduler, to which the client's configuration points."""
+    with serve(lambda _, path, __: Answer(ANSWERS[path])) as server:
+        address = server.url.removeprefix("http://")
+        site = f"<property><name>yarn.resourcemanager.webapp.address</name><value>{address}</value></property>"
+        (tmp_path / "yarn-site.xml").write_text(f"<configuration>{site}</configuration>")
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        yield server
+
+
+def shipped(tmp_path: Path) -> Plan:
+    """A plan without GPUs whose Python is shipped with the application, so that no node is probed."""
+    python = {"PYSPARK_PYTHON": "./env/bin/python"}
+    return replace(group_plan(), env=python, storage=tmp_path.as_uri(), placement=Placement())
+
+
+def by_subject(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in findings}
+
+
+def test_preflight_on_a_fair_scheduler_names_what_could_not_be_checked(fair_scheduler: Server, tmp_path: Path) -> None:
+    stage = TaskPlan("train", shipped(tmp_path), writes=(tmp_path.as_uri(),))
+    findings = by_subject(check_dag([stage]))
+    assert [finding.problem for finding in findings.values() if finding.problem] == []
+    assert findings["cluster"].warning == (
+        "TrainOperator 'train': queue, node labels, memory and GPUs were not checked: the cluster's scheduler is a "
+        "fairScheduler, not a CapacityScheduler."
+    )
+    assert findings["storage"].found == "writable"
+
+
+def test_a_stage_with_preflight_off_is_not_checked_against_the_cluster(tmp_path: Path) -> None:
+    plan = replace(shipped(tmp_path), preflight="off")
+    assert check_dag([TaskPlan("train", plan)]) == []
+
+
+@pytest.mark.airflow
+def test_the_doctor_on_a_fair_scheduler_checks_the_rest(
+    fair_scheduler: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, fields in {
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}},
+        "TRAINYARD_DEFAULT": {"conn_type": "trainyard", "extra": {"storage": tmp_path.as_uri()}},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(fields))
+    checks = {check.subject: check for check in doctor.run_checks("trainyard_default", "spark_default")}
+    assert checks["ResourceManager"].fix == "" and checks["clock"].fix == ""
+    assert checks["queues and nodes"].result.startswith("not checked: the cluster's scheduler is a fairScheduler")

@@ -1,0 +1,79 @@
+"""The settings of a connection of type trainyard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from trainyard.errors import TrainyardError
+from trainyard.hooks import TrainyardHook
+from trainyard.hooks.trainyard import Settings
+from trainyard.operators import ExportOperator
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> dict[str, str]:
+    """The extra of the default connection; it may be changed."""
+    return {"storage": tmp_path.as_uri()}
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, extra: dict[str, str]) -> Settings:
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps({"conn_type": "trainyard", "extra": extra}))
+    return TrainyardHook().get_conn()
+
+
+def planned_preflight(at: Settings, dag_file: Path, preflight: str | None) -> str:
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    operator = ExportOperator(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source="/in", dataset="d", preflight=preflight,
+    )  # fmt: skip
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory=f"{at.storage}/runs/toy/r")
+    return operator.plan(task_key, at).preflight
+
+
+def test_without_any_setting_preflight_is_strict(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:
+    assert settings(monkeypatch, connection).preflight == "strict"
+
+
+def test_preflight_is_that_of_airflows_configuration(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__TRAINYARD__PREFLIGHT", "warn")
+    assert settings(monkeypatch, connection).preflight == "warn"
+
+
+def test_the_connection_overrides_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__TRAINYARD__PREFLIGHT", "warn")
+    assert settings(monkeypatch, connection | {"preflight": "off"}).preflight == "off"
+
+
+@pytest.mark.parametrize(("option", "preflight"), [("strict", "strict"), (None, "off")])
+def test_the_option_of_an_operator_overrides_the_connection(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], dag_file: Path, option: str | None, preflight: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    at = settings(monkeypatch, connection | {"preflight": "off"})
+    assert planned_preflight(at, dag_file, option) == preflight
+
+
+def test_an_unknown_preflight_of_the_connection_is_refused(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]
+) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        settings(monkeypatch, connection | {"preflight": "loose"})
+    assert str(refused.value) == (
+        "connection 'trainyard_default': preflight='loose' is not valid; write one of strict, warn, off."
+    )
+
+
+def test_an_unknown_preflight_of_an_operator_is_refused_while_the_dag_is_parsed() -> None:
+    with pytest.raises(TrainyardError) as refused:
+        ExportOperator(task_id="export", prepare="toy.prepare:rows", source="/in", dataset="d", preflight="loose")
+    assert str(refused.value) == "ExportOperator 'export': preflight='loose': write 'strict', 'warn' or 'off'."

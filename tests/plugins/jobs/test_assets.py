@@ -1,0 +1,64 @@
+"""Assets of outputs: one name for one storage, known while the DAG is parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+
+from trainyard.operators import ExportOperator, PromoteOperator, TrainOperator, asset
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+def train(**options: Any) -> TrainOperator:
+    return TrainOperator(**({"task_id": "t", "recipe": "a.b:c", "dataset": "d", "model": "toy/model"} | options))
+
+
+def test_the_asset_of_the_default_connection_has_the_name_of_the_output() -> None:
+    assert train().outlets == [Asset("toy/model")] == [asset("toy/model")]
+
+
+def test_outputs_of_two_connections_are_two_assets() -> None:
+    [first], [second] = train(conn_id="east").outlets, train(conn_id="west").outlets
+    assert first.name == first.uri == "trainyard://east/toy/model"
+    assert (first, second) == (asset("toy/model", conn_id="east"), asset("toy/model", conn_id="west"))
+
+
+@pytest.mark.parametrize("name", ["hdfs://nn/toy/model", "/data/toy/model"])
+def test_a_uri_is_the_same_asset_for_every_connection(name: str) -> None:
+    assert train(conn_id="east", model=name).outlets == train(model=name).outlets == [Asset(name)]
+
+
+def test_every_operator_names_its_asset_by_its_connection() -> None:
+    export = ExportOperator(task_id="e", prepare="a.b:c", source="/in", dataset="toy/d", conn_id="east")
+    promote = PromoteOperator(task_id="p", evaluation="e", champion="toy/c", metric="accuracy", conn_id="east")
+    assert export.outlets == [asset("toy/d", conn_id="east")]
+    assert promote.outlets == [asset("toy/c", conn_id="east")]
+
+
+@pytest.mark.parametrize("options", [{"model": "toy/{{ ds }}"}, {"conn_id": "{{ params.region }}"}])
+def test_a_name_that_is_known_when_the_task_runs_has_no_asset(options: dict[str, Any]) -> None:
+    assert train(**options).outlets == []
+
+
+class Events(dict[Any, Any]):
+    """What a task's context holds for the events of its assets."""
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = type("Event", (), {"extra": {}})()
+        return self[key]
+
+
+def test_the_result_is_published_to_the_asset_of_the_connection_and_to_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    task, events = train(conn_id="east", outlets=[Asset("another")]), Events()
+    key = TaskKey(dag_id="d", run_id="r", task_id="t", directory=f"file://{tmp_path}")
+    record = RunRecord(
+        task_key=key, job="train", started_at=1.0, seconds=1.0, application="a", status="succeeded",
+        output={"uri": "u", "epochs": 3},
+    )  # fmt: skip
+    task._publish_result({"outlet_events": events}, key, record)  # type: ignore[typeddict-item]
+    assert {key: event.extra for key, event in events.items()} == {asset("toy/model", conn_id="east"): {"epochs": 3}}

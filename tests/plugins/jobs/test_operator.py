@@ -1,0 +1,207 @@
+"""The life of a task: what fails for good, what another attempt may repair, and who ends the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferralTimeout
+
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.jobs import operator as operators
+from trainyard.jobs.operator import JobOperator
+from trainyard.operators import ExportOperator
+from trainyard.schemas.run_record import RunRecord
+
+FAILED = ("__fail__", {"error": "Trigger failure"})
+TIMED_OUT = ("__fail__", {"error": "Trigger timeout"})
+
+
+@dataclass
+class TaskInstance:
+    """What an operator uses of Airflow's task instance."""
+
+    task: JobOperator
+    try_number: int = 1
+    max_tries: int = 1
+    dag_id: str = "toy"
+    run_id: str = "r1"
+    task_id: str = "export"
+    map_index: int = -1
+
+    def xcom_push(self, key: str, value: Any) -> None: ...
+
+
+@dataclass
+class RecordingBackend:
+    """A deferred backend that does nothing but `step`, and records its calls."""
+
+    step: Callable[[], Any] = lambda: None
+    calls: list[str] = field(default_factory=list)
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def run(self, log: Any) -> Any:
+        self.calls.append("run")
+        return self.step()
+
+    def collect(self, event: Any, log: Any) -> Any:
+        self.calls.append("collect")
+        return self.step()
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    def kill_all(self) -> None:
+        self.calls.append("kill_all")
+
+
+@pytest.fixture
+def operator(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobOperator:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setattr(TrainyardHook, "get_conn", lambda self: Settings(f"file://{tmp_path}/s"))
+    source = tmp_path / "source.json"
+    source.write_text('{"x": 1.5}\n')
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    return ExportOperator(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source=str(source), format="json", dataset="dataset",
+        retries=1,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> RecordingBackend:
+    backend = RecordingBackend()
+    monkeypatch.setattr(operators, "select_backend", lambda plan: backend)
+    monkeypatch.setattr(operators, "resume_backend", lambda *_: backend)
+    return backend
+
+
+def raise_unavailable(*_: Any) -> Any:
+    raise UnavailableError("there is no valid ticket")
+
+
+def raise_refusal(*_: Any) -> Any:
+    raise TrainyardError("there is no queue 'etl'")
+
+
+def context(operator: JobOperator, **fields: Any) -> Any:
+    return {"ti": TaskInstance(operator, **fields), "outlet_events": {}}
+
+
+def test_a_task_that_is_killed_while_it_plans_submits_nothing(operator: JobOperator, backend: RecordingBackend) -> None:
+    operator.on_kill()
+    with pytest.raises(AirflowFailException, match="ended before its application was submitted"):
+        operator.execute(context(operator))
+    assert backend.calls == [], "another attempt may run by then"
+
+
+def test_a_task_that_is_killed_ends_its_backend(operator: JobOperator, backend: RecordingBackend) -> None:
+    backend.step = raise_unavailable
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator))
+    operator.on_kill()
+    assert backend.calls == ["run", "kill"]
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["execute", "resume"])
+def test_a_ticket_that_has_expired_fails_the_attempt_and_not_the_task(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    monkeypatch.setattr(TrainyardHook, "get_conn", raise_unavailable)
+    with pytest.raises(AirflowException, match="no valid ticket") as error:
+        operator.resume(context(operator), {}) if resume else operator.execute(context(operator))
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_storage_that_does_not_answer_fails_the_attempt_and_not_the_task(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "plan_job", raise_unavailable)
+    with pytest.raises(AirflowException, match="no valid ticket") as error:
+        operator.execute(context(operator))
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_plan_that_is_refused_fails_the_task(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "plan_job", raise_refusal)
+    with pytest.raises(AirflowFailException, match="no queue 'etl'"):
+        operator.execute(context(operator))
+
+
+def test_a_result_is_collected_without_a_plan(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "plan_job", raise_refusal)
+    ti = context(operator)
+    key = operators.task_key_of(ti["ti"], TrainyardHook().get_conn().storage)
+    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded")
+    backend.step = lambda: record.model_copy(update={"output": {"rows": 3}})
+    operator.outlets.clear()
+    assert operator.resume(ti, {"application": "a"}) == {"rows": 3}
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "attempt", "calls"),
+    [
+        (FAILED, TaskDeferralError, 1, []),
+        (FAILED, TaskDeferralError, 2, ["kill_all"]),
+        (TIMED_OUT, TaskDeferralTimeout, 1, ["kill_all"]),
+        (TIMED_OUT, TaskDeferralTimeout, 2, ["kill_all"]),
+    ],
+)
+def test_when_no_attempt_follows_the_application_of_a_trigger_that_failed_is_ended(
+    operator: JobOperator, backend: RecordingBackend, end: Any, error: type, attempt: int, calls: list[str]
+) -> None:
+    with pytest.raises(error):
+        operator.resume_execution(*end, context(operator, try_number=attempt))
+    assert backend.calls == calls
+
+
+@pytest.mark.parametrize(("attempt", "calls"), [(1, ["collect"]), (2, ["collect", "kill_all"])])
+def test_when_no_attempt_follows_an_application_without_an_answer_is_ended(
+    operator: JobOperator, backend: RecordingBackend, attempt: int, calls: list[str]
+) -> None:
+    backend.step = raise_unavailable
+    with pytest.raises(AirflowException):
+        operator.resume_execution("resume", {"event": {}}, context(operator, try_number=attempt))
+    assert backend.calls == calls
+
+
+def test_an_application_that_cannot_be_ended_does_not_hide_the_failure(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.step = raise_refusal
+    monkeypatch.setattr(backend, "kill_all", raise_unavailable)
+    with pytest.raises(AirflowException, match="no queue 'etl'"):
+        operator.resume_execution("resume", {"event": {}}, context(operator, try_number=2))
+
+
+def test_a_last_attempt_that_is_refused_ends_what_an_earlier_one_submitted(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
+    monkeypatch.setattr(operators, "plan_job", raise_refusal)
+    with pytest.raises(AirflowFailException):
+        operator.execute(context(operator, try_number=2))
+    assert backend.calls == ["kill_all"]
+
+
+def test_an_attempt_that_is_killed_does_not_end_the_application_of_the_next_one(
+    operator: JobOperator, backend: RecordingBackend
+) -> None:
+    def be_killed() -> Any:
+        operator.on_kill()
+        raise TrainyardError("killed while it was submitted")
+
+    backend.step = be_killed
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator, try_number=2))
+    assert backend.calls == ["run", "kill"]

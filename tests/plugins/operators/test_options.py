@@ -1,0 +1,359 @@
+"""Each option of each operator refuses wrong values: the error names operator, option and value, and what to write."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator, BaseSensorOperator
+
+from trainyard.errors import TrainyardError
+from trainyard.jobs.operator import JobOperator
+from trainyard.operators import (
+    EvaluateOperator,
+    ExportOperator,
+    FeaturizeOperator,
+    Memory,
+    Placement,
+    PredictOperator,
+    PreflightOperator,
+    PromoteOperator,
+    ReapOperator,
+    ScriptOperator,
+    TrainOperator,
+)
+from trainyard.sensors import CapacitySensor
+
+WHOLE, NUMBER, TEXT = "write a whole number", "write a number", "write a string"
+LIST, DICT, CHOICE = "write a list", "write a dict", "write True or False"
+POSITIVE = "write a number greater than 0"
+NAME = "write a name without '.' and '..', for example 'digits/model', or a URI"
+IMPORT = "write it as 'module:name', for example 'digits.recipe:convnet'"
+SECRET = {"db": {"password": "marker"}}
+IN_CODE = "Let your code read it on the nodes"
+IN_STORE = "Put it into a Hadoop credential store"
+
+Refused = tuple[Any, str]
+"""A wrong value, and the part of the error that says what to write."""
+
+COUNT: list[Refused] = [(0, POSITIVE), (-1, POSITIVE), (1.5, WHOLE), ("x", WHOLE), (None, WHOLE), ([], WHOLE)]
+OPTIONAL_COUNT = [case for case in COUNT if case[0] is not None]
+FROM_ZERO: list[Refused] = [(-1, "write 0 or more"), (1.5, WHOLE), ("x", WHOLE), ([], WHOLE)]
+POSITIVE_NUMBER: list[Refused] = [(0, POSITIVE), (-1, POSITIVE), ("x", NUMBER), ({}, NUMBER)]
+INTEGER: list[Refused] = [(1.5, WHOLE), ("x", WHOLE), (None, WHOLE), ({}, WHOLE)]
+STRING: list[Refused] = [(3, f"{TEXT}, for example '3'"), (["x"], TEXT), (None, TEXT), ({}, TEXT)]
+OPTIONAL_STRING = [case for case in STRING if case[0] is not None]
+CONNECTION: list[Refused] = [*STRING, ("", "write 1 or more characters")]
+SWITCH: list[Refused] = [("perhaps", CHOICE), (2, CHOICE), (None, CHOICE), ([], CHOICE)]
+STRINGS: list[Refused] = [("x", f"{LIST}, for example ['x']"), (3, LIST), ([3], f"{TEXT}, for example '3'"), ({}, LIST)]
+LOCATION: list[Refused] = [
+    *STRING, ("../../etc/x", NAME), ("toy/../../x", NAME), ("./toy", NAME), ("", NAME),
+    ("s3a://me:marker@bucket/x", IN_STORE),
+]  # fmt: skip
+PARAMS: list[Refused] = [("x", DICT), ([], DICT), (0, DICT), ({3: 4}, f"{TEXT}, for example '3'"), (SECRET, IN_CODE)]
+FUNCTION: list[Refused] = [
+    ("toy.recipe", IMPORT), ("toy/recipe.py:network", IMPORT), (3, TEXT), (["x"], TEXT),
+    ("toy.recpie:network", "there is no toy/recpie.py beside"), ("toy.recipe:netwrok", "the nearest one is 'network'"),
+]  # fmt: skip
+MEMORY: list[Refused] = [
+    ("4g", "write Memory(heap='4g')"), (4096, "write Memory(heap='4g')"), ("", "write Memory(heap='4g')"),
+    ({"heap": "4g", "native": "2g"}, "write Memory(heap='4g', native='2g')"),
+    (Memory(heap=4096), f"{TEXT}, for example '4096'"),
+    (Memory(native=None), TEXT),
+    (Memory(heap="4"), "use a number and a unit, for example \"512m\""),
+    (Memory(off_heap="x"), "use a number and a unit, for example \"512m\""),
+    (Memory(heap="0m"), 'write "512m" or more'),
+    (Memory(jvm_overhead="0m"), 'write jvm_overhead="384m", or leave it out'),
+]  # fmt: skip
+SOURCE: list[Refused] = [
+    (3, "write a path, or a dict of format, path and options"), (None, "write a path, or a dict"),
+    (["/in"], "write a path, or a dict"), ("", NAME), ("../in", NAME),
+    ("/in/x.csv", "write the format too, for example format='csv'"),
+    ("/in/x.csv.gz", "write the format too, for example format='csv'"),
+    ("/in/*.jsonl", "write the format too, for example format='json'"),
+    ("/in/x.unknown", "write the format too, for example format='parquet'"),
+    ({"path": "/in/x.csv"}, "write the format too, for example format='csv'"),
+    ({"format": 3}, f"{TEXT}, for example '3'"), ({"format": "csv", "path": 3}, TEXT),
+    ({"format": "csv", "options": {"header": True}}, f"{TEXT}, for example 'true'"),
+    ({"format": "csv", "pth": "/in"}, "correct its name, or remove it"), ({}, "is missing"),
+    ({"format": "jdbc", "options": {"password": "marker"}}, IN_STORE),
+    ({"format": "jdbc", "options": {"url": "jdbc:x://me:marker@db"}}, IN_STORE),
+]  # fmt: skip
+OPTIONS_OF_SOURCE: list[Refused] = [
+    ("header", DICT), ([], DICT), ({"header": True}, f"{TEXT}, for example 'true'"), ({"apiKey": "marker"}, IN_STORE),
+]  # fmt: skip
+
+COMMON: dict[str, list[Refused]] = {
+    "conn_id": CONNECTION,
+    "spark_conn_id": CONNECTION,
+    "memory": MEMORY,
+    "driver_memory": MEMORY,
+    "preflight": [("no", "write 'strict', 'warn' or 'off'"), (False, "write 'strict'"), ([], "write 'strict'")],
+    "grow_memory_to": [
+        *OPTIONAL_STRING, ("8", "use a number and a unit"), ("8x", "use a number and a unit"),
+        (Memory(heap="8g"), TEXT),
+    ],
+    "placement": [
+        ("gpu", "write Placement(queue='default')"), ({"queue": "x"}, "write Placement(queue='x')"),
+        ([], "write Placement("), (Placement(queue=3), TEXT), (Placement(node_label=["gpu"]), TEXT),
+        (Placement(gpus_per_worker="1"), WHOLE), (Placement(gpus_per_worker=-1), "write 0 for workers without a GPU"),
+        (Placement(workers_per_container=0), "write 1 or more"), (Placement(workers_per_container=1.5), WHOLE),
+        (Placement(isolation="none"), "write 'yarn', 'labels', 'whole_node' or 'docker'"),
+        (Placement(isolation="docker"), "needs image="), (Placement(isolation="labels"), "needs node_label="),
+        (Placement(isolation="docker", image=3), TEXT), (Placement(driver_label=3), TEXT),
+    ],
+    "conf": [
+        ({"spark.task.cpus": 4}, f"{TEXT}, for example '4'"), ({"spark.speculation": True}, "for example 'true'"),
+        ({3: "x"}, f"{TEXT}, for example '3'"), ("spark.task.cpus=4", DICT), ([], DICT), (0, DICT),
+        ({"spark.task.cpus": None}, TEXT), ({"spark.hadoop.fs.azure.account.key.acme": "marker"}, IN_STORE),
+        ({"spark.x": "http://me:marker@b"}, IN_STORE), ({"spark.x.password": "{{ conn.db.password }}"}, IN_STORE),
+    ],
+}  # fmt: skip
+DATASET: dict[str, list[Refused]] = {
+    "prepare": [*FUNCTION, (None, TEXT)],
+    "prepare_params": PARAMS,
+    "source": SOURCE,
+    "format": [case for case in STRING if case[0] is not None],
+    "options": OPTIONS_OF_SOURCE,
+    "dataset": LOCATION,
+    "partition": OPTIONAL_STRING,
+    "force": SWITCH,
+    "expect": [
+        ("x", DICT), ([], DICT), ({"price": 3}, DICT), ({"price": {"minimum": 0}}, "correct its name, or remove it"),
+        ({"price": {"min": "low"}}, NUMBER), ({"price": {"nulls": 2}}, "write 1 or less"),
+        ({"price": {"values": "cat"}}, "write a list of values, for example ['cat', 'dog']"),
+        ({"price": {"values": 3}}, "write a list of values"), ({"price": {"rows_per_value": 0}}, POSITIVE),
+        ({"price": {"min": 2, "max": 1}}, "min=2 is above max=1"), ({3: {}}, TEXT),
+    ],
+    "drift": [
+        (0.1, DICT), ([], DICT), ({"fail": 0}, POSITIVE), ({"fail": "x"}, NUMBER), ({"stop": 1}, "correct its name"),
+    ],
+    "splits": [
+        ("x", DICT), (None, DICT), ([0.5, 0.5], DICT), ({"train": 0}, POSITIVE), ({"train": "most"}, NUMBER),
+        ({"train": 0.5}, "fractions must sum to 1"), ({}, "fractions must sum to 1"), ({1: 1.0}, TEXT),
+    ],
+    "split_by": OPTIONAL_STRING,
+    "stratify": OPTIONAL_STRING,
+    "shapes": [
+        ("x", DICT), ([], DICT), ({"image": 8}, LIST), ({"image": "8x8"}, LIST), ({"image": [0]}, POSITIVE),
+        ({"image": ["x"]}, WHOLE),
+    ],
+    "variable_length": [*STRINGS, (None, LIST)],
+    "seed": INTEGER,
+    "rows_per_batch": COUNT,
+    "shards": OPTIONAL_COUNT,
+}  # fmt: skip
+WORKERS: list[Refused] = [*COUNT, ({}, WHOLE)]
+
+TABLE: dict[type, dict[str, list[Refused]]] = {
+    ExportOperator: COMMON | DATASET,
+    FeaturizeOperator: COMMON | DATASET | {"model": LOCATION, "layer": STRING, "features": STRING},
+    TrainOperator: COMMON
+    | {
+        "recipe": [*FUNCTION, (None, TEXT)],
+        "recipe_params": PARAMS,
+        "dataset": LOCATION,
+        "dataset_version": OPTIONAL_COUNT,
+        "dataset_since": FROM_ZERO,
+        "mix": [
+            ("a", LIST), (3, LIST), (None, LIST), (["a"], DICT), ([{"dataset": "a"}], "is missing"),
+            ([{"dataset": "a", "share": 1.5}], "write a number less than 1"),
+            ([{"dataset": "a", "share": 0}], POSITIVE), ([{"dataset": 3, "share": 0.5}], TEXT),
+            ([{"dataset": "../a", "share": 0.5}], NAME), ([{"dataset": "a", "share": 0.5, "v": 1}], "correct its name"),
+            ([{"dataset": "a", "share": 0.6}, {"dataset": "b", "share": 0.6}], "they must sum to less than 1"),
+        ],
+        "model": LOCATION,
+        "workers": [
+            *WORKERS, ((4, 2), "write the smaller number first"), ((1, 2, 3), WHOLE), (("a", 2), WHOLE),
+            ((0, 2), POSITIVE), ((1, "b"), WHOLE),
+        ],
+        "strategy": [
+            ("gossip", "known strategies are allreduce"), (3, "known strategies are"), (None, "known strategies are"),
+            ([], "known strategies are"), ({"frequency": 3}, "known strategies are"),
+            ({"name": "averaging", "frequency": 0}, POSITIVE), ({"name": "averaging", "often": 1}, "correct its name"),
+            ({"name": "allreduce", "compression": "zip"}, "write 'fp16', 'bf16' or 'powersgd'"),
+            ({"name": "fsdp", "wrap": "Block"}, "write a list, for example ['Block']"),
+        ],
+        "max_restarts": FROM_ZERO,
+        "hang_minutes": POSITIVE_NUMBER,
+        "tensorboard": SWITCH,
+        "mlflow": [*OPTIONAL_STRING, ("http://me:marker@mlflow:5000", "Set MLFLOW_TRACKING_USERNAME")],
+        "formats": [
+            ("onnx", "write a list of strings, for example ['onnx', 'mlflow']"), (3, LIST), (None, LIST),
+            (["keras"], "write 'mlflow', 'onnx' or 'pt2'"),
+        ],
+        "epoch_models": SWITCH,
+        "epochs": COUNT,
+        "batch_size": COUNT,
+        "micro_batches": COUNT,
+        "seed": INTEGER,
+        "bucket_by": OPTIONAL_STRING,
+        "balance": SWITCH,
+        "weight_by": OPTIONAL_STRING,
+        "precision": [("float8", "write 'float32', 'bfloat16' or 'float16'"), (16, "write 'float32'")],
+        "clip_norm": POSITIVE_NUMBER,
+        "early_stopping": OPTIONAL_COUNT,
+        "monitor": STRING,
+        "monitor_mode": [("best", "write 'min' or 'max'"), (None, "write 'min' or 'max'")],
+        "compile": SWITCH,
+        "cache_gb": POSITIVE_NUMBER,
+        "checkpoint_minutes": POSITIVE_NUMBER,
+        "checkpoint_steps": OPTIONAL_COUNT,
+        "keep_checkpoints": COUNT,
+    },
+    ScriptOperator: COMMON
+    | {
+        "script": [
+            ("toy/script.py", "write it as 'package.module'"), ("toy.recipe:network", "write it as 'package.module'"),
+            (3, TEXT), (None, TEXT), ("toy.main", "there is no toy/main.py beside"),
+        ],
+        "arguments": [
+            ("--epochs 3", "write a list of strings, for example ['--epochs', '3']"), (3, LIST), (None, LIST),
+            (["--epochs", 3], f"{TEXT}, for example '3'"), ({"--epochs": "3"}, LIST),
+            (["--password", "marker"], IN_CODE), (["--url=http://me:marker@b"], IN_CODE),
+        ],
+        "workers": WORKERS,
+        "max_restarts": FROM_ZERO,
+    },
+    EvaluateOperator: COMMON
+    | {
+        "model": LOCATION,
+        "dataset": LOCATION,
+        "metrics": [
+            ("accuracy", "write a list, for example ['accuracy']"), ([], "write 1 or more values"), (None, LIST),
+            (["acc"], "write one of accuracy"), ([3], TEXT), (["toy.recipe:netwrok"], "the nearest one is 'network'"),
+            (["toy/recipe:network"], IMPORT),
+        ],
+        "baselines": [(3, TEXT), ({}, TEXT), (["toy/other", None], TEXT), (["../x"], NAME), ("../x", NAME)],
+        "dataset_version": OPTIONAL_COUNT,
+        "split": STRING,
+        "slices": [*STRINGS, (None, LIST)],
+        "query": OPTIONAL_STRING,
+        "confidence": [(0, POSITIVE), (1, "write a number less than 1"), ("x", NUMBER), (None, NUMBER)],
+        "examples": [*FROM_ZERO, (None, WHOLE)],
+        "rows_per_batch": OPTIONAL_COUNT,
+    },
+    PredictOperator: COMMON
+    | {
+        "model": LOCATION,
+        "source": SOURCE,
+        "keys": [("id", "write a list, for example ['id']"), ([], "write 1 or more values"), ([3], TEXT), (None, LIST)],
+        "output": LOCATION,
+        "format": OPTIONAL_STRING,
+        "options": OPTIONS_OF_SOURCE,
+        "prepare": FUNCTION,
+        "prepare_params": PARAMS,
+        "postprocess": FUNCTION,
+        "postprocess_params": PARAMS,
+        "output_format": [("csv", "write 'parquet', 'trainyard' or 'table'"), (None, "write 'parquet'")],
+        "partition_by": OPTIONAL_STRING,
+        "rows_per_batch": OPTIONAL_COUNT,
+    },
+    PromoteOperator: {
+        "evaluation": [(3, "write evaluate.output"), (None, "write evaluate.output"), ({"uri": "x"}, "write evaluate."),
+                       ("", "write evaluate.output"), ([], "write evaluate.output")],
+        "champion": LOCATION,
+        "metric": [("acc", "write one of accuracy"), ("confusion_matrix", "write one of accuracy"), (3, TEXT),
+                   (None, TEXT), (["accuracy"], TEXT)],
+        "margin": [("much", NUMBER), (None, NUMBER), ([], NUMBER)],
+        "confident": SWITCH,
+        "required": [([], DICT), ("accuracy", DICT), ({"accuracy": "high"}, NUMBER),
+                     ({"toy.recipe:network": 1.0}, "write one of accuracy"), ({3: 1.0}, TEXT)],
+        "on_reject": [("wait", "write 'skip' or 'fail'"), (None, "write 'skip' or 'fail'"), (3, "write 'skip'")],
+        "conn_id": CONNECTION,
+    },
+    PreflightOperator: {},
+    ReapOperator: {"conn_id": CONNECTION},
+    CapacitySensor: {"stage": [(3, "write a task of this DAG, or its id"), (None, "write a task"), ("", "write a task"),
+                               ([], "write a task of this DAG, or its id")]},
+}  # fmt: skip
+VALID: dict[type, dict[str, Any]] = {
+    ExportOperator: {"prepare": "toy.prepare:rows", "source": "/in", "dataset": "toy/dataset"},
+    FeaturizeOperator: {
+        "prepare": "toy.prepare:rows", "source": "/in", "dataset": "toy/dataset", "model": "toy/m", "layer": "pool",
+    },
+    TrainOperator: {"recipe": "toy.recipe:network", "dataset": "toy/dataset", "model": "toy/model"},
+    ScriptOperator: {"script": "toy.recipe"},
+    EvaluateOperator: {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]},
+    PredictOperator: {"model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"},
+    PromoteOperator: {"evaluation": "toy/e.json", "champion": "toy/champion", "metric": "accuracy"},
+    PreflightOperator: {},
+    ReapOperator: {},
+    CapacitySensor: {"stage": "train"},
+}  # fmt: skip
+OF_PYDANTIC = (
+    "Input should", "validation error", "Value error", "url https", "pydantic", "valid tuple", "valid dictionary",
+    "after validation", "unable to parse", "[type=", "Extra inputs", "Field required", "not valid;;", "[key]",
+    "this value is not valid",
+)  # fmt: skip
+
+
+def cases() -> Iterator[Any]:
+    for operator, options in TABLE.items():
+        for option, refused in options.items():
+            for value, instead in refused:
+                yield pytest.param(operator, option, value, instead, id=f"{operator.__name__}-{option}-{value!r}"[:80])
+
+
+@pytest.fixture
+def dag(dag_file: Path) -> DAG:
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    return dag
+
+
+@pytest.mark.parametrize(("operator", "option", "value", "instead"), list(cases()))
+def test_a_wrong_value_is_refused_with_what_to_write(
+    dag: DAG, operator: type, option: str, value: Any, instead: str
+) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        operator(task_id="t", dag=dag, **(VALID[operator] | {option: value}))
+    message = str(refused.value)
+    assert message.startswith(f"{operator.__name__} 't': ")
+    assert option in message
+    assert instead in message
+    assert repr(value) in message or not isinstance(value, int | float | str) or "marker" in value
+    assert [phrase for phrase in OF_PYDANTIC if phrase in message] == []
+    assert "marker" not in message
+    assert message.endswith(".") and not message.endswith("..")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(3, "=3: "), ("x", "='x': "), (["x"], ".0='x'"), ({"x": 1}, "={'x': 1}: "), (None, "=None: ")]
+)
+def test_the_value_is_repeated_as_python_writes_it(dag: DAG, value: Any, shown: str) -> None:
+    options = VALID[EvaluateOperator] | {"metrics": value}
+    with pytest.raises(TrainyardError) as refused:
+        EvaluateOperator(task_id="t", dag=dag, **options)
+    assert f"metrics{shown}" in str(refused.value)
+
+
+def test_a_long_value_is_cut(dag: DAG) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        TrainOperator(task_id="t", dag=dag, **(VALID[TrainOperator] | {"epochs": "x" * 1000}))
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("operator", TABLE)
+def test_the_values_that_the_tests_start_from_are_valid(dag: DAG, operator: type) -> None:
+    assert operator(task_id="t", dag=dag, **VALID[operator]).task_id == "t"
+
+
+@pytest.mark.parametrize("operator", TABLE)
+def test_every_option_has_a_row_in_the_table(operator: type) -> None:
+    own = [kind for kind in operator.__mro__ if not issubclass(BaseSensorOperator, kind) and kind is not BaseOperator]
+    constructors = [vars(kind)["__init__"] for kind in own if "__init__" in vars(kind)]
+    names = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
+    assert names - {"self", "kwargs", "args"} == set(TABLE[operator])
+    assert all(TABLE[operator].values())
+
+
+def test_every_operator_has_rows_in_the_table() -> None:
+    from trainyard import operators, sensors
+
+    public = [getattr(module, name) for module in (operators, sensors) for name in module.__all__]
+    assert {kind for kind in public if isinstance(kind, type) and issubclass(kind, BaseOperator)} == set(TABLE)
+    assert issubclass(ExportOperator, JobOperator)

@@ -1,0 +1,73 @@
+"""Pages of an Airflow of which one connection cannot be used."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from tests.plugins.pages.conftest import Airflow
+from tests.plugins.pages.test_pages import RUN, save_usage, task_key
+from trainyard import storage
+
+pytestmark = pytest.mark.airflow
+
+FAR = "hdfs://far:8020/trainyard"
+
+
+class Unreachable(LocalFileSystem):  # type: ignore[misc]
+    """A cluster whose NameNode does not answer."""
+
+    def isdir(self, path: str) -> bool:
+        """Raise what a client raises."""
+        raise OSError("no NameNode of far answers")
+
+
+@pytest.fixture
+def bad(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    """An Airflow with a good connection that has a run, a cluster that does not answer, and a mistaken connection."""
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    save_usage(task_key(airflow, "ann.digits"))
+    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs://far:8020": Unreachable()})
+    for conn_id, extra in (("far", {"storage": FAR}), ("mistaken", {"storage": airflow.root, "webhdfs": "nowhere"})):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "trainyard", "extra": extra}))
+    return airflow
+
+
+@pytest.mark.parametrize("page", ["", "usage"])
+def test_the_others_are_shown_and_a_bad_connection_with_its_reason(bad: Airflow, page: str) -> None:
+    answer = bad.get(page)
+    assert answer.status_code == 200
+    assert "ann.digits" in answer.text
+    assert "far" in answer.text and "no NameNode of far answers" in answer.text
+    assert "mistaken" in answer.text and "there is no connection &#39;nowhere&#39;" in answer.text
+
+
+@pytest.mark.parametrize("page", ["pipeline", "run", "report"])
+def test_a_page_of_a_bad_connection_says_why_it_cannot_be_read(bad: Airflow, page: str) -> None:
+    answer = bad.get(page, **RUN | {"conn_id": "far"})
+    assert answer.status_code == 503
+    assert "no NameNode of far answers" in answer.text
+
+
+def test_no_database_connection_is_held_while_storage_is_read(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow import settings
+
+    held: list[int] = []
+
+    class Watching(LocalFileSystem):  # type: ignore[misc]
+        def isdir(self, path: str) -> bool:
+            held.append(settings.engine.pool.checkedout())
+            return bool(super().isdir(path))
+
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Watching()})
+    for page, query in (("", {}), ("usage", {}), ("pipeline", RUN), ("run", RUN)):
+        assert airflow.get(page, **dict[str, Any](query)).status_code == 200
+    assert held and set(held) == {0}

@@ -1,0 +1,61 @@
+"""How each task of a run ended: run records, and failures of attempts without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trainyard.schemas import outcomes
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+def key(root: Path, attempt: int = 1) -> TaskKey:
+    return TaskKey(dag_id="toy", run_id="r", task_id="train", try_number=attempt, directory=f"{root}/runs/toy/r")
+
+
+def save_record(root: Path, attempt: int = 1, error: str | None = None) -> None:
+    RunRecord(
+        task_key=key(root, attempt), job="train", application="a", started_at=10.0, seconds=5.0,
+        status="failed" if error else "succeeded", error=error,
+    ).save()  # fmt: skip
+
+
+def save_failure(root: Path, attempt: int, error: str) -> None:
+    Failure(task_key=key(root, attempt), at=20.0, error=error).save()
+
+
+def outcome(root: Path) -> tuple[Any, ...]:
+    (found,) = outcomes.read_run(f"{root}/runs/toy/r")
+    return found.status, found.job, found.error
+
+
+def test_the_error_of_the_task_replaces_that_of_its_driver(tmp_path: Path) -> None:
+    """The task's error has the cause in front of it."""
+    save_record(tmp_path, error="ConnectionRefusedError")
+    save_failure(tmp_path, 1, "nvidia-smi found 0 GPUs\nConnectionRefusedError")
+    assert outcome(tmp_path) == ("failed", "train", "nvidia-smi found 0 GPUs\nConnectionRefusedError")
+
+
+def test_a_failure_without_a_record_is_an_outcome(tmp_path: Path) -> None:
+    save_failure(tmp_path, 1, "queue is stopped")
+    assert outcome(tmp_path) == ("failed", "", "queue is stopped")
+
+
+def test_a_failure_of_an_earlier_attempt_is_none(tmp_path: Path) -> None:
+    save_failure(tmp_path, 1, "lost")
+    save_record(tmp_path, attempt=2)
+    assert outcome(tmp_path) == ("succeeded", "train", None)
+
+
+def test_a_failure_of_a_later_attempt_is_the_outcome(tmp_path: Path) -> None:
+    save_record(tmp_path, attempt=1)
+    save_failure(tmp_path, 2, "lost")
+    assert outcome(tmp_path) == ("failed", "", "lost")
+
+
+def test_a_task_that_failed_after_its_driver_succeeded_keeps_the_result_of_the_driver(tmp_path: Path) -> None:
+    save_record(tmp_path)
+    save_failure(tmp_path, 1, "the result could not be published")
+    assert outcome(tmp_path) == ("succeeded", "train", None)

@@ -1,0 +1,72 @@
+"""How a worker ended, by the type of its error, and which of several failures of a group is reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.trainer.group.outcome import LostWorkerError, Outcome, build_failure, get_result
+from trainyard.trainer.loop.engine import TerminatedError
+
+
+class LostDeviceError(torch.AcceleratorError):
+    error_code = 214  # cudaErrorECCUncorrectable
+
+
+class DeviceAssertError(torch.AcceleratorError):
+    error_code = 710
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (TerminatedError("SIGTERM"), "terminated"),
+        (UnavailableError("cannot read"), "lost"),
+        (LostDeviceError("uncorrectable ECC error encountered"), "lost"),
+        (DeviceAssertError("device-side assert triggered"), "failed"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "failed"),
+        (dist.DistBackendError("NCCL error: remote process exited"), "disconnected"),
+        (dist.DistNetworkError("Connection reset by peer"), "disconnected"),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]"), "disconnected"),
+        (RuntimeError("the user's service answers: Connection reset by peer"), "failed"),
+        (ValueError("NCCL is a word in a user's message"), "failed"),
+        (TrainyardError("the loss diverged"), "failed"),
+        (ModuleNotFoundError("No module named 'torch'"), "failed"),
+    ],
+)
+def test_errors_are_classified_by_their_type(error: Exception, ended: str) -> None:
+    assert build_failure(0, error).ended == ended
+
+
+def outcome(rank: int, ended: Any, at: float, error: str | None = "it") -> Outcome:
+    return Outcome(rank, "here", at, ended, error=error)
+
+
+def test_the_result_of_a_group_is_that_of_rank_0() -> None:
+    outcomes = [Outcome(rank, "here", 1.0, result={"rank": rank}) for rank in (1, 0, 2)]
+    assert get_result(outcomes, 3) == {"rank": 0}
+
+
+def test_of_several_failures_the_first_in_time_is_reported() -> None:
+    with pytest.raises(TrainyardError, match=r"^rank 2 of 3 on here failed: mine"):
+        get_result([outcome(0, "failed", 4.0), outcome(1, "failed", 5.0), outcome(2, "failed", 3.0, "mine")], 3)
+
+
+def test_a_failure_is_reported_and_not_its_consequences() -> None:
+    with pytest.raises(TrainyardError, match=r"^rank 1 of 3 on here failed: mine"):
+        get_result([outcome(0, "disconnected", 1.0), outcome(1, "failed", 3, "mine"), outcome(2, "terminated", 2.0)], 3)
+
+
+def test_a_termination_is_reported_before_the_disconnections_that_follow_from_it() -> None:
+    with pytest.raises(LostWorkerError, match=r"^rank 2 of 3 on here failed"):
+        get_result([outcome(0, "disconnected", 1.0), outcome(1, "done", 2.0, None), outcome(2, "terminated", 3.0)], 3)
+
+
+def test_a_failure_of_user_code_is_not_that_of_a_lost_worker() -> None:
+    with pytest.raises(TrainyardError) as failure:
+        get_result([outcome(0, "failed", 1.0), outcome(1, "disconnected", 2.0)], 3)
+    assert not isinstance(failure.value, LostWorkerError)

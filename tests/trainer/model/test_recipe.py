@@ -1,0 +1,72 @@
+"""Which functions are called for a recipe, whose path may come from the document of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainyard.trainer
+from tests.trainer.recipes import linear
+from trainyard.errors import TrainyardError
+from trainyard.trainer.model.recipe import Recipe, load
+
+HERE = "tests.trainer.model.test_recipe"
+
+
+def by_attribute() -> trainyard.trainer.Recipe:
+    return linear()
+
+
+def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@decorate
+def decorated() -> Recipe:
+    return linear()
+
+
+def without_annotation():  # type: ignore[no-untyped-def]
+    raise AssertionError("called")
+
+
+def of_another_type(path: str) -> None:
+    Path(path).touch()
+
+
+class Other:
+    class Recipe:
+        pass
+
+
+def of_another_class() -> Other.Recipe:
+    raise AssertionError("called")
+
+
+@pytest.mark.parametrize("name", ["linear", "by_attribute", "decorated"])
+def test_a_function_that_declares_a_recipe_is_called(name: str) -> None:
+    assert isinstance(load(f"{HERE}:{name}", {}), Recipe)
+
+
+@pytest.mark.parametrize("name", ["without_annotation", "of_another_class", "HERE"])
+def test_what_does_not_declare_a_recipe_is_not_called(name: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"is not called.*def {name}\(\.\.\.\) -> Recipe:"):
+        load(f"{HERE}:{name}", {})
+
+
+def test_a_path_to_a_dangerous_function_runs_nothing(tmp_path: Path) -> None:
+    for path, params in (
+        ("os:system", {"command": f"touch {tmp_path}/ran"}),
+        (f"{HERE}:of_another_type", {"path": "x"}),
+    ):
+        with pytest.raises(TrainyardError, match="is not called"):
+            load(path, params)
+    assert not list(tmp_path.iterdir())
