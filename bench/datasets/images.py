@@ -121,7 +121,7 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=4000)
     options.add_argument("--runs", type=int, default=5)
     args = options.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(CORES)  # the loader decodes in as many
     with tempfile.TemporaryDirectory() as folder:
         files, labels = make_tiles(args.rows, args.tiles)
         uri = datasets.write(Path(folder, "dataset"), {"train": {"image": files, "label": labels}}, 1024, shards=4)

@@ -21,7 +21,7 @@ SLOW = """
 
 
 def run_and_list_executors(exports: Exports, cluster: Cluster, placement: Placement) -> list[Container]:
-    plan = exports.plan(SLOW, placement=placement, conf={"spark.executor.instances": "2"})
+    plan = exports.plan(SLOW, placement=placement, executors=2)
     with ContainerWatch(cluster) as watch:
         assert run_to_end(plan).status == "succeeded"
     executors = [c for c in watch.containers if c.application == plan.name and not c.driver]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainyard.planning.connection import SparkConnection
+from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan, build_plan
@@ -36,14 +37,27 @@ def snapshot(**fields: Any) -> ClusterSnapshot:
 
 
 def group_plan(
-    workers: int = 2, memory: str = "512m", native: str = "2g", least: int | None = None, **placement: Any
+    workers: int = 2,
+    memory: str = "512m",
+    native: str = "2g",
+    least: int | None = None,
+    cores_per_worker: int = 1,
+    **placement: Any,
 ) -> Plan:
     chosen = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1} | placement
-    job = Job(
-        operator="TrainOperator 'train'", storage="file:///s", spec={}, workers=workers, min_workers=least,
-        memory=Memory(heap=memory, native=native),
-        task_key=TaskKey(dag_id="toy", run_id="r1", task_id="train", directory="file:///s/runs/toy/r1"),
-        placement=Placement(**chosen),
+    return job_plan(
+        "TrainOperator 'train'", workers=workers, min_workers=least, cores_per_worker=cores_per_worker,
+        memory=Memory(heap=memory, native=native), placement=Placement(**chosen),
     )  # fmt: skip
+
+
+def stage_plan(executors: Executors, **fields: Any) -> Plan:
+    return job_plan("ExportOperator 'export'", executors=executors, placement=Placement(queue="etl"), **fields)
+
+
+def job_plan(operator: str, **fields: Any) -> Plan:
+    task = operator.split("'")[1]
+    key = TaskKey(dag_id="toy", run_id="r1", task_id=task, directory="file:///s/runs/toy/r1")
+    job = Job(operator=operator, storage="file:///s", spec={}, task_key=key, **fields)
     spark = SparkConnection("spark_default", "yarn", deploy_mode="cluster")
     return build_plan(job, spark, Runtime("/p/driver.py", (), {"PYSPARK_PYTHON": "/venv/python"}))

@@ -164,4 +164,4 @@ os.register_at_fork(after_in_child=_get_pool.cache_clear)  # a forked process ha
 
 
 def _thread_count() -> int:
-    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    return min(MAX_THREADS, torch.get_num_threads())

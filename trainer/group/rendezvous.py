@@ -20,7 +20,7 @@ def get_own_address(context: Any) -> str:
     return os.environ.get("SPARK_LOCAL_IP") or str(address.split(":")[0])
 
 
-def join_group(context: Any, timeout: timedelta) -> Any:
+def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
     """Connect to the other workers, and return the World of this one.
 
     Rank 0 starts the store of the process group before the exchange of addresses, which sends its port to the others.
@@ -28,6 +28,7 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     Args:
         context: The BarrierTaskContext of this worker.
         timeout: The timeout of collectives.
+        cores: The cores of this worker, which are its threads.
 
     Raises:
         TrainyardError: Rank 0 could not start the store. Every worker raises it, so that none waits for the others.
@@ -56,7 +57,7 @@ def join_group(context: Any, timeout: timedelta) -> Any:
     addresses = resource.addresses if resource else []
     gpu = select_gpu(addresses, same_host.index(rank), torch.cuda.device_count())
     world = World(rank, size, gpu, host)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(same_host)))
+    torch.set_num_threads(cores)
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
     if size > 1:

@@ -39,19 +39,20 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     """
     text = spec.to_json()
 
-    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
-        return _run_worker(task, ScriptSpec.from_json(text), start, monitor)
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+        return _run_worker(task, ScriptSpec.from_json(text), start, monitor, cores)
 
     return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
 
 
-def build_environment(hosts: Sequence[str], rank: int, master: str, start: int = 0) -> dict[str, str]:
+def build_environment(hosts: Sequence[str], rank: int, master: str, cores: int, start: int = 0) -> dict[str, str]:
     """Return the environment variables that `torchrun` would set for a worker.
 
     Args:
         hosts: The host of each worker, by rank.
         rank: The number of the worker.
         master: Where the store of the process group is served ("host:port"), as by torchrun's agent.
+        cores: The cores of each worker, which are its threads.
         start: How often the group was restarted.
     """
     unique, host = list(dict.fromkeys(hosts)), hosts[rank]
@@ -65,12 +66,13 @@ def build_environment(hosts: Sequence[str], rank: int, master: str, start: int =
         "GROUP_WORLD_SIZE": str(len(unique)),
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
+        "OMP_NUM_THREADS": str(cores),
         "TORCHELASTIC_RESTART_COUNT": str(start),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
 
 
-def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddress) -> Outcome:
+def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
     """Run the script as one worker.
 
     A worker that fails by itself reports its failure and raises it, so that Spark ends the others, whatever they wait
@@ -82,14 +84,18 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
         spec: The script.
         start: How often the group was restarted.
         monitor: Where the worker reports a failure.
+        cores: The cores of the worker, which are its threads.
     """
+    import torch
+
+    torch.set_num_threads(cores)  # it has read OMP_NUM_THREADS before
     rank, size, host = context.partitionId(), len(context.getTaskInfos()), socket.gethostname()
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
     outcome = Outcome(rank, host, time.time(), result={"workers": size})
     with ExitStack() as stack:
         heartbeats = stack.enter_context(HeartbeatSender(monitor, rank, host, CurrentPhase()))
         with events.span("rendezvous"):
-            variables = stack.enter_context(_serve_rendezvous(context, start))
+            variables = stack.enter_context(_serve_rendezvous(context, cores, start))
         try:
             with events.span("script"), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
@@ -105,7 +111,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
 
 
 @contextmanager
-def _serve_rendezvous(context: Any, start: int) -> Iterator[dict[str, str]]:
+def _serve_rendezvous(context: Any, cores: int, start: int) -> Iterator[dict[str, str]]:
     """Yield the variables by which the script connects to the other workers.
 
     Rank 0 serves the rendezvous of torch meanwhile, and that of Horovod if it is installed.
@@ -124,7 +130,7 @@ def _serve_rendezvous(context: Any, start: int) -> Iterator[dict[str, str]]:
             server, port = horovod.serve(hosts)
             addresses["horovod"] = f"{host}:{port}"
     addresses = json.loads(context.allGather(json.dumps(addresses))[0])
-    variables = build_environment(hosts, rank, addresses["torch"], start)
+    variables = build_environment(hosts, rank, addresses["torch"], cores, start)
     if "horovod" in addresses:
         variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
     try:

@@ -1,4 +1,4 @@
-"""Wait until Spark has enough slots for a worker group.
+"""Wait until Spark has enough slots for a worker group, and count the cores of its workers.
 
 Spark has no public API for the number of tasks that can run at once. This uses the private `SparkContext._jsc`, as of
 Spark 4.2.0.
@@ -50,3 +50,14 @@ def count_slots(context: Any) -> int:
     """Return how many tasks the application can run at once."""
     scala = context._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def count_cores(context: Any, workers: int) -> int:
+    """Return the cores of each worker: those of a Spark task; on a local master an equal part of all slots.
+
+    Args:
+        context: The SparkContext.
+        workers: The number of workers.
+    """
+    cores = int(context.getConf().get("spark.task.cpus", "1"))
+    return cores * count_slots(context) // workers if context.master.startswith("local") else cores

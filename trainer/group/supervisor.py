@@ -26,13 +26,13 @@ from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
 from trainyard.trainer.group.outcome import LostWorkerError, Outcome, get_result
-from trainyard.trainer.group.slots import wait_for_slots
+from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
 HANG_CHECK_SECONDS = 1.0
 PROGRESS_SECONDS = 3.0
 
-Worker = Callable[[Any, int, MonitorAddress], Outcome]
-"""The work of each worker: a function of its BarrierTaskContext, the number of restarts, and the monitor."""
+Worker = Callable[[Any, int, MonitorAddress, int], Outcome]
+"""The work of each worker: a function of its BarrierTaskContext, the number of restarts, the monitor, and its cores."""
 ReportProgress = Callable[[tuple[WorkerProgress, ...]], None]
 """Publish the progress of the workers."""
 
@@ -56,8 +56,8 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     uris = [spec.dataset, *(mixed.dataset for mixed in spec.mix)]
     texts, application, text = [manifest.to_json() for manifest in datasets], context.applicationId, spec.to_json()
 
-    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
-        return workers.run(task, text, texts, application, start, monitor)
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+        return workers.run(task, text, texts, application, start, monitor, cores)
 
     def report(progress: tuple[WorkerProgress, ...]) -> None:
         GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress).save()
@@ -124,12 +124,12 @@ def _run_group(
     context: Any, size: int, work: Worker, start: int, hang_seconds: float, report_progress: ReportProgress
 ) -> dict[str, Any]:
     monitor = HeartbeatMonitor(context.getConf().get("spark.driver.host"))
-    address = monitor.address
+    address, cores = monitor.address, count_cores(context, size)
 
     def run_task(_: Iterator[int]) -> Iterator[Outcome]:
         from pyspark import BarrierTaskContext
 
-        return iter([work(BarrierTaskContext.get(), start, address)])
+        return iter([work(BarrierTaskContext.get(), start, address, cores)])
 
     with (
         monitor,

@@ -41,7 +41,7 @@ def process_name(rank: int, start: int) -> str:
 
 
 def run(
-    context: Any, text: str, manifests: list[str], application: str, start: int, monitor: MonitorAddress
+    context: Any, text: str, manifests: list[str], application: str, start: int, monitor: MonitorAddress, cores: int
 ) -> Outcome:
     """Train as one worker of a group.
 
@@ -55,6 +55,7 @@ def run(
         application: The id of the Spark application.
         start: How often the group was restarted.
         monitor: Where the worker sends its heartbeats.
+        cores: The cores of the worker, which are its threads.
 
     Raises:
         TrainyardError: This worker failed.
@@ -67,7 +68,7 @@ def run(
         events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
         try:
             datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
-            result = _train(context, spec, datasets, application, events, current)
+            result = _train(context, spec, datasets, application, events, current, cores)
             outcome = Outcome(rank, host, time.time(), result=result)
         except Exception as error:
             outcome = build_failure(rank, error)
@@ -86,6 +87,7 @@ def _train(
     application: str,
     events: EventLog,
     current: CurrentPhase,
+    cores: int,
 ) -> dict[str, Any]:
     current.enter("import")
     with events.span("import"):
@@ -93,7 +95,7 @@ def _train(
         from trainyard.trainer.loop.fit import fit
     current.enter("rendezvous")
     with events.span("rendezvous"):
-        world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN)
+        world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,

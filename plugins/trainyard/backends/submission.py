@@ -27,6 +27,8 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
             py_files=",".join(plan.py_files),
+            jars=",".join(plan.jars) or None,
+            packages=",".join(plan.packages) or None,
             files=",".join(plan.files) or None,
             name=plan.name,
             yarn_queue=plan.placement.queue,

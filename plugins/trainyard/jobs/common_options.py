@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, create_model
 
 from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import IN_CREDENTIAL_STORE, find_secrets
-from trainyard.schemas.specs.fields import refuse_secrets
+from trainyard.schemas.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
+from trainyard.schemas.specs.fields import refuse_secrets, refuse_string
 
 
 def _object(kind: type, example: str) -> Any:
-    """Return the type of an option that is an object of `kind`, a dataclass, whose fields are validated too."""
+    """Return the type of an option that is an object of `kind`, a dataclass, whose fields are validated too.
+
+    What a template has rendered to is converted, so that `"2"` is a number.
+    """
 
     def unpack(value: Any) -> Any:
         if isinstance(value, kind):
@@ -25,7 +28,8 @@ def _object(kind: type, example: str) -> Any:
         raise ValueError(f"write {kind.__name__}({arguments})")
 
     fields: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(kind).items()}
-    return Annotated[create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields), BeforeValidator(unpack)]
+    model = create_model(kind.__name__, **fields)
+    return Annotated[model, BeforeValidator(unpack), AfterValidator(lambda value: kind(**value.model_dump()))]
 
 
 def _is_dict(value: Any) -> bool:
@@ -37,9 +41,19 @@ def _conf(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
+def _environment(value: dict[str, str]) -> dict[str, str]:
+    refuse_secrets(find_secrets(value), IN_CODE)
+    return value
+
+
 MemoryOption = _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")
+as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
+"""Return a placement with its fields converted to their types."""
 Name = Annotated[str, Field(min_length=1)]
+Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar")]
+Packages = Annotated[tuple[Name, ...], refuse_string("org.postgresql:postgresql:42.7.4")]
+Files = Annotated[tuple[Name, ...], refuse_string("hdfs:///conf/labels.csv")]
 
 
 class ConnectionOptions(Part):
@@ -57,4 +71,8 @@ class CommonOptions(ConnectionOptions):
     grow_memory_to: Name | None
     preflight: Preflight | None
     placement: PlacementOption  # type: ignore[valid-type]
+    jars: Jars
+    packages: Packages
+    files: Files
+    env_vars: Annotated[dict[str, str], AfterValidator(_environment)] | None
     conf: Annotated[dict[str, str], AfterValidator(_conf)] | None

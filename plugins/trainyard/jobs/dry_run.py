@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jinja2
@@ -15,13 +15,16 @@ from airflow.sdk.execution_time.context import VariableAccessor
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.validation import is_pending, validated
+from trainyard.jobs.validation import is_pending, pending_options, validated
 from trainyard.planning.paths import run_directory
+from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
+from trainyard.planning.sizing import Memory
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.table import table
 
 _RUN = "RUN_ID"
+_SIZES = ("workers", "memory", "driver_memory", "grow_memory_to")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,10 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
             task_id=task.task_id,
             directory=run_directory(root, task.dag_id, _RUN),
         )
-        plan = _plan(task, task_key, settings, params)
+        rendered = _render_options(task, params)
+        if unknown := _unknown_requests(rendered):
+            return TaskPlan(task.task_id, None, note=f"its plan is known when {', '.join(unknown)} can be rendered.")
+        plan = _plan(rendered, task_key, settings)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
         return TaskPlan(task.task_id, plan, writes=(root, *outputs))
     except TrainyardError as error:
@@ -91,13 +97,24 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
         return TaskPlan(task.task_id, None, problem)
 
 
-def _plan(task: JobOperator, task_key: TaskKey, settings: Settings, params: Mapping[str, Any]) -> Plan:
+def _render_options(task: JobOperator, params: Mapping[str, Any]) -> JobOperator:
+    """Return a copy of a task with its templates rendered, as far as they can be before a run."""
     rendered: JobOperator = task.prepare_for_execution()
     context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
     for name in task.template_fields:
         setattr(rendered, name, _render(task, getattr(task, name), context))
+    return rendered
+
+
+def _unknown_requests(rendered: JobOperator) -> list[str]:
+    """Return the options with templates without which there is no plan."""
+    sizes = [name for name in _SIZES if is_pending(getattr(rendered, name, None))]
+    return sorted({*pending_options(rendered, rendered.OPTIONS), *sizes})
+
+
+def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> Plan:
     fields = rendered.resolve_fields(settings.storage)
-    spec, _ = validated(task.SPEC, {"task_key": task_key} | fields, rendered.option_names())
+    spec, _ = validated(rendered.SPEC, {"task_key": task_key} | fields, rendered.option_names())
     known = (
         spec.model_dump(mode="json")
         if spec and not is_pending(fields)
@@ -119,6 +136,8 @@ def _render(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
         return {key: _render(task, item, context) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_render(task, item, context) for item in value]
+    if isinstance(value, Memory | Placement):
+        return replace(value, **_render(task, vars(value), context))
     if not is_pending(value):
         return value
     environment = task.get_template_env(task.dag).overlay(undefined=jinja2.StrictUndefined)

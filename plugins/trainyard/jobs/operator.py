@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -21,11 +22,12 @@ from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation
 from trainyard.jobs.assets import output_asset
-from trainyard.jobs.common_options import CommonOptions
+from trainyard.jobs.common_options import CommonOptions, as_placement
 from trainyard.jobs.locations import uri_of, user_code
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
+from trainyard.jobs.validation import is_pending
 from trainyard.planning import placement as placements
 from trainyard.planning import sizing
 from trainyard.planning.job import Job, Preflight
@@ -43,7 +45,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 T = TypeVar("T")
-COMMON_FIELDS = ("conf", "conn_id", "spark_conn_id")
+COMMON_FIELDS = (
+    "conn_id", "spark_conn_id", "memory", "driver_memory", "grow_memory_to", "placement", "preflight", "jars",
+    "packages", "files", "env_vars", "conf",
+)  # fmt: skip
+"""The template fields of every operator."""
 
 
 class JobOperator(BaseOperator):  # type: ignore[misc]
@@ -63,6 +69,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         preflight: The check against a YARN cluster before the application is submitted. `strict`: the task fails with
             what YARN would refuse. `warn`: that is logged. `off`: no check. By default that of the connection
             `conn_id`, else of Airflow's setting `preflight` in section `[trainyard]`, else `strict`.
+        jars: Jars for driver and executors: paths, or URIs that every node reads.
+        packages: Maven coordinates (`group:artifact:version`) of jars that spark-submit downloads.
+        files: Files for the working directory of each container.
+        env_vars: Environment variables of driver and executors. Secrets are refused, because YARN shows them.
         conf: Spark configuration. It overrides what Trainyard sets.
 
     Attributes:
@@ -100,6 +110,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         grow_memory_to: str | None = None,
         placement: Placement | None = None,
         preflight: Preflight | None = None,
+        jars: Sequence[str] = (),
+        packages: Sequence[str] = (),
+        files: Sequence[str] = (),
+        env_vars: dict[str, str] | None = None,
         conf: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -111,6 +125,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         self.preflight = preflight
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
+        self.jars = jars
+        self.packages = packages
+        self.files = files
+        self.env_vars = env_vars
         self.conf = conf
         self._backend: Backend | None = None
         self._killed = False
@@ -121,6 +139,15 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def option_names(self) -> dict[str, str]:
         """Return the options whose names differ from that of their field, by the path of the field."""
+        return {}
+
+    def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the job requests from Spark, as fields of the Job.
+
+        Args:
+            options: The validated options, an instance of `OPTIONS`.
+            spec: The fields of the job spec, as JSON.
+        """
         return {}
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -155,13 +182,21 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """The file of the operator's DAG."""
         return Path(self.dag.fileloc)
 
+    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        """Render the templates in a value; also in the fields of `Memory` and `Placement`."""
+        if isinstance(content, Memory | Placement):
+            rendered = {name: super().render_template(value, *args, **kwargs) for name, value in vars(content).items()}
+            return replace(content, **rendered)
+        return super().render_template(content, *args, **kwargs)
+
     def validate_options(self) -> None:
         """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
 
         Raises:
             TrainyardError: An option is not valid. Airflow shows it as an import error of the DAG.
         """
-        self._check_common_options()
+        validation.check(self, self.OPTIONS)
+        self._check_requests()
         fields = self.spec_fields()
         clauses = validation.early_complaints(self.SPEC, fields, self.option_names())
         if not clauses and self.has_dag():
@@ -197,12 +232,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid, user code is missing, or the cluster can never run the application.
         """
-        self._check_common_options()
+        options = validation.convert(self, self.OPTIONS)
+        self._check_requests()
         job = Job(
             operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
-            workers=spec.get("workers"), min_workers=spec.get("min_workers"), conf=self.conf or {},
-            memory=self.memory, driver_memory=self.driver_memory, grow_memory_to=self.grow_memory_to,
-            placement=self.placement, preflight=self.preflight or settings.preflight,
+            memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
+            placement=options.placement, preflight=options.preflight or settings.preflight, jars=options.jars,
+            packages=options.packages, files=options.files, env_vars=options.env_vars or {}, conf=options.conf or {},
+            **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
 
@@ -346,13 +383,16 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         except Exception:
             self.log.exception("The report of %s could not be written", directory)
 
-    def _check_common_options(self) -> None:
-        validation.check(self, self.OPTIONS)
-        sizing.size(self.memory, self.title, "memory")
-        sizing.driver_size(self.driver_memory, self.title)
-        if self.grow_memory_to is not None:
+    def _check_requests(self) -> None:
+        """Check sizes and placement, except those that templates still decide."""
+        if not is_pending(self.memory):
+            sizing.size(self.memory, self.title, "memory")
+        if not is_pending(self.driver_memory):
+            sizing.driver_size(self.driver_memory, self.title)
+        if self.grow_memory_to is not None and not is_pending(self.grow_memory_to):
             sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
-        placements.check(self.placement, self.title)
+        if not is_pending(self.placement):
+            placements.check(as_placement(self.placement), self.title)
 
     def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
         for option, path in user_code(fields).items():

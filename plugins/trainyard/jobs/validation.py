@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
 from airflow.sdk.definitions.xcom_arg import XComArg
@@ -46,7 +47,8 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     known = sorted(known)
     clauses = []
     for name in sorted(set(names).difference(known)):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, known, cutoff=0.5)
+        near.sort(key=lambda other: other[0] != name[0])  # few mistype the first letter
         hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"
         clauses.append(f"{name!r} is not a known option; {hint}")
     return clauses
@@ -80,8 +82,32 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
 
 def check(operator: Any, model: type[Part]) -> None:
     """Check the attributes of an operator that are fields of `model`. Raises TrainyardError if one is not valid."""
-    options = {name: getattr(operator, name) for name in model.model_fields}
-    if clauses := early_complaints(model, options):
+    _refuse(operator, early_complaints(model, _read_attributes(operator, model)))
+
+
+def convert(operator: Any, model: type[Options]) -> Options:
+    """Return the attributes of an operator, whose templates are rendered, as `model`. Raises TrainyardError."""
+    options, clauses = validated(model, _read_attributes(operator, model))
+    _refuse(operator, clauses)
+    assert options is not None
+    return options
+
+
+def pending_options(operator: Any, model: type[Part]) -> list[str]:
+    """Return the attributes of an operator that are fields of `model`, and not valid because of templates in them."""
+    try:
+        model.model_validate(_read_attributes(operator, model))
+    except ValidationError as error:
+        return [str(item["loc"][0]) for item in error.errors() if _is_pending(item)]
+    return []
+
+
+def _read_attributes(operator: Any, model: type[Part]) -> dict[str, Any]:
+    return {name: getattr(operator, name) for name in model.model_fields}
+
+
+def _refuse(operator: Any, clauses: Sequence[str]) -> None:
+    if clauses:
         raise TrainyardError(message(type(operator).__name__, operator.task_id, clauses))
 
 
@@ -101,6 +127,8 @@ def is_pending(value: Any) -> bool:
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
         return any(is_pending(item) for item in value.values())
+    if is_dataclass(value):
+        return is_pending(vars(value))
     return isinstance(value, list | tuple) and any(is_pending(item) for item in value)
 
 

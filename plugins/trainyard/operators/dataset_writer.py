@@ -11,9 +11,8 @@ from pydantic import TypeAdapter
 
 from trainyard import links
 from trainyard.jobs import reuse
-from trainyard.jobs.common_options import CommonOptions
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
 from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
+from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
 from trainyard.schemas.manifest import DatasetManifest
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class DatasetOptions(CommonOptions):
+class DatasetOptions(StageOptions):
     """The options of operators that write datasets, beside the fields of the spec."""
 
     force: bool
 
 
-class DatasetOperator(JobOperator):
+class DatasetOperator(SparkStageOperator):
     """Write a dataset, unless the same one exists. A subclass sets a spec that derives from ExportSpec.
 
     Args:
@@ -66,7 +65,7 @@ class DatasetOperator(JobOperator):
     template_fields: ClassVar[Sequence[str]] = (
         "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
         "splits", "split_by", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
-        *COMMON_FIELDS,
+        *STAGE_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("prepare_params", "source", "options", "expect", "drift", "splits", "shapes", "conf"), "json"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trainyard.jobs import requirements
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
 from trainyard.jobs.options import Templated, default
 from trainyard.jobs.validation import is_pending
+from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
-class EvaluateOperator(JobOperator):
+class EvaluateOperator(SparkStageOperator):
     """Compute the metrics of a model, with confidence intervals, in one pass over a split.
 
     Returns (XCom): `metrics` that are numbers, `intervals`, `baselines`, and `evaluation`, the URI of the whole
@@ -39,7 +39,7 @@ class EvaluateOperator(JobOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "model", "baselines", "dataset", "dataset_version", "split", "metrics", "slices", "query", "confidence",
-        "examples", "rows_per_batch", *COMMON_FIELDS,
+        "examples", "rows_per_batch", *STAGE_FIELDS,
     )  # fmt: skip
 
     def __init__(

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trainyard.jobs import requirements
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
 from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
+from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator
 from trainyard.schemas.specs.predict import PredictSpec
 
 
-class PredictOperator(JobOperator):
+class PredictOperator(SparkStageOperator):
     """Apply a model to the rows of a source, and write keys and outputs; all of them or none.
 
     Returns (XCom): `uri`, `rows`, `columns` and the model's `weights_sha256`.
@@ -42,7 +42,7 @@ class PredictOperator(JobOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "model", "source", "format", "options", "prepare", "prepare_params", "keys", "postprocess",
-        "postprocess_params", "predictions", "output_format", "partition_by", "rows_per_batch", *COMMON_FIELDS,
+        "postprocess_params", "predictions", "output_format", "partition_by", "rows_per_batch", *STAGE_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("source", "options", "prepare_params", "postprocess_params", "conf"), "json"

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from trainyard.jobs import requirements
 from trainyard.jobs.locations import uri_of
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
 from trainyard.jobs.options import Templated, default
+from trainyard.operators.worker_group import GROUP_FIELDS, WorkerGroupOperator
 from trainyard.schemas.specs.script import ScriptSpec
 
 
-class ScriptOperator(JobOperator):
+class ScriptOperator(WorkerGroupOperator):
     """Run a script for Horovod or torchrun, unchanged, on each worker of a Spark barrier stage.
 
     Returns (XCom): `workers` and `restarts`.
@@ -28,7 +28,7 @@ class ScriptOperator(JobOperator):
     SPEC = ScriptSpec
     REQUIREMENTS = requirements.SCRIPT
 
-    template_fields: ClassVar[Sequence[str]] = ("script", "arguments", "workers", "max_restarts", *COMMON_FIELDS)
+    template_fields: ClassVar[Sequence[str]] = ("script", "arguments", "workers", "max_restarts", *GROUP_FIELDS)
     template_fields_renderers: ClassVar[dict[str, str]] = {"arguments": "json", "conf": "json"}
 
     def __init__(

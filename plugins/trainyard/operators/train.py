@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.jobs import requirements
 from trainyard.jobs.locations import uri_of
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
 from trainyard.jobs.options import Templated, default, or_empty
+from trainyard.operators.worker_group import GROUP_FIELDS, WorkerGroupOperator
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -20,7 +20,7 @@ MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
 
 
-class TrainOperator(JobOperator):
+class TrainOperator(WorkerGroupOperator):
     """Train a recipe on a group of workers in one Spark barrier stage, and write a model.
 
     Returns (XCom): `uri`, `weights_sha256`, `metrics` of the best epoch, `epochs`, `best_epoch` and the like.
@@ -74,7 +74,7 @@ class TrainOperator(JobOperator):
     template_fields: ClassVar[Sequence[str]] = (
         "recipe", "recipe_params", "dataset", "dataset_version", "dataset_since", "mix", "model", "workers", "strategy",
         "max_restarts", "hang_minutes", "tensorboard", "mlflow", "formats", "epoch_models",
-        *TrainOptions.model_fields, *COMMON_FIELDS,
+        *TrainOptions.model_fields, *GROUP_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipe_params": "json", "conf": "json"}
 

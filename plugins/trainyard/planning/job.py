@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from trainyard.errors import TrainyardError
+from trainyard.planning.executors import Executors
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.specs.task_key import TaskKey
@@ -27,6 +28,12 @@ class Job:
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once.
+        cores_per_worker: The cores of each worker on YARN.
+        executors: The executors of a job without a worker group.
+        jars: Jars for driver and executors.
+        packages: Maven coordinates of jars.
+        files: Files for the working directory of each container.
+        env_vars: Environment variables of driver and executors.
         conf: The user's Spark configuration.
         memory: The memory of an executor.
         driver_memory: The memory of the driver.
@@ -42,6 +49,12 @@ class Job:
     modules: tuple[str, ...] = ()
     workers: int | None = None
     min_workers: int | None = None
+    cores_per_worker: int = 1
+    executors: Executors = field(default_factory=Executors)
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    env_vars: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] | None = None
     memory: Memory = field(default_factory=Memory)
     driver_memory: Memory = field(default_factory=Memory)

@@ -9,8 +9,9 @@ from typing import Any
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.planning import placement
+from trainyard.planning import executors, placement
 from trainyard.planning.connection import SparkConnection
+from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Preflight, Runtime
 from trainyard.planning.paths import COMMON_TAG, application_tag, storage_tag
 from trainyard.planning.placement import Placement
@@ -18,6 +19,7 @@ from trainyard.planning.sizing import Memory
 from trainyard.planning.spark_conf import (
     LOCAL_ENV,
     MAX_USER_TAGS,
+    OPTION_OF_GROUP_SETTING,
     OPTION_OF_SETTING,
     RESERVED,
     TAGS,
@@ -42,6 +44,7 @@ class Plan:
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once.
+        executors: The executors on YARN.
         memory: The memory of an executor.
         driver_memory: The memory of the driver.
         grow_memory_to: The largest container that a retry may ask for after a memory kill.
@@ -50,7 +53,9 @@ class Plan:
         conf: The Spark configuration.
         program: The driver program.
         py_files: Archives of Python code.
-        files: Files that each container needs in its working directory.
+        jars: Jars for driver and executors.
+        packages: Maven coordinates of jars.
+        files: Files for the working directory of each container.
         arguments: The arguments of the driver program.
         env: Environment variables that are added to those of the submitting process.
         spec_uri: The URI of the job spec.
@@ -66,6 +71,7 @@ class Plan:
     modules: tuple[str, ...]
     workers: int | None
     min_workers: int | None
+    executors: Executors
     memory: Memory
     driver_memory: Memory
     grow_memory_to: str | None
@@ -74,6 +80,8 @@ class Plan:
     conf: Mapping[str, str]
     program: str
     py_files: tuple[str, ...]
+    jars: tuple[str, ...]
+    packages: tuple[str, ...]
     files: tuple[str, ...]
     arguments: tuple[str, ...]
     env: Mapping[str, str]
@@ -91,8 +99,13 @@ class Plan:
         slots = local_slots(self.spark.master)
         if self.workers:
             minimum = f"{self.min_workers} to " if self.min_workers != self.workers else ""
-            return f"1 driver + {minimum}{self.workers} worker{'s' * (self.workers > 1)}"
-        return f"1 process, {slots} slots" if slots else "1 driver + executors"
+            workers = f"1 driver + {minimum}{self.workers} worker{'s' * (self.workers > 1)}"
+            return workers if slots else f"{workers}{_of_cores(self.executors.cores_per_task)}"
+        if slots:
+            return f"1 process, {slots} slots"
+        low, high = self.executors.min_count, self.executors.count
+        number = f"{low} to {high} " if low else f"{high} " if high else ""
+        return f"1 driver + {number}executor{'s' * (high != 1)}{_of_cores(self.executors.cores)}"
 
 
 def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
@@ -106,6 +119,9 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     _check_master(job, spark, slots, min_workers)
     _check_conf(job, spark)
     _check_containers(job, min_workers)
+    requested = job.executors
+    if job.workers:
+        requested = executors.of_workers(job.workers, job.placement.workers_per_container, job.cores_per_worker)
     task_key = job.task_key
     spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
     tag = application_tag(task_key)
@@ -120,17 +136,20 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         modules=job.modules,
         workers=job.workers,
         min_workers=min_workers,
+        executors=requested,
         memory=job.memory,
         driver_memory=job.driver_memory,
         grow_memory_to=job.grow_memory_to,
         placement=job.placement,
         preflight=job.preflight,
-        conf=spark_conf(job, spark, slots, tags, runtime),
+        conf=spark_conf(job, spark, requested, slots, tags, runtime),
         program=runtime.program,
         py_files=runtime.py_files,
-        files=placement.files(job.placement) if spark.master == "yarn" else (),
+        jars=job.jars,
+        packages=job.packages,
+        files=(*job.files, *(placement.files(job.placement) if spark.master == "yarn" else ())),
         arguments=("--spec", spec_uri),
-        env=dict(runtime.env) | (LOCAL_ENV if slots else {}) | {"TRAINYARD_TAG": tag},
+        env=dict(runtime.env) | (LOCAL_ENV | dict(job.env_vars) if slots else {}) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
         spec=job.spec,
     )
@@ -154,11 +173,10 @@ def _check_conf(job: Job, spark: SparkConnection) -> None:
     conf = job.conf or {}
     if spark.master != "yarn":
         return
+    options = OPTION_OF_SETTING | (OPTION_OF_GROUP_SETTING if job.workers else {})
     for name in conf:
-        if name in OPTION_OF_SETTING:
-            raise TrainyardError(
-                f"{job.operator}: conf sets {name}, which is computed; write {OPTION_OF_SETTING[name]}."
-            )
+        if name in options:
+            raise TrainyardError(f"{job.operator}: conf sets {name}, which is computed; write {options[name]}.")
         if name in RESERVED:
             raise TrainyardError(
                 f"{job.operator}: conf sets {name}={conf[name]!r}, which Trainyard decides: {RESERVED[name]}. "
@@ -185,3 +203,7 @@ def _check_containers(job: Job, min_workers: int | None) -> None:
                 f"{job.operator}: workers_per_container={shared} does not divide workers={workers}; every container "
                 "has the same number of workers. Write a divisor."
             )
+
+
+def _of_cores(cores: int | None) -> str:
+    return f" of {cores} core{'s' * (cores != 1)}" if cores else ""

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from trainyard.planning import placement, sizing
+from trainyard.planning import executors, placement, sizing
 from trainyard.planning.connection import SparkConnection
+from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime
 
 LOCAL_ENV = {"SPARK_LOCAL_IP": "127.0.0.1"}
@@ -60,17 +61,33 @@ MAX_USER_TAGS = 6
 OPTION_OF_SETTING = {
     "spark.driver.memory": "driver_memory=Memory(heap=...)",
     "spark.driver.memoryOverhead": "driver_memory=Memory(native=...)",
+    "spark.executor.cores": "cores_per_executor=",
+    "spark.executor.instances": "executors=",
     "spark.executor.memory": "memory=Memory(heap=...)",
     "spark.executor.memoryOverhead": "memory=Memory(native=...)",
     "spark.executor.pyspark.memory": "memory=Memory(pyspark=...)",
     "spark.memory.offHeap.size": "memory=Memory(off_heap=...)",
+    "spark.dynamicAllocation.enabled": "executors=(MIN, MAX)",
+    "spark.dynamicAllocation.maxExecutors": "executors=(MIN, MAX)",
+    "spark.dynamicAllocation.minExecutors": "executors=(MIN, MAX)",
     "spark.executor.resource.gpu.amount": "placement=Placement(gpus_per_worker=...)",
     "spark.yarn.queue": "placement=Placement(queue=...)",
     "spark.yarn.am.nodeLabelExpression": "placement=Placement(driver_label=...)",
     "spark.yarn.executor.nodeLabelExpression": "placement=Placement(node_label=...)",
 }
-"""Settings that decide a container's size and node on YARN, and the option to use instead: it is checked against the
-cluster."""
+"""Settings that decide the number, size and nodes of containers on YARN, and the option to use instead: it is checked
+against the cluster."""
+
+
+OPTION_OF_GROUP_SETTING = {
+    "spark.executor.cores": "cores_per_worker=, or placement=Placement(workers_per_container=...)",
+    "spark.executor.instances": "workers=, or placement=Placement(workers_per_container=...)",
+    "spark.dynamicAllocation.enabled": "workers=(MIN, MAX)",
+    "spark.dynamicAllocation.maxExecutors": "workers=(MIN, MAX)",
+    "spark.dynamicAllocation.minExecutors": "workers=(MIN, MAX)",
+    "spark.task.cpus": "cores_per_worker=",
+}
+"""The same for worker groups, where the option differs."""
 
 
 RESERVED = {
@@ -84,13 +101,14 @@ RESERVED = {
 
 
 def spark_conf(
-    job: Job, spark: SparkConnection, slots: int | None, tags: Iterable[str], runtime: Runtime
+    job: Job, spark: SparkConnection, requested: Executors, slots: int | None, tags: Iterable[str], runtime: Runtime
 ) -> dict[str, str]:
     """Return the Spark configuration of a job; the user's settings override others, and the user's tags are added.
 
     Args:
         job: The job.
         spark: Where it is submitted.
+        requested: Its executors on YARN.
         slots: How many tasks run at once on a local master, None for any other.
         tags: The YARN tags by which the application is found.
         runtime: What this installation provides.
@@ -103,13 +121,13 @@ def spark_conf(
         conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
+        conf |= executors.settings(requested)
+        for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
+            conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
         conf |= WORKER_GROUP_CONF
     if job.workers and slots:
         conf["spark.python.daemon.module"] = "trainyard.trainer.group.daemon"
-    if job.workers and not slots:
-        shared = job.placement.workers_per_container
-        conf |= {"spark.executor.instances": str(job.workers // shared), "spark.executor.cores": str(shared)}
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])

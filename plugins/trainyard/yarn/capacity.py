@@ -15,13 +15,22 @@ from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, Node, Qu
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What an application requests from YARN: a driver, and `count` executors that must run at once."""
+    """What an application requests from YARN: a driver, and `count` executors at once."""
 
     driver: Resources
     executor: Resources
     count: int
     driver_partition: str
     partition: str
+
+    @property
+    def counts_cores(self) -> bool:
+        """Whether cores limit where containers run: they do where several of them or GPUs are requested.
+
+        A CapacityScheduler with the DominantResourceCalculator, which GPUs need, counts cores; its default calculator
+        ignores them, and REST does not show which one is used.
+        """
+        return self.executor.cores > 1 or self.executor.gpus > 0
 
     @property
     def total(self) -> Resources:
@@ -46,13 +55,12 @@ def containers(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> tuple[Siz
 
 def resource_request(plan: Plan, queue: Queue, driver: Size, executor: Size) -> ResourceRequest:
     """Return the minimum that a plan requests in a queue, in containers of these sizes."""
-    placement = plan.placement
+    placement, executors = plan.placement, plan.executors
+    workers = plan.min_workers and plan.min_workers // placement.workers_per_container
     return ResourceRequest(
         driver=Resources(driver.granted, cores=1),
-        executor=Resources(
-            executor.granted, int(plan.conf.get("spark.executor.cores", 1)), placement.gpus_per_container
-        ),
-        count=(plan.min_workers or 1) // placement.workers_per_container,
+        executor=Resources(executor.granted, executors.cores or 1, placement.gpus_per_container),
+        count=workers or executors.min_count or executors.count or 1,
         driver_partition=queue.partition(placement.driver_label),
         partition=queue.partition(placement.node_label),
     )
@@ -70,13 +78,13 @@ def count_executors(request: ResourceRequest, nodes: Sequence[Node], free: bool 
         free: Whether to count what is free now, instead of the whole nodes.
     """
     room = {node.id: node.free if free else node.total for node in nodes if node.partition == request.partition}
-    counts = {id: _fitting(request.executor, resources) for id, resources in room.items()}
+    counts = {id: _fitting(request, resources) for id, resources in room.items()}
     if request.driver_partition != request.partition:
         return sum(counts.values())
     displaced = [
-        _fitting(request.executor, resources - request.driver) - counts[id]
+        _fitting(request, resources - request.driver) - counts[id]
         for id, resources in room.items()
-        if request.driver.within(resources)
+        if request.driver.within(resources, request.counts_cores)
     ]
     return sum(counts.values()) + max(displaced) if displaced else 0
 
@@ -105,20 +113,24 @@ def shortfall(request: ResourceRequest, snapshot: ClusterSnapshot, queue: Queue)
     if room < request.count:
         return f"{room} of {request.count} containers have room"
     free = sum((node.free for node in snapshot.nodes_of(request.partition)), Resources())
-    if not request.total.within(free - snapshot.pending(request.partition)):
+    if not request.total.within(free - snapshot.pending(request.partition), request.counts_cores):
         return "other applications wait for the free resources"
     limit, used = queue.limit(request.partition), queue.used.get(request.partition, Resources())
-    if not request.total.within(limit - used):
+    if not request.total.within(limit - used, request.counts_cores):
         return f"queue {queue.path} has reached its capacity"
-    if not any(request.driver.within(node.free) for node in snapshot.nodes_of(request.driver_partition)):
+    drivers = snapshot.nodes_of(request.driver_partition)
+    if not any(request.driver.within(node.free, request.counts_cores) for node in drivers):
         return "the driver has no room"
     return ""
 
 
-def _fitting(container: Resources, room: Resources) -> int:
-    count = room.memory // container.memory
-    if container.gpus:
-        count = min(count, room.gpus // container.gpus, room.cores // container.cores)
+def _fitting(request: ResourceRequest, room: Resources) -> int:
+    executor = request.executor
+    count = room.memory // executor.memory
+    if request.counts_cores:
+        count = min(count, room.cores // executor.cores)
+    if executor.gpus:
+        count = min(count, room.gpus // executor.gpus)
     return max(count, 0)
 
 

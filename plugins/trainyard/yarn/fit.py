@@ -179,7 +179,7 @@ def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Fin
 def _room(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, request: ResourceRequest) -> Finding:
     nodes = snapshot.nodes_of(request.partition)
     room = capacity.count_executors(request, nodes)
-    largest = snapshot.largest_container(queue).gpus
+    largest, cores = snapshot.largest_container(queue).gpus, snapshot.largest_container(queue).cores
     problem = warning = ""
     if request.executor.gpus and not largest:
         problem = (
@@ -191,18 +191,22 @@ def _room(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, request: Resource
             f"A container requests {_counted(request.executor.gpus, 'GPU')}, and the largest that YARN grants has "
             f"{largest}. Write a smaller gpus_per_worker= or workers_per_container=."
         )
+    elif request.executor.cores > cores:
+        problem = (
+            f"A container requests {_counted(request.executor.cores, 'core')}, and the largest that YARN grants has "
+            f"{cores}. {_fewer_cores(plan, cores)}"
+        )
     elif room < request.count:
         warning = (
-            f"{_counted(len(nodes), 'node')} {_of(request.partition)} have room for {room} of the "
-            f"{request.count} containers that must run at once, each of {request.executor}. {_WAITS} "
-            f"{_fewer(plan, room)}"
+            f"{_counted(len(nodes), 'node')} {_of(request.partition)} {'has' if len(nodes) == 1 else 'have'} room for "
+            f"{room} of the {_counted(request.count, 'container')}, each of {request.executor}. {_fewer(plan, room)}"
         )
     return _finding(plan, "room", f"{request.count} x {request.executor}", f"room for {room}", problem, warning)
 
 
 def _driver_room(plan: Plan, snapshot: ClusterSnapshot, request: ResourceRequest) -> Finding:
     nodes = snapshot.nodes_of(request.driver_partition)
-    room = sum(request.driver.within(node.total) for node in nodes)
+    room = sum(request.driver.within(node.total, request.counts_cores) for node in nodes)
     warning = ""
     if not room:
         warning = (
@@ -215,7 +219,7 @@ def _driver_room(plan: Plan, snapshot: ClusterSnapshot, request: ResourceRequest
 def _queue_limit(plan: Plan, queue: Queue, request: ResourceRequest) -> Finding:
     limit = queue.limit(request.partition)
     warning = ""
-    if not request.total.within(limit):
+    if not request.total.within(limit, request.counts_cores):
         warning = (
             f"Queue {queue.path} may use at most {limit} {_of(request.partition)} now, and this needs "
             f"{request.total}. {_WAITS} Have yarn.scheduler.capacity.{queue.path}.maximum-capacity raised (of the "
@@ -229,9 +233,20 @@ def _kind(plan: Plan) -> str:
 
 
 def _fewer(plan: Plan, room: int) -> str:
-    if not plan.workers or not room:
-        return "Request less memory or fewer GPUs in a container, or choose another node_label=."
-    return f"Write workers={room * plan.placement.workers_per_container}, or request less in each container."
+    if not room:
+        return f"{_WAITS} Request less memory, cores or GPUs in a container, or choose another node_label=."
+    if not plan.workers:
+        return f"The stage runs in those. Write executors={room}, or request less in each container."
+    workers = room * plan.placement.workers_per_container
+    return f"All must run at once. {_WAITS} Write workers={workers}, or request less in each container."
+
+
+def _fewer_cores(plan: Plan, cores: int) -> str:
+    if not plan.workers:
+        return f"Write cores_per_executor={cores}."
+    if plan.placement.workers_per_container == 1:
+        return f"Write cores_per_worker={cores}."
+    return "Write a smaller cores_per_worker= or workers_per_container=."
 
 
 def _another_queue(plan: Plan) -> str:

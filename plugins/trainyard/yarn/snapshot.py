@@ -39,14 +39,10 @@ class Resources:
     def __mul__(self, times: int) -> Resources:
         return Resources(self.memory * times, self.cores * times, self.gpus * times)
 
-    def within(self, limit: Resources) -> bool:
-        """Return whether `limit` has enough of each resource. Cores count only together with GPUs.
-
-        A CapacityScheduler that counts GPUs (DominantResourceCalculator) counts cores too; its default calculator
-        ignores both, and REST does not show which one is used.
-        """
+    def within(self, limit: Resources, counts_cores: bool) -> bool:
+        """Return whether `limit` has enough of each resource; of cores, if they count."""
         enough = self.memory <= limit.memory and self.gpus <= limit.gpus
-        return enough and (not self.gpus or self.cores <= limit.cores)
+        return enough and (not counts_cores or self.cores <= limit.cores)
 
     def __str__(self) -> str:
         if self == UNLIMITED:

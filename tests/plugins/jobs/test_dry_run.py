@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from trainyard import storage
 from trainyard.jobs import dry_run
-from trainyard.operators import EvaluateOperator
+from trainyard.operators import EvaluateOperator, Memory, Placement
+from trainyard.planning.executors import Executors
 
 
 class Unreachable(MemoryFileSystem):  # type: ignore[misc]
@@ -29,3 +31,54 @@ def test_storage_that_cannot_be_read_is_a_problem_of_the_stage(monkeypatch: pyte
     assert stage.problem == (
         "EvaluateOperator 'evaluate': the storage of connection 'trainyard_default' cannot be read: no NameNode answers"
     )
+
+
+def plan_with(monkeypatch: pytest.MonkeyPatch, host: str = "yarn", **options: Any) -> dry_run.TaskPlan:
+    connection = {"conn_type": "spark", "host": host, "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT", '{"conn_type": "trainyard", "extra": {"storage": "memory://s"}}'
+    )
+    monkeypatch.setenv("AIRFLOW_VAR_QUEUE", "train")
+    with DAG("toy", params={"gpus": 2, "heap": "3g"}) as dag:
+        EvaluateOperator(task_id="evaluate", model="toy/m", dataset="toy/d", metrics=["accuracy"], **options)
+    (stage,) = dry_run.plan_dag(dag)
+    return stage
+
+
+def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = plan_with(
+        monkeypatch, memory=Memory(heap="{{ params.heap }}"),
+        placement=Placement(queue="{{ var.value.queue }}", gpus_per_worker="{{ params.gpus }}"),  # type: ignore[arg-type]
+        executors="{{ params.gpus }}", cores_per_executor="{{ params.gpus }}",
+    )  # fmt: skip
+    assert stage.plan is not None, stage
+    assert (stage.plan.memory.heap, stage.plan.queue, stage.plan.placement.gpus_per_worker) == ("3g", "train", 2)
+    assert stage.plan.executors == Executors(count=2, cores=2)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("executors", "{{ ti.xcom_pull('x') }}"), ("memory", Memory(heap="{{ ti.xcom_pull('x') }}")),
+     ("cores_per_executor", "{{ ti.xcom_pull('x') }}")],
+)  # fmt: skip
+def test_a_plan_that_rests_on_a_template_of_the_run_is_known_when_it_runs(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: Any
+) -> None:
+    stage = plan_with(monkeypatch, **{option: value})
+    assert (stage.plan, stage.problem) == (None, "")
+    assert stage.note == f"its plan is known when {option} can be rendered."
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"memory": Memory(heap="{{ params.gpus }}")}, "memory.heap='2' is not a valid size"),
+        ({"executors": ("{{ params.gpus }}", 1)}, "executors=['2', 1]: write the smaller number first"),
+        ({"placement": Placement(isolation="{{ params.heap }}")}, "write 'yarn', 'labels', 'whole_node' or 'docker'"),
+    ],
+)
+def test_what_a_template_rendered_to_is_checked(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], problem: str
+) -> None:
+    assert problem in plan_with(monkeypatch, **options).problem

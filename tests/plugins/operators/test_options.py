@@ -49,6 +49,7 @@ OPTIONAL_STRING = [case for case in STRING if case[0] is not None]
 CONNECTION: list[Refused] = [*STRING, ("", "write 1 or more characters")]
 SWITCH: list[Refused] = [("perhaps", CHOICE), (2, CHOICE), (None, CHOICE), ([], CHOICE)]
 STRINGS: list[Refused] = [("x", f"{LIST}, for example ['x']"), (3, LIST), ([3], f"{TEXT}, for example '3'"), ({}, LIST)]
+LIST_OF_STRINGS: list[Refused] = [("x", "write a list of strings, for example"), *STRINGS[1:], (None, LIST)]
 LOCATION: list[Refused] = [
     *STRING, ("../../etc/x", NAME), ("toy/../../x", NAME), ("./toy", NAME), ("", NAME),
     ("s3a://me:marker@bucket/x", IN_STORE),
@@ -86,6 +87,8 @@ OPTIONS_OF_SOURCE: list[Refused] = [
     ("header", DICT), ([], DICT), ({"header": True}, f"{TEXT}, for example 'true'"), ({"apiKey": "marker"}, IN_STORE),
 ]  # fmt: skip
 
+PAIR = "write a number of executors, or a pair (min, max) for dynamic allocation"
+
 COMMON: dict[str, list[Refused]] = {
     "conn_id": CONNECTION,
     "spark_conn_id": CONNECTION,
@@ -99,7 +102,7 @@ COMMON: dict[str, list[Refused]] = {
     "placement": [
         ("gpu", "write Placement(queue='default')"), ({"queue": "x"}, "write Placement(queue='x')"),
         ([], "write Placement("), (Placement(queue=3), TEXT), (Placement(node_label=["gpu"]), TEXT),
-        (Placement(gpus_per_worker="1"), WHOLE), (Placement(gpus_per_worker=-1), "write 0 for workers without a GPU"),
+        (Placement(gpus_per_worker="one"), WHOLE), (Placement(gpus_per_worker=-1), "write 0 for workers without a GPU"),
         (Placement(workers_per_container=0), "write 1 or more"), (Placement(workers_per_container=1.5), WHOLE),
         (Placement(isolation="none"), "write 'yarn', 'labels', 'whole_node' or 'docker'"),
         (Placement(isolation="docker"), "needs image="), (Placement(isolation="labels"), "needs node_label="),
@@ -111,6 +114,23 @@ COMMON: dict[str, list[Refused]] = {
         ({"spark.task.cpus": None}, TEXT), ({"spark.hadoop.fs.azure.account.key.acme": "marker"}, IN_STORE),
         ({"spark.x": "http://me:marker@b"}, IN_STORE), ({"spark.x.password": "{{ conn.db.password }}"}, IN_STORE),
     ],
+}  # fmt: skip
+COMMON |= {
+    "jars": [*LIST_OF_STRINGS, ([""], "write 1 or more characters")],
+    "packages": LIST_OF_STRINGS,
+    "files": LIST_OF_STRINGS,
+    "env_vars": [
+        ("A=1", DICT), ([], DICT), ({"A": 1}, f"{TEXT}, for example '1'"), ({3: "x"}, f"{TEXT}, for example '3'"),
+        ({"DB_PASSWORD": "marker"}, IN_CODE), ({"URL": "http://me:marker@b"}, IN_CODE),
+    ],
+}  # fmt: skip
+GROUP: dict[str, list[Refused]] = COMMON | {"cores_per_worker": COUNT}
+STAGE: dict[str, list[Refused]] = COMMON | {
+    "executors": [
+        (0, PAIR), (1.5, PAIR), ("many", PAIR), ([], PAIR), ({}, PAIR), ((1, 2, 3), PAIR), ((0, 4), PAIR),
+        ((4, 2), "write the smaller number first"),
+    ],
+    "cores_per_executor": OPTIONAL_COUNT,
 }  # fmt: skip
 DATASET: dict[str, list[Refused]] = {
     "prepare": [*FUNCTION, (None, TEXT)],
@@ -149,9 +169,9 @@ DATASET: dict[str, list[Refused]] = {
 WORKERS: list[Refused] = [*COUNT, ({}, WHOLE)]
 
 TABLE: dict[type, dict[str, list[Refused]]] = {
-    ExportOperator: COMMON | DATASET,
-    FeaturizeOperator: COMMON | DATASET | {"model": LOCATION, "layer": STRING, "features": STRING},
-    TrainOperator: COMMON
+    ExportOperator: STAGE | DATASET,
+    FeaturizeOperator: STAGE | DATASET | {"model": LOCATION, "layer": STRING, "features": STRING},
+    TrainOperator: GROUP
     | {
         "recipe": [*FUNCTION, (None, TEXT)],
         "recipe_params": PARAMS,
@@ -204,7 +224,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "checkpoint_steps": OPTIONAL_COUNT,
         "keep_checkpoints": COUNT,
     },
-    ScriptOperator: COMMON
+    ScriptOperator: GROUP
     | {
         "script": [
             ("toy/script.py", "write it as 'package.module'"), ("toy.recipe:network", "write it as 'package.module'"),
@@ -218,7 +238,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
     },
-    EvaluateOperator: COMMON
+    EvaluateOperator: STAGE
     | {
         "model": LOCATION,
         "dataset": LOCATION,
@@ -236,7 +256,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "examples": [*FROM_ZERO, (None, WHOLE)],
         "rows_per_batch": OPTIONAL_COUNT,
     },
-    PredictOperator: COMMON
+    PredictOperator: STAGE
     | {
         "model": LOCATION,
         "source": SOURCE,

@@ -7,14 +7,16 @@ import pytest
 
 from trainyard.errors import TrainyardError
 from trainyard.planning.connection import SparkConnection
+from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.paths import application_tag, run_directory, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.sizing import Memory
-from trainyard.planning.spark_conf import OPTION_OF_SETTING, RESERVED, local_slots
+from trainyard.planning.spark_conf import OPTION_OF_GROUP_SETTING, OPTION_OF_SETTING, RESERVED, local_slots
 from trainyard.schemas.specs.task_key import TaskKey
 
+YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
 RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
 
 
@@ -108,6 +110,84 @@ def test_workers_in_one_container_share_its_cores_and_gpus() -> None:
     assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
 
 
+def test_the_example_of_dl4j_has_the_containers_that_its_users_request() -> None:
+    """4 executors x 8 cores in 11 GB: 4 GB heap, 5 GB native, 1 GB more."""
+    memory = Memory(heap="4g", native="5g", jvm_overhead="1g")
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, cores_per_worker=8, memory=memory)
+    plan = build_plan(job, YARN, RUNTIME)
+    requested = {
+        "spark.executor.instances": "4", "spark.executor.cores": "8", "spark.task.cpus": "8",
+        "spark.executor.memory": "4096m", "spark.executor.memoryOverhead": "6144m",
+    }  # fmt: skip
+    assert requested.items() <= plan.conf.items()
+    assert plan.containers == "1 driver + 4 workers of 8 cores"
+
+
+def test_workers_of_one_container_request_the_cores_of_all() -> None:
+    placement = Placement(workers_per_container=2)
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, cores_per_worker=3, placement=placement)
+    conf = build_plan(job, YARN, RUNTIME).conf
+    assert (conf["spark.executor.instances"], conf["spark.executor.cores"], conf["spark.task.cpus"]) == ("2", "6", "3")
+
+
+@pytest.mark.parametrize(
+    ("requested", "conf", "containers"),
+    [
+        (Executors(), {}, "1 driver + executors"),
+        (
+            Executors(count=4, cores=8),
+            {"spark.executor.instances": "4", "spark.executor.cores": "8"},
+            "1 driver + 4 executors of 8 cores",
+        ),
+        (Executors(count=1, cores=1), {"spark.executor.cores": "1"}, "1 driver + 1 executor of 1 core"),
+        (
+            Executors(count=8, min_count=2),
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+                "spark.dynamicAllocation.minExecutors": "2",
+                "spark.dynamicAllocation.maxExecutors": "8",
+            },
+            "1 driver + 2 to 8 executors",
+        ),
+    ],
+)
+def test_executors_of_a_stage(requested: Executors, conf: dict[str, str], containers: str) -> None:
+    job = Job("ExportOperator 'export'", task_key(), "file:///s", {}, executors=requested)
+    plan = build_plan(job, YARN, RUNTIME)
+    assert conf.items() <= plan.conf.items()
+    assert plan.containers == containers
+    assert "spark.task.cpus" not in plan.conf
+    local = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
+    assert local.containers == "1 process, 2 slots"
+    assert not conf.keys() & local.conf.keys()
+
+
+@pytest.mark.parametrize(("name", "instead"), OPTION_OF_GROUP_SETTING.items())
+def test_a_worker_group_has_options_of_its_own_for_cores(name: str, instead: str) -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, conf={name: "1"})
+    with pytest.raises(TrainyardError, match=re.escape(f"conf sets {name}, which is computed; write {instead}.")):
+        build_plan(job, YARN, RUNTIME)
+
+
+def test_environment_variables_reach_driver_and_executors() -> None:
+    job = Job("ExportOperator 'export'", task_key(), "file:///s", {}, env_vars={"TZ": "UTC"})
+    on_cluster = build_plan(job, YARN, RUNTIME)
+    assert on_cluster.conf["spark.yarn.appMasterEnv.TZ"] == on_cluster.conf["spark.executorEnv.TZ"] == "UTC"
+    assert "TZ" not in on_cluster.env
+    assert build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME).env["TZ"] == "UTC"
+
+
+def test_files_of_the_user_are_added_to_those_of_the_placement() -> None:
+    job = Job(
+        "TrainOperator 'train'", task_key(), "file:///s", {}, workers=1, files=("/labels.csv",), jars=("/x.jar",),
+        packages=("g:a:1",), placement=Placement(gpus_per_worker=1),
+    )  # fmt: skip
+    plan = build_plan(job, YARN, RUNTIME)
+    assert [file.rpartition("/")[2] for file in plan.files] == ["labels.csv", "gpus.sh"]
+    assert (plan.jars, plan.packages) == (("/x.jar",), ("g:a:1",))
+
+
 @pytest.mark.parametrize(("workers", "min_workers"), [(3, None), (4, 3), (3, 2)])
 def test_every_container_has_the_same_number_of_workers(workers: int, min_workers: int | None) -> None:
     """Also the containers of the smallest group that may start."""
@@ -132,9 +212,6 @@ def test_a_tag_is_unique_to_a_task_and_the_same_for_its_retries() -> None:
     assert application_tag(task_key(try_number=1)) == application_tag(task_key(try_number=2))
     tags = {application_tag(task_key(**other)) for other in ({}, {"map_index": 0}, {"task_id": "x"}, {"run_id": "r2"})}
     assert len(tags) == 4
-
-
-YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
 
 
 def test_on_yarn_an_application_has_its_tag_and_outlives_airflow() -> None:

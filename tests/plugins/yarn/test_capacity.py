@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot
+from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot, stage_plan
+from trainyard.planning.executors import Executors
 from trainyard.planning.plan import Plan
 from trainyard.yarn import capacity
 from trainyard.yarn.capacity import ResourceRequest
 from trainyard.yarn.snapshot import ClusterSnapshot, Node, Resources
+
+
+def shortfall_beside(request: ResourceRequest, free: Resources) -> str:
+    """Return the shortfall where the driver's node has this free, and the others are empty."""
+    at = snapshot(nodes=(node("n1", "", Resources(6144, 4), free), *snapshot().nodes[1:]))
+    return capacity.shortfall(request, at, queue("train", "gpu"))
+
 
 containers = st.builds(Resources, st.integers(1, 8), st.integers(1, 3), st.integers(0, 2))
 rooms = st.lists(st.builds(Resources, st.integers(0, 16), st.integers(0, 6), st.integers(0, 4)), max_size=4)
@@ -33,7 +42,7 @@ def search(request: ResourceRequest, nodes: list[Node]) -> int:
             request.executor * count + (request.driver if node is driver else Resources())
             for node, count in zip(nodes, counts, strict=True)
         ]
-        if all(size.within(node.total) for size, node in zip(allocated, nodes, strict=True)):
+        if all(size.within(node.total, request.counts_cores) for size, node in zip(allocated, nodes, strict=True)):
             best = max(best, sum(counts))
     return best
 
@@ -100,11 +109,23 @@ def test_a_queue_at_its_maximum_is_a_shortfall() -> None:
 
 def test_a_driver_without_free_memory_on_any_node_is_a_shortfall() -> None:
     request = request_for(group_plan(2), snapshot())
-    free = [Resources(request.driver.memory - 1, 4), Resources(request.driver.memory, 0)]
-    first, second = (snapshot(nodes=(node("n1", "", Resources(6144, 4), left), *snapshot().nodes[1:])) for left in free)
-    train = queue("train", "gpu")
-    assert capacity.shortfall(request, first, train) == "the driver has no room"
-    assert capacity.shortfall(request, second, train) == "", "cores are not counted without GPUs"
+    assert shortfall_beside(request, Resources(request.driver.memory - 1, 4)) == "the driver has no room"
+    assert shortfall_beside(request, Resources(request.driver.memory, 1)) == ""
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, ""), (2, "the driver has no room")])
+def test_cores_count_where_an_executor_has_several(cores: int, expected: str) -> None:
+    request = request_for(group_plan(2, gpus_per_worker=0, cores_per_worker=cores), snapshot())
+    assert shortfall_beside(request, Resources(request.driver.memory, 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("requested", "count"),
+    [(Executors(), 1), (Executors(count=4, cores=2), 4), (Executors(count=8, min_count=2), 2)],
+)
+def test_a_stage_requests_its_executors_or_with_dynamic_allocation_the_fewest(requested: Executors, count: int) -> None:
+    request = request_for(stage_plan(requested), snapshot())
+    assert (request.count, request.executor.cores) == (count, requested.cores or 1)
 
 
 def test_every_partition_with_gpus_has_a_pool() -> None:

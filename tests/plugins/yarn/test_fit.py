@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot
+from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot, stage_plan
 from trainyard.errors import TrainyardError
+from trainyard.planning.executors import Executors
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
 from trainyard.yarn import fit
@@ -62,6 +63,21 @@ def test_a_plan_that_fits_has_no_problem() -> None:
             "A container requests 3 GPUs, and the largest that YARN grants has 2. Write a smaller gpus_per_worker=",
         ),
         (
+            group_plan(cores_per_worker=5),
+            snapshot(),
+            "A container requests 5 cores, and the largest that YARN grants has 4. Write cores_per_worker=4.",
+        ),
+        (
+            group_plan(cores_per_worker=3, workers_per_container=2),
+            snapshot(),
+            "requests 6 cores, and the largest that YARN grants has 4. Write a smaller cores_per_worker= or",
+        ),
+        (
+            stage_plan(Executors(cores=8)),
+            snapshot(),
+            "A container requests 8 cores, and the largest that YARN grants has 4. Write cores_per_executor=4.",
+        ),
+        (
             group_plan(),
             snapshot(nodes=(GENERAL, node("g1", total=replace(NODE, gpus=0)))),
             "No node of the cluster offers yarn.io/gpu.",
@@ -95,7 +111,14 @@ def test_what_yarn_refuses_is_a_problem_with_its_fix(plan: Any, at: ClusterSnaps
         (
             group_plan(5),
             snapshot(),
-            "2 nodes of partition 'gpu' have room for 4 of the 5 containers that must run at once",
+            "2 nodes of partition 'gpu' have room for 4 of the 5 containers, each of 3072 MB, 1 core, 1 GPU. All must "
+            "run at once. YARN accepts",
+        ),
+        (
+            stage_plan(Executors(count=3, cores=2)),
+            snapshot(),
+            "1 node without a label has room for 1 of the 3 containers, each of 1536 MB, 2 cores. The stage runs in "
+            "those. Write executors=1, or request less",
         ),
         (group_plan(5), snapshot(), "Write workers=4, or request less in each container."),
         (
@@ -106,7 +129,7 @@ def test_what_yarn_refuses_is_a_problem_with_its_fix(plan: Any, at: ClusterSnaps
         (
             group_plan(node_label=None),
             snapshot(),
-            "1 node without a label have room for 0 of the 2 containers",
+            "1 node without a label has room for 0 of the 2 containers",
         ),
     ],
 )

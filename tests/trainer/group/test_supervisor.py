@@ -146,10 +146,10 @@ def test_a_worker_without_a_library_ends_those_that_wait_for_it(spark: Any, tmp_
     job = spec(tmp_path)
     text, manifests_ = job.to_json(), [read_current(job.dataset).to_json()]
 
-    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         if task.partitionId() == 1:
             sys.modules["trainyard.trainer.loop.fit"] = None  # type: ignore[assignment]
-        return group_worker.run(task, text, manifests_, "application", start, monitor)
+        return group_worker.run(task, text, manifests_, "application", start, monitor, cores)
 
     events = EventLog(job.task_key.directory, job.task_key.task, "driver")
     with pytest.raises(TrainyardError, match=r"rank 1 of 2 on .*: (ImportError|ModuleNotFoundError)"):
@@ -157,7 +157,7 @@ def test_a_worker_without_a_library_ends_those_that_wait_for_it(spark: Any, tmp_
 
 
 def test_of_two_failures_the_first_is_reported(spark: Any, tmp_path: Path) -> None:
-    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         rank = task.partitionId()
         task.allGather("")
         with HeartbeatSender(monitor, rank, "here", CurrentPhase()) as sender:
@@ -171,7 +171,7 @@ def test_of_two_failures_the_first_is_reported(spark: Any, tmp_path: Path) -> No
 
 
 def test_a_worker_that_lost_its_storage_restarts_the_group(spark: Any, tmp_path: Path) -> None:
-    def work(task: Any, start: int, monitor: MonitorAddress) -> Outcome:
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         rank = task.partitionId()
         with HeartbeatSender(monitor, rank, "here", CurrentPhase()) as sender:
             if rank == 1 and start == 0:

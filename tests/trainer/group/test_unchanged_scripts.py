@@ -155,7 +155,8 @@ TWO_HOSTS = ("a", "a", "b", "a", "b")
 
 
 def test_the_environment_for_torch_has_ranks_and_hosts() -> None:
-    assert script.build_environment(TWO_HOSTS, 4, "a:29500", start=2) == {
+    assert script.build_environment(TWO_HOSTS, 4, "a:29500", cores=8, start=2) == {
+        "OMP_NUM_THREADS": "8",
         "RANK": "4",
         "WORLD_SIZE": "5",
         "LOCAL_RANK": "1",
@@ -185,3 +186,12 @@ def test_the_environment_for_horovod_has_local_and_cross_ranks(
         "10.0.0.1",
         "4000",
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_workers_on_a_local_master_share_its_slots_as_threads(spark: Any, tmp_path: Path, workers: int) -> None:
+    run(spark, tmp_path, "threads", str(tmp_path), workers=workers)
+    threads = spark.sparkContext.defaultParallelism // workers
+    for rank in range(workers):
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"omp": str(threads), "torch": threads}

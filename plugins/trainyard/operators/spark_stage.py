@@ -1,0 +1,67 @@
+"""The base class of operators that run a Spark stage without a worker group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, PositiveInt, TypeAdapter, ValidationError
+
+from trainyard.jobs.common_options import CommonOptions
+from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.options import Templated
+from trainyard.planning import executors as requests
+
+STAGE_FIELDS = ("executors", "cores_per_executor", *COMMON_FIELDS)
+"""The template fields of every operator that runs a Spark stage."""
+_COUNT: TypeAdapter[int] = TypeAdapter(PositiveInt)
+
+
+def _parse_executors(value: Any) -> int | tuple[int, int] | None:
+    """Return a number of executors, or the pair (min, max)."""
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, list | tuple):
+            return _COUNT.validate_python(value)
+        low, high = (_COUNT.validate_python(number) for number in value)
+    except (ValidationError, ValueError):
+        raise ValueError("write a number of executors, or a pair (min, max) for dynamic allocation") from None
+    if low > high:
+        raise ValueError("write the smaller number first")
+    return low, high
+
+
+class StageOptions(CommonOptions):
+    """The options of operators that run a Spark stage, beside the fields of the spec."""
+
+    executors: Annotated[Any, AfterValidator(_parse_executors)]
+    cores_per_executor: PositiveInt | None
+
+
+class SparkStageOperator(JobOperator):
+    """Run a job on Spark's executors.
+
+    Args:
+        executors: The number of executors on YARN, or a pair (min, max) for Spark's dynamic allocation. By default that
+            of Spark's configuration.
+        cores_per_executor: The cores that each executor requests from YARN, and the tasks that it runs at once. By
+            default that of Spark's configuration. On a local master its slots take the place of executors.
+    """
+
+    OPTIONS: ClassVar[type[StageOptions]] = StageOptions
+
+    def __init__(
+        self,
+        *,
+        executors: Templated[int] | tuple[Templated[int], Templated[int]] | None = None,
+        cores_per_executor: Templated[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.executors = executors
+        self.cores_per_executor = cores_per_executor
+
+    def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the executors, as a field of the Job."""
+        return {"executors": requests.of_stage(options.executors, options.cores_per_executor)}
