@@ -19,6 +19,8 @@ from trainyard.schemas.manifest import Shard
 
 MAX_SHARD_BYTES = 512 << 20
 """A split's next record batch starts a new shard once the current one is this large."""
+MAX_BATCH_BYTES = 4 << 20
+"""The approximate limit of a record batch. A shuffled reader keeps one of each of 64 parts of a split in memory."""
 _MAGIC = b"ARROW1\0\0"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -155,7 +157,7 @@ class SplitWriter:
         dataset: The URI of the dataset.
         path: Returns the path of a shard, relative to the dataset, from its number.
         fields: The columns; the shape of each must be known.
-        rows_per_batch: The number of rows in a record batch.
+        rows_per_batch: The number of rows in a record batch, if they have at most `MAX_BATCH_BYTES`; else fewer.
     """
 
     def __init__(
@@ -172,6 +174,8 @@ class SplitWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, and write those that fill record batches."""
+        if not (self.shards or self._open or self._pending):
+            self._rows_per_batch = min(self._rows_per_batch, _count_rows(batch, MAX_BATCH_BYTES))
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         if self._pending_rows < self._rows_per_batch:
@@ -249,3 +253,8 @@ def missing_shard_error(dataset: str, shard: Shard) -> TrainyardError:
         f"shard {shard.path} of {dataset} is missing: it was removed, or its version has expired. "
         "Load the dataset again to read its current version, or export again."
     )
+
+
+def _count_rows(batch: pa.RecordBatch, limit: int) -> int:
+    """Return how many rows like those of `batch` have `limit` bytes; at least one."""
+    return max(limit * int(batch.num_rows) // max(int(batch.nbytes), 1), 1)

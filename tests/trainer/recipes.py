@@ -350,3 +350,23 @@ def pooled(sequences: Sequences = "padded", label: str = "label") -> Recipe:
         metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
         predict=lambda output: {"class_": output.argmax(1)},
     )
+
+
+class Terminated(nn.Module):
+    """A model whose process receives SIGTERM in a training step, counted from 1."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._steps_left = step
+        self.linear = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self._steps_left -= 1
+            if self._steps_left == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return self.linear(x)
+
+
+def terminated(step: int) -> Recipe:
+    return Recipe(model=Terminated(step), features="x", label="label", loss=nn.CrossEntropyLoss())

@@ -77,10 +77,9 @@ class SavedCheckpoint:
 
     def read_tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the tensors whose names begin with `prefix` and a dot, on the CPU, by the rest of their names."""
-        reader = Reader(self.uri)
         tensors = {
             name: torch.empty(entry.size, dtype=entry.properties.dtype)
-            for name, entry in reader.read_metadata().state_dict_metadata.items()
+            for name, entry in Reader(self.uri).read_metadata().state_dict_metadata.items()
             if name.startswith(prefix + SEPARATOR) and isinstance(entry, TensorStorageMetadata)
         }
         self._load(tensors, no_dist=True)
@@ -91,9 +90,14 @@ class SavedCheckpoint:
         self._load(state, no_dist=not dist.is_initialized())
 
     def _load(self, state: dict[str, Any], no_dist: bool) -> None:
+        reader = Reader(self.uri)
+        reader.read_metadata()  # `load` would make an error of this an AssertionError
         try:
-            load(state, storage_reader=Reader(self.uri), planner=Planner(), no_dist=no_dist)
-        except (CheckpointException, RuntimeError) as error:
+            load(state, storage_reader=reader, planner=Planner(), no_dist=no_dist)
+        except CheckpointException as error:
+            causes = [cause for cause, _ in error.failures.values()]
+            if unavailable := next((cause for cause in causes if isinstance(cause, UnavailableError)), None):
+                raise UnavailableError(str(unavailable)) from error
             raise TrainyardError(
                 f"checkpoint {self.uri} cannot be loaded: {_summarize(error)}. If the recipe now builds a different "
                 "network, remove the checkpoints to start from the beginning."
@@ -164,8 +168,8 @@ class Checkpoints:
             best: Whether the last epoch was the best so far.
 
         Raises:
-            TrainyardError: Too many checkpoints in a row could not be written, a later group has started, or the state
-                cannot be loaded again.
+            UnavailableError: Too many checkpoints in a row could not be written.
+            TrainyardError: A later group has started, or the state cannot be loaded again.
         """
         self.wait()
         self._saved_at = time.monotonic()
@@ -196,7 +200,7 @@ class Checkpoints:
         self.last_error = str(error)
         self.warnings = [f"Of the checkpoints, {self._all_failures} could not be written; the last error was: {error}"]
         if self.failures > MAX_FAILURES:
-            raise TrainyardError(
+            raise UnavailableError(
                 f"{self.failures} checkpoints in a row could not be written to {self._root}: {error}"
             ) from error
         if self._world.is_main:

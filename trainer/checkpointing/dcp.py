@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import torch
@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.storage import WriteResult
 
+from trainyard.retries import retry
 from trainyard.schemas.checkpoint import File
 
 METADATA = "metadata.pt"
@@ -60,14 +61,17 @@ class Writer(FsspecWriter):
 
 
 class Reader(FsspecReader):
-    """Read files in larger pieces, and the metadata without unpickling."""
+    """Read files in larger pieces, and the metadata without unpickling. Reads are repeated as by `retry`."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self.fs = _BufferedFileSystem(self.fs)  # type: ignore[assignment]
+        self.fs = _BufferedFileSystem(self.fs, uri)  # type: ignore[assignment]
+        self._metadata: Metadata | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Return the metadata, as the base class does, but without unpickling."""
+        """Return the metadata, as the base class does, but without unpickling. It is read once."""
+        if self._metadata is not None:
+            return self._metadata
         with (
             self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "rb") as stream,
             torch.serialization.safe_globals(_METADATA_CLASSES),
@@ -75,6 +79,7 @@ class Reader(FsspecReader):
             metadata: Metadata = torch.load(io.BytesIO(stream.read()), weights_only=True)
         if metadata.storage_meta:
             metadata.storage_meta.load_id = self.load_id
+        self._metadata = metadata
         return metadata
 
 
@@ -133,21 +138,22 @@ class _ChecksumStream:
 class _BufferedFileSystem:
     """A file system for torch's reader whose files can be read into existing memory."""
 
-    def __init__(self, fs: FileSystemBase) -> None:
-        self._fs = fs
+    def __init__(self, fs: FileSystemBase, uri: str) -> None:
+        self._fs, self._what = fs, f"read {uri}"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fs, name)
 
     @contextmanager
     def create_stream(self, path: str, mode: str) -> Iterator[io.BufferedReader]:
-        with self._fs.create_stream(path, mode) as stream:
-            yield io.BufferedReader(_RawStream(stream), _READ_AHEAD_BYTES)
+        with ExitStack() as stack:
+            stream = retry(self._what, lambda: stack.enter_context(self._fs.create_stream(path, mode)))
+            yield io.BufferedReader(_RawStream(stream, self._what), _READ_AHEAD_BYTES)
 
 
 class _RawStream(io.RawIOBase):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, what: str) -> None:
+        self._stream, self._what = stream, what
 
     def readable(self) -> bool:
         return True
@@ -156,7 +162,13 @@ class _RawStream(io.RawIOBase):
         return True
 
     def readinto(self, memory: Any) -> int:
-        data = self._stream.read(len(memory))
+        position = self._stream.tell()
+
+        def read() -> bytes:
+            self._stream.seek(position)
+            return self._stream.read(len(memory))  # type: ignore[no-any-return]
+
+        data = retry(self._what, read)
         memory[: len(data)] = data
         return len(data)
 

@@ -225,9 +225,12 @@ class _Engine:
         return (order.rows - begin * order.batch) / (time.perf_counter() - started)
 
     def _save_or_terminate(self) -> None:
-        """Save a checkpoint or terminate, if either is due and all workers have the same weights."""
+        """Save a checkpoint or terminate, if either is due and all workers have the same weights.
+
+        After the last step of an epoch `_save_after_epoch` does so.
+        """
         run, position = self.run, self._position
-        if not run.strategy.in_sync:
+        if not run.strategy.in_sync or position.step == run.train.order.steps:
             return
         terminate, save = False, self._is_checkpoint_step()
         if self._control_sync.is_due(position.updates):
@@ -235,16 +238,14 @@ class _Engine:
             overdue = run.world.is_main and run.checkpoints and run.checkpoints.seconds_since_save() > 60 * minutes
             terminate, save_now = self._control_sync.sync(position.updates, self._termination.requested, bool(overdue))
             save = save or save_now
-        if run.checkpoints and position.step < run.train.order.steps and (save or terminate):
+        if run.checkpoints and (save or terminate):
             self._save(run.checkpoints)
         if terminate:
             self._terminate()
 
     def _save_after_epoch(self) -> None:
-        run = self.run
-        if not run.checkpoints:
-            return
-        self._save(run.checkpoints)
+        if self.run.checkpoints:
+            self._save(self.run.checkpoints)
         if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
             self._terminate()
 

@@ -53,7 +53,7 @@ class DatasetOperator(SparkStageOperator):
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
         seed: The seed of the splits and of the shuffle.
-        rows_per_batch: Rows of one record batch.
+        rows_per_batch: Rows of one record batch; fewer where they have more than 4 MiB.
         shards: The number of files. None lets the job choose.
     """
 

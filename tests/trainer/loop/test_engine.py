@@ -10,6 +10,9 @@ from torch import Tensor
 
 from tests.trainer import datasets
 from tests.trainer.recipes import Modes
+from tests.trainer.runs import list_committed
+from trainyard.schemas.checkpoint import INDEX, Checkpoint
+from trainyard.trainer.loop.engine import TerminatedError
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
@@ -49,3 +52,24 @@ def test_validation_is_in_evaluation_mode_without_gradients_and_training_is_not(
     fit(f"{RECIPES}:modes", dataset=batches, model=str(tmp_path), epochs=2, batch_size=50)
     epoch = [(True, True)] * 2 + [(False, False)]
     assert Modes.passes == epoch * 2
+
+
+@pytest.mark.parametrize(("batch_size", "step", "saved"), [(100, 1, (1, 0)), (50, 2, (1, 0)), (50, 1, (0, 1))])
+def test_sigterm_at_any_step_ends_with_the_state_that_the_error_calls_saved(
+    batches: str, tmp_path: Path, batch_size: int, step: int, saved: tuple[int, int]
+) -> None:
+    with pytest.raises(TerminatedError, match="The state is saved"):
+        fit(
+            f"{RECIPES}:terminated", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=batch_size,
+            recipe_params={"step": step}, checkpoints=str(tmp_path / "checkpoints"),
+        )  # fmt: skip
+    newest = Checkpoint.load(f"{list_committed(tmp_path)[0]}/{INDEX}")
+    assert (newest.epoch, newest.step) == saved
+
+
+def test_sigterm_ends_a_training_without_checkpoints_too(batches: str, tmp_path: Path) -> None:
+    with pytest.raises(TerminatedError, match=r"after step 0\.$"):
+        fit(
+            f"{RECIPES}:terminated", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=100,
+            recipe_params={"step": 1},
+        )  # fmt: skip

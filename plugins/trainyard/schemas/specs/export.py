@@ -30,7 +30,7 @@ class ExportSpec(JobSpec):
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
         seed: The seed of splits and shuffle.
-        rows_per_batch: Rows of a record batch.
+        rows_per_batch: Rows of a record batch; fewer where they have more than 4 MiB.
         shards: The number of files; None uses the cluster's default parallelism.
     """
 
