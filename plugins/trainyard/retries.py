@@ -1,12 +1,14 @@
-"""Repeat reads of a storage that does not answer for a while, as during a failover of the NameNode."""
+"""Repeat what a storage does not answer for a while, as during a failover of the NameNode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.storage import ShortReadError
 
@@ -47,6 +49,16 @@ def retry(what: str, function: Callable[[], T]) -> T:
     except RetryError as error:
         cause = error.last_attempt.exception()
         raise UnavailableError(f"cannot {what}, for {RETRY_SECONDS:.0f} s: {_describe(cause)}") from cause
+
+
+def read_file(uri: str) -> bytes:
+    """Return the content of a file, as `storage.read` does. Raises UnavailableError as `retry`."""
+    return retry(f"read {uri}", partial(storage.read, uri))
+
+
+def replace_file(uri: str, data: bytes) -> None:
+    """Write a file, as `storage.replace` does. Raises UnavailableError as `retry`."""
+    retry(f"write {uri}", partial(storage.replace, uri, data))
 
 
 def _describe(error: BaseException | None) -> str:

@@ -370,3 +370,36 @@ class Terminated(nn.Module):
 
 def terminated(step: int) -> Recipe:
     return Recipe(model=Terminated(step), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+class Exiting(nn.Linear):
+    """A model that ends its process, as scripts do for wrong arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
+def exiting() -> Recipe:
+    return Recipe(model=Exiting(), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+class TiedBlocks(nn.Module):
+    """Blocks of which the first shares its weight with the output layer, which is in none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.output = nn.Linear(8, 8)
+        self.output.weight = self.blocks[0].weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        return self.output(x)
+
+
+def tied_blocks() -> Recipe:
+    return Recipe(model=TiedBlocks(), features="x", label="label", loss=nn.CrossEntropyLoss())

@@ -64,6 +64,7 @@ class SavedCheckpoint:
 
     uri: str
     index: Checkpoint
+    on_progress: Callable[[], None] = lambda: None
 
     @property
     def position(self) -> Position:
@@ -79,7 +80,7 @@ class SavedCheckpoint:
         """Return the tensors whose names begin with `prefix` and a dot, on the CPU, by the rest of their names."""
         tensors = {
             name: torch.empty(entry.size, dtype=entry.properties.dtype)
-            for name, entry in Reader(self.uri).read_metadata().state_dict_metadata.items()
+            for name, entry in Reader(self.uri, self.on_progress).read_metadata().state_dict_metadata.items()
             if name.startswith(prefix + SEPARATOR) and isinstance(entry, TensorStorageMetadata)
         }
         self._load(tensors, no_dist=True)
@@ -90,7 +91,7 @@ class SavedCheckpoint:
         self._load(state, no_dist=not dist.is_initialized())
 
     def _load(self, state: dict[str, Any], no_dist: bool) -> None:
-        reader = Reader(self.uri)
+        reader = Reader(self.uri, self.on_progress)
         reader.read_metadata()  # `load` would make an error of this an AssertionError
         try:
             load(state, storage_reader=reader, planner=Planner(), no_dist=no_dist)
@@ -115,7 +116,7 @@ class Checkpoints:
         application: The id of the Spark application.
         world: The workers.
         keep: How many checkpoints to keep.
-        on_progress: Called now and then while checkpoints are verified.
+        on_progress: Called now and then while checkpoints are verified, read and written.
 
     Attributes:
         group: The number of this worker group, which its checkpoints have in their names.
@@ -143,7 +144,7 @@ class Checkpoints:
         self._pending: Future[None] | None = None
         self._saved_at = time.monotonic()
         self._staging = Staging()
-        self._indexes: dict[str, Checkpoint | None] = {}
+        self._indexes: dict[str, Checkpoint] = {}
         self._damaged: set[str] = set()
         self.failures = self._all_failures = 0
         self.last_error: str | None = None
@@ -206,6 +207,23 @@ class Checkpoints:
         if self._world.is_main:
             print(f"a checkpoint could not be written to {self._root}: {error}. Training continues.", flush=True)
 
+    def close(self) -> None:
+        """Wait for the end of a write, whatever its result.
+
+        In a group it may wait for a worker that has failed, and ends with the process group.
+        """
+        if self._pending and not self._process_group:
+            self._pending.exception()
+
+    def check_is_newest_group(self) -> None:
+        """Check that no later group has started. Raises TrainyardError if one has: this group must publish nothing."""
+        newest = retry(f"read {self._root}", partial(index.read_newest_group, self._root))
+        if newest > self.group:
+            raise TrainyardError(
+                f"worker group {newest} has started for this task, so group {self.group} ends: the driver of the "
+                "later group did not find it running."
+            )
+
     def _claim_group(self) -> int:
         try:
             return retry(f"write to {self._root}", lambda: index.claim_group(self._root))
@@ -224,14 +242,15 @@ class Checkpoints:
             problems = self._world.gather(retry(f"read {uri}", find_damage))
             problem = next(filter(None, problems), None)
             if problem is None:
-                return SavedCheckpoint(uri, checkpoint)
+                return SavedCheckpoint(uri, checkpoint, self._on_progress)
             self._skip(uri, problem)
             self._damaged.add(uri)
         return None
 
     def _list_candidates(self) -> Iterator[tuple[str, Checkpoint]]:
         for uri, checkpoint, problem in index.read_checkpoints(self._root, self._fingerprint):
-            self._indexes[uri] = checkpoint
+            if checkpoint:
+                self._indexes[uri] = checkpoint
             if checkpoint and not problem:
                 yield uri, checkpoint
             else:
@@ -274,7 +293,7 @@ class Checkpoints:
 
     def _write(self, position: Position, state: dict[str, Any], loop: bytes, best: bool) -> None:
         uri = index.checkpoint_uri(self._root, position.updates, self.group)
-        writer = Writer(uri, sync_files=storage.local_path(uri) is not None)
+        writer = Writer(uri, storage.local_path(uri) is not None, self._on_progress)
         save(state, storage_writer=writer, process_group=self._process_group, no_dist=self._process_group is None)
         files = self._gather_files(writer.files)
         if self._world.is_main:
@@ -286,21 +305,13 @@ class Checkpoints:
                 world=self._world.size, best=best, fingerprint=self._fingerprint, application=self._application,
                 saved_at=time.time(), files=files,
             )  # fmt: skip
-            self._check_newest_group()
+            self.check_is_newest_group()
             index.commit(uri, checkpoint)
             self._indexes[uri] = checkpoint
             try:
                 self._prune()
             except Exception as error:  # the checkpoint is committed; the next one removes what is left
                 print(f"old checkpoints in {self._root} cannot be removed: {_summarize(error)}", flush=True)
-
-    def _check_newest_group(self) -> None:
-        newest = index.read_newest_group(self._root)
-        if newest > self.group:
-            raise TrainyardError(
-                f"worker group {newest} has started for this task, so group {self.group} ends: the driver of the "
-                "later group did not find it running."
-            )
 
     def _gather_files(self, own: dict[str, File]) -> dict[str, File]:
         if self._process_group is None:
@@ -312,13 +323,16 @@ class Checkpoints:
     def _prune(self) -> None:
         """Remove checkpoints of this run that are old, damaged or incomplete, but not the newest of a best epoch.
 
-        Checkpoints of later groups, and of runs with another fingerprint, stay.
+        Checkpoints of later groups, of runs with another fingerprint, and of other versions of Trainyard stay.
         """
         kept, has_best = 0, False
         for group, _, uri in index.list_checkpoints(self._root):
             if group > self.group:
                 continue
-            checkpoint = self._read_index(uri)
+            try:
+                checkpoint = self._read_index(uri)
+            except TrainyardError:
+                continue
             if checkpoint and checkpoint.fingerprint != self._fingerprint:
                 continue
             is_valid = checkpoint is not None and uri not in self._damaged
@@ -331,12 +345,12 @@ class Checkpoints:
                 self._indexes.pop(uri, None)
 
     def _read_index(self, uri: str) -> Checkpoint | None:
-        """Return the index of a checkpoint, None if it was not committed or cannot be read."""
+        """Return the index of a checkpoint, None if it was not committed. Raises TrainyardError if it is not valid."""
         if uri not in self._indexes:
             try:
                 self._indexes[uri] = Checkpoint.load(storage.join(uri, index.INDEX))
-            except (FileNotFoundError, TrainyardError):
-                self._indexes[uri] = None
+            except FileNotFoundError:
+                return None
         return self._indexes[uri]
 
 

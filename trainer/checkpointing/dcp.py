@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -34,6 +34,7 @@ from trainyard.retries import retry
 from trainyard.schemas.checkpoint import File
 
 METADATA = "metadata.pt"
+OnProgress = Callable[[], None]
 _READ_AHEAD_BYTES = 1 << 20
 _METADATA_CLASSES: list[Any] = [
     _MEM_FORMAT_ENCODING, BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
@@ -44,14 +45,19 @@ _METADATA_CLASSES: list[Any] = [
 class Writer(FsspecWriter):
     """Compute the checksum of each file while it is written, and write the metadata with `torch.save` too.
 
+    Args:
+        uri: The directory of the checkpoint.
+        sync_files: Whether to synchronize files with the disk.
+        on_progress: Called after each part of a file that is written.
+
     Attributes:
         files: Size and checksum of each file, by name.
     """
 
-    def __init__(self, uri: str, sync_files: bool) -> None:
+    def __init__(self, uri: str, sync_files: bool, on_progress: OnProgress) -> None:
         super().__init__(uri, sync_files=sync_files)
         self.files: dict[str, File] = {}
-        self.fs = _ChecksumFileSystem(self.fs, self.files)  # type: ignore[assignment]
+        self.fs = _ChecksumFileSystem(self.fs, self.files, on_progress)  # type: ignore[assignment]
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the metadata."""
@@ -61,11 +67,16 @@ class Writer(FsspecWriter):
 
 
 class Reader(FsspecReader):
-    """Read files in larger pieces, and the metadata without unpickling. Reads are repeated as by `retry`."""
+    """Read files in larger pieces, and the metadata without unpickling. Reads are repeated as by `retry`.
 
-    def __init__(self, uri: str) -> None:
+    Args:
+        uri: The directory of the checkpoint.
+        on_progress: Called after each part of a file that is read.
+    """
+
+    def __init__(self, uri: str, on_progress: OnProgress) -> None:
         super().__init__(uri)
-        self.fs = _BufferedFileSystem(self.fs, uri)  # type: ignore[assignment]
+        self.fs = _BufferedFileSystem(self.fs, f"read {uri}", on_progress)  # type: ignore[assignment]
         self._metadata: Metadata | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -95,8 +106,8 @@ class Planner(DefaultLoadPlanner):
 class _ChecksumFileSystem:
     """A file system for torch's writer that records size and checksum of the files."""
 
-    def __init__(self, fs: FileSystemBase, files: dict[str, File]) -> None:
-        self._fs, self._files = fs, files
+    def __init__(self, fs: FileSystemBase, files: dict[str, File], on_progress: OnProgress) -> None:
+        self._fs, self._files, self._on_progress = fs, files, on_progress
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fs, name)
@@ -107,7 +118,7 @@ class _ChecksumFileSystem:
             if mode != "wb":
                 yield stream
                 return
-            checksum_stream = _ChecksumStream(stream)
+            checksum_stream = _ChecksumStream(stream, self._on_progress)
             yield checksum_stream
         digest = checksum_stream.digest.hexdigest()
         self._files[_get_name(path)] = File(bytes=checksum_stream.size, sha256=digest)
@@ -118,8 +129,8 @@ class _ChecksumFileSystem:
 
 
 class _ChecksumStream:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, on_progress: OnProgress) -> None:
+        self._stream, self._on_progress = stream, on_progress
         self.digest, self.size = hashlib.sha256(), 0
 
     def __getattr__(self, name: str) -> Any:
@@ -128,6 +139,7 @@ class _ChecksumStream:
     def write(self, data: Any) -> int:
         self.digest.update(data)
         self.size += memoryview(data).nbytes
+        self._on_progress()
         return self._stream.write(data)  # type: ignore[no-any-return]
 
     def tell(self) -> int:
@@ -138,8 +150,8 @@ class _ChecksumStream:
 class _BufferedFileSystem:
     """A file system for torch's reader whose files can be read into existing memory."""
 
-    def __init__(self, fs: FileSystemBase, uri: str) -> None:
-        self._fs, self._what = fs, f"read {uri}"
+    def __init__(self, fs: FileSystemBase, what: str, on_progress: OnProgress) -> None:
+        self._fs, self._what, self._on_progress = fs, what, on_progress
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fs, name)
@@ -148,12 +160,12 @@ class _BufferedFileSystem:
     def create_stream(self, path: str, mode: str) -> Iterator[io.BufferedReader]:
         with ExitStack() as stack:
             stream = retry(self._what, lambda: stack.enter_context(self._fs.create_stream(path, mode)))
-            yield io.BufferedReader(_RawStream(stream, self._what), _READ_AHEAD_BYTES)
+            yield io.BufferedReader(_RawStream(stream, self._what, self._on_progress), _READ_AHEAD_BYTES)
 
 
 class _RawStream(io.RawIOBase):
-    def __init__(self, stream: Any, what: str) -> None:
-        self._stream, self._what = stream, what
+    def __init__(self, stream: Any, what: str, on_progress: OnProgress) -> None:
+        self._stream, self._what, self._on_progress = stream, what, on_progress
 
     def readable(self) -> bool:
         return True
@@ -169,6 +181,7 @@ class _RawStream(io.RawIOBase):
             return self._stream.read(len(memory))  # type: ignore[no-any-return]
 
         data = retry(self._what, read)
+        self._on_progress()
         memory[: len(data)] = data
         return len(data)
 

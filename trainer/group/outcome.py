@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainyard.errors import TrainyardError, UnavailableError, reason
+from trainyard.trainer.group.clock import Offset
 
 ERROR_DEVICE_ASSERT = 710
 """CUDA's number of a failed assertion in a kernel, such as an index out of range."""
@@ -30,7 +31,7 @@ class Outcome:
     Attributes:
         rank: The number of the worker.
         host: Its host.
-        ended_at: When it ended, in seconds since the epoch.
+        ended_at: When it ended, in seconds since the epoch, by the driver's clock.
         ended: "done"; "failed" by the user's code; "lost" by its GPU or the storage; "terminated" by SIGTERM; or
             "disconnected" by the failure of another worker.
         result: What a worker that is done returned.
@@ -60,11 +61,17 @@ class Outcome:
         return self.ended in ("failed", "lost")
 
 
-def build_failure(rank: int, error: BaseException) -> Outcome:
-    """Return the outcome of a worker that raised `error`, which is being handled."""
+def build_failure(rank: int, error: BaseException, clock: Offset) -> Outcome:
+    """Return the outcome of a worker that raised `error`, which is being handled.
+
+    Args:
+        rank: The number of the worker.
+        error: The error.
+        clock: The offset of its clock from the driver's.
+    """
     message = reason(error)
     return Outcome(
-        rank, socket.gethostname(), time.time(), _classify(error),
+        rank, socket.gethostname(), time.time() + clock.behind_ns / 1e9, _classify(error),
         error=message or f"{type(error).__name__}: {error}", traceback=None if message else traceback.format_exc(),
     )  # fmt: skip
 

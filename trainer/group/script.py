@@ -100,7 +100,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
             with events.span("script"), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
         except BaseException as error:
-            outcome = build_failure(rank, error)
+            outcome = build_failure(rank, error, heartbeats.clock)
             heartbeats.report_failure(outcome)
         events.close()
         if outcome.is_cause:

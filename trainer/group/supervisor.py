@@ -12,11 +12,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, reason
+from trainyard.errors import TrainyardError, UnavailableError, reason
+from trainyard.retries import retry
 from trainyard.schemas import checkpoint, run_record, versions
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.checkpoint import Checkpoint
@@ -109,7 +111,7 @@ def supervise(
             with events.span("worker group", workers=size):
                 return _run_group(context, size, work, start, hang_seconds, report_progress) | {"restarts": start}
         except LostWorkerError as error:
-            last, saved = saved, count_saved_updates()
+            last, saved = saved, _count_again(count_saved_updates, saved)
             restarts_left = max_restarts if saved > last else restarts_left
             if restarts_left == 0:
                 raise
@@ -198,12 +200,26 @@ class _HangDetector:
                 return
 
 
+def _count_again(count_saved_updates: Callable[[], int], before: int) -> int:
+    """Return the optimizer steps in the newest checkpoint; `before`, as if there was no progress, if it is unknown."""
+    try:
+        return count_saved_updates()
+    except UnavailableError as error:
+        print(f"the progress of the worker group is unknown: {error}", flush=True)
+        return before
+
+
 def _count_saved_updates(root: str, application: str) -> int:
     """Return the optimizer steps in the newest checkpoint that an application has written, 0 if there is none."""
-    for _, updates, uri in checkpoint.list_checkpoints(root):
-        with suppress(FileNotFoundError, TrainyardError):  # not committed, or of another version
-            if Checkpoint.load(storage.join(uri, checkpoint.INDEX)).application == application:
+    for _, updates, uri in retry(f"read {root}", lambda: checkpoint.list_checkpoints(root)):
+        index = partial(Checkpoint.load, storage.join(uri, checkpoint.INDEX))
+        try:
+            if retry(f"read {uri}", index).application == application:
                 return updates
+        except UnavailableError:
+            raise
+        except (FileNotFoundError, TrainyardError):  # not committed, or of another version
+            continue
     return 0
 
 
@@ -212,11 +228,13 @@ def _remove_finished_checkpoints(spec: TrainSpec, root: str) -> None:
     record = run_record.read_latest(spec.task_key)
     if record is None or record.status != "succeeded":
         return
-    for _, _, uri in checkpoint.list_checkpoints(root):
+    checkpoints = checkpoint.list_checkpoints(root)
+    for _, _, uri in checkpoints:
         index = storage.join(uri, checkpoint.INDEX)
         if storage.exists(index) and Checkpoint.load(index).saved_at > record.started_at + record.seconds:
             return
-    storage.remove(root)
+    for _, _, uri in checkpoints:  # the numbers of the groups stay, so that none of before counts as a later one
+        storage.remove(uri)
 
 
 def _translate(size: int, error: Exception) -> TrainyardError:

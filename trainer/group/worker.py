@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from datetime import timedelta
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -66,13 +67,17 @@ def run(
         clock, process = heartbeats.clock, process_name(rank, start)
         events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank, clock.behind_ns)
         events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
+        trackers: list[Tracker] = []
         try:
             datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
-            result = _train(context, spec, datasets, application, events, current, cores)
+            result = _train(context, spec, datasets, application, events, current, cores, trackers)
             outcome = Outcome(rank, host, time.time(), result=result)
-        except Exception as error:
-            outcome = build_failure(rank, error)
+        except BaseException as error:  # also of sys.exit() in a recipe
+            outcome = build_failure(rank, error, clock)
             heartbeats.report_failure(outcome)
+        for tracker in trackers:  # after the report: a server that is down may take minutes
+            with suppress(Exception):
+                tracker.end(outcome.error is None)
         end_process_group(abort=outcome.error is not None)
         events.close()
     if outcome.is_cause:
@@ -88,6 +93,7 @@ def _train(
     events: EventLog,
     current: CurrentPhase,
     cores: int,
+    trackers: list[Tracker],
 ) -> dict[str, Any]:
     current.enter("import")
     with events.span("import"):
@@ -97,12 +103,14 @@ def _train(
     with events.span("rendezvous"):
         world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
+    if world.is_main:
+        trackers += _build_trackers(spec, manifest)
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
         strategy=spec.strategy, world=world, workers=spec.workers, manifest=manifest,
         mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
         phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
-        trackers=_build_trackers(spec, manifest) if world.is_main else (), formats=spec.formats,
+        trackers=trackers, formats=spec.formats,
         epoch_models=spec.epoch_models,
         **spec.options.model_dump(),
     )  # fmt: skip

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -113,7 +113,7 @@ def fit(
         mix: Other datasets, whose split "train" makes up a share of the rows of each epoch.
         checkpoints: A directory for checkpoints; a run that was interrupted resumes from there.
         phases: Measures the phases of the loop.
-        trackers: Receive the metrics of each epoch, on rank 0.
+        trackers: Receive the metrics of each epoch, on rank 0. The caller ends them.
         formats: Further formats to write the model in (see `trainyard.trainer.formats`), beside its weights.
         epoch_models: Whether to write a model after each epoch as well.
         application: The id of the Spark application.
@@ -122,7 +122,7 @@ def fit(
     Raises:
         TrainyardError: An option is invalid, the data does not match the recipe, or the loss diverged.
     """
-    with _end_trackers(trackers), init_world(world) as world:
+    with init_world(world) as world:
         job = _Job(
             recipe=recipe, params=dict(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
             options=parse_options(options), strategy=parse_strategy(strategy), application=application,
@@ -131,7 +131,7 @@ def fit(
         check_combination(job.strategy, job.options)
         saved = _open_checkpoints(job, checkpoints) if checkpoints else None
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
-        with closing(build_strategy(job.strategy, world)) as built_strategy:
+        with closing(saved) if saved else nullcontext(), closing(build_strategy(job.strategy, world)) as built_strategy:
             with job.phases.phase("set up"):
                 full_size = workers or world.size
                 run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
@@ -143,6 +143,8 @@ def fit(
         saved_artifact: ModelArtifact | None = None
         uris: dict[str, str] = {}
         if written:
+            if saved:
+                saved.check_is_newest_group()
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
             saved_artifact, uris = writer.write(history, written, seconds, formats)
         return FitResult(
@@ -265,16 +267,3 @@ def _set_up(
         after_epoch=writer.write_epoch if epoch_models else None,
     )  # fmt: skip
     return run, writer
-
-
-@contextmanager
-def _end_trackers(trackers: Sequence[Tracker]) -> Iterator[None]:
-    """End all trackers after the body, with its success or failure."""
-    succeeded = False
-    try:
-        yield
-        succeeded = True
-    finally:
-        for tracker in trackers:
-            with suppress(Exception):
-                tracker.end(succeeded)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -15,17 +16,25 @@ from trainyard.errors import TrainyardError
 RUN_TAG = "trainyard.run"
 
 
-class Tracker(Protocol):
-    """Receives the metrics of a run."""
+class Tracker(ABC):
+    """Receives the metrics of a run, which ends with the body of a `with`."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(kind is None)
+
+    @abstractmethod
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
 
+    @abstractmethod
     def end(self, succeeded: bool) -> None:
         """End the run."""
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Write event files for TensorBoard.
 
     Args:
@@ -64,7 +73,7 @@ class TensorBoard:
             storage.replace(storage.join(self._uri, file.name), file.read_bytes())
 
 
-class MLflow:
+class MLflow(Tracker):
     """Record a run on an MLflow tracking server.
 
     Args:

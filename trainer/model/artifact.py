@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from trainyard import __version__, storage
+from trainyard.retries import replace_file
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
 from trainyard.trainer.data.mixture import Portion
@@ -86,11 +87,11 @@ def save(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
-    storage.replace(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
-    storage.replace(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
+    replace_file(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
+    replace_file(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
     return artifact
 
 
 def publish(model: str, artifact: ModelArtifact) -> None:
     """Make `artifact` the current one of `model`, atomically."""
-    storage.replace(storage.join(model, "model.json"), artifact.to_json().encode())
+    replace_file(storage.join(model, "model.json"), artifact.to_json().encode())

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import safetensors.torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.retries import retry
+from trainyard.retries import read_file, replace_file
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 
 FILE_BYTES = 1 << 30
@@ -67,14 +66,14 @@ def write(
         data = build(keys) if only is None else only
         name = f"weights-{number:05d}-of-{len(plan):05d}.safetensors" if len(plan) > 1 else "weights.safetensors"
         if is_main:
-            retry(f"write {folder}", partial(storage.replace, storage.join(folder, name), data))
+            replace_file(storage.join(folder, name), data)
         files.append(WeightsFile(path=f"{digest[:16]}/{name}", bytes=len(data), sha256=digests[number - 1]))
     if not is_main:
         return None
     if len(plan) > 1:
         weight_map = {k: file.path.rpartition("/")[2] for file, keys in zip(files, plan, strict=True) for k in keys}
         index = {"metadata": {"total_size": sum(t.nbytes for t in own.values())}, "weight_map": weight_map}
-        storage.replace(storage.join(folder, "weights.safetensors.index.json"), json.dumps(index, indent=1).encode())
+        replace_file(storage.join(folder, "weights.safetensors.index.json"), json.dumps(index, indent=1).encode())
     return WrittenWeights(tuple(files), digest, aliases)
 
 
@@ -104,7 +103,7 @@ def read_files(model: str, artifact: ModelArtifact) -> Iterator[dict[str, Tensor
         TrainyardError: The checksum of a file differs from the artifact's.
     """
     for file in artifact.weights:
-        data = storage.read(storage.join(model, file.path))
+        data = read_file(storage.join(model, file.path))
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise TrainyardError(f"{model}/{file.path} was altered: its sha256 differs from the one in model.json.")
         yield safetensors.torch.load(data)

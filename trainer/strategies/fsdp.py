@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
@@ -63,9 +64,26 @@ def _place(module: nn.Module, world: World) -> None:
         submodule._apply(place, recurse=False)  # type: ignore[no-untyped-call]
 
 
+def _shares_parameters(module: nn.Module, network: nn.Module) -> bool:
+    """Return whether a parameter of `module` is also one of a module of `network` outside of it."""
+    inside = Counter(map(id, _list_parameters(module)))
+    return any(
+        count > inside[key] for key, count in Counter(map(id, _list_parameters(network))).items() if key in inside
+    )
+
+
+def _list_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of `module`, once for each name."""
+    return [parameter for _, parameter in module.named_parameters(remove_duplicate=False)]
+
+
 def _find_blocks(network: nn.Module, wrap: tuple[str, ...]) -> list[nn.Module]:
-    """Return the modules that are gathered one at a time, inner ones first."""
-    modules = list(reversed(list(network.modules())))
+    """Return the modules that are gathered one at a time, inner ones first.
+
+    A module that shares a parameter with another one, as tied weights do, is left to the rest of the network: torch
+    allows a parameter in one group only.
+    """
+    modules = [module for module in reversed(list(network.modules())) if not _shares_parameters(module, network)]
     if not wrap:
         containers = (m for m in network.modules() if isinstance(m, nn.ModuleList | nn.Sequential))
         children = {child for container in containers for child in container if any(True for _ in child.parameters())}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, S
 from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.loop import engine as loop
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.world import World
 
 Run = Callable[..., Any]
@@ -392,3 +395,45 @@ def test_a_checkpoint_of_another_network_is_refused(saved: SavedCheckpoint, stat
     with pytest.raises(TrainyardError, match="If the recipe now builds a different network, remove the") as refused:
         saved.load_into({"model": state})
     assert not isinstance(refused.value, UnavailableError)
+
+
+def test_a_checkpoint_of_another_version_of_trainyard_is_not_removed(tmp_path: Path) -> None:
+    save(start_group(tmp_path), 1)
+    document = Path(index.checkpoint_uri(str(tmp_path), 1, 1)) / index.INDEX
+    document.write_text(document.read_text().replace('"version": 3', '"version": 4'))
+    assert '"version": 4' in document.read_text()
+    save(start_group(tmp_path), 2, 3)
+    assert list_directories(tmp_path) == [(2, 3), (1, 1)]
+
+
+def test_a_group_that_was_taken_for_dead_publishes_nothing(batches: str, tmp_path: Path) -> None:
+    class Replaced(Tracker):
+        def epoch(self, number: int, metrics: object) -> None:
+            index.claim_group(str(tmp_path / "checkpoints"))
+
+        def end(self, succeeded: bool) -> None: ...
+
+    with pytest.raises(TrainyardError, match="so group 1 ends"):
+        fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=1, batch_size=48,
+            checkpoints=str(tmp_path / "checkpoints"), trackers=[Replaced()],
+        )  # fmt: skip
+    assert not (tmp_path / "model" / "model.json").exists()
+
+
+def test_nothing_is_written_after_a_training_has_failed(
+    batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = index.commit
+
+    def commit_slowly(*arguments: Any) -> None:
+        time.sleep(0.5)
+        commit(*arguments)
+
+    monkeypatch.setattr(index, "commit", commit_slowly)
+    with pytest.raises(TrainyardError, match="diverged"):
+        fit(
+            f"{RECIPES}:diverging", dataset=batches, model=str(tmp_path / "model"), epochs=9, batch_size=48,
+            checkpoint_steps=1, checkpoints=str(tmp_path / "checkpoints"),
+        )  # fmt: skip
+    assert [thread.name for thread in threading.enumerate() if thread.name == "checkpoint"] == []

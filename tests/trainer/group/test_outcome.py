@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.trainer.group.clock import Offset
 from trainyard.trainer.group.outcome import LostWorkerError, Outcome, build_failure, get_result
 from trainyard.trainer.loop.engine import TerminatedError
 
@@ -39,7 +41,12 @@ class DeviceAssertError(torch.AcceleratorError):
     ],
 )
 def test_errors_are_classified_by_their_type(error: Exception, ended: str) -> None:
-    assert build_failure(0, error).ended == ended
+    assert build_failure(0, error, Offset()).ended == ended
+
+
+def test_a_failure_has_the_time_of_the_drivers_clock() -> None:
+    late = build_failure(0, ValueError("x"), Offset(behind_ns=3_600_000_000_000))
+    assert late.ended_at == pytest.approx(time.time() + 3600, abs=60)
 
 
 def outcome(rank: int, ended: Any, at: float, error: str | None = "it") -> Outcome:

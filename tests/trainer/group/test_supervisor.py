@@ -16,6 +16,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.schemas import events as event_log
 from trainyard.schemas import worker_progress
+from trainyard.schemas.checkpoint import list_checkpoints
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import read_current
 from trainyard.schemas.run_record import RunRecord
@@ -156,6 +157,27 @@ def test_a_worker_without_a_library_ends_those_that_wait_for_it(spark: Any, tmp_
         supervisor.supervise(spark.sparkContext, work, events, 2, 2, 0)
 
 
+def test_a_recipe_that_exits_is_reported_as_the_failure_of_its_worker(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"rank \d of 2 on .* failed: SystemExit: 3"):
+        run(spark, spec(tmp_path, "exiting"))
+
+
+def test_a_storage_that_does_not_answer_while_a_group_restarts_is_no_progress(spark: Any, tmp_path: Path) -> None:
+    counts = iter([5])
+
+    def count_saved_updates() -> int:
+        for count in counts:
+            return count
+        raise UnavailableError("cannot read hdfs://nn/checkpoints, for 120 s: safe mode")
+
+    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+        ended: Any = "lost" if start == 0 else "done"
+        return Outcome(task.partitionId(), "here", 1.0, ended, result={}, error=None if start else "ECC error")
+
+    events = EventLog(str(tmp_path), "train", "driver")
+    assert supervisor.supervise(spark.sparkContext, work, events, 1, 1, 1, count_saved_updates) == {"restarts": 1}
+
+
 def test_of_two_failures_the_first_is_reported(spark: Any, tmp_path: Path) -> None:
     def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         rank = task.partitionId()
@@ -178,7 +200,7 @@ def test_a_worker_that_lost_its_storage_restarts_the_group(spark: Any, tmp_path:
                 try:
                     raise UnavailableError("cannot read hdfs://nn/shard, for 120 s: no route to host")
                 except UnavailableError as error:
-                    outcome = build_failure(rank, error)
+                    outcome = build_failure(rank, error, sender.clock)
                 sender.report_failure(outcome)
                 raise TrainyardError(outcome.error)
             task.barrier()
@@ -303,6 +325,8 @@ def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(spark: Any, 
     ).save()  # fmt: skip
     run(spark, job)
     assert not read_resumptions(tmp_path)
+    root = group_worker.checkpoint_root(job.task_key)
+    assert {each.group for each in list_checkpoints(root)} == {2}, "a group of the first run would be an older one"
 
 
 def test_an_elastic_group_uses_the_slots_that_exist(spark: Any, tmp_path: Path) -> None:

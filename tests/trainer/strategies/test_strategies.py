@@ -198,3 +198,11 @@ def test_blocks_of_a_sequence_are_sharded_one_by_one(pair: Workers, batches: str
     sharded = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES["fsdp"], options)[0][0]
     unsharded = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
     assert get_losses(sharded) == pytest.approx(get_losses(unsharded), rel=1e-4)
+
+
+def test_weights_that_are_tied_across_blocks_can_be_sharded(pair: Workers, batches: str, tmp_path: Path) -> None:
+    """torch refuses a parameter in two groups."""
+    options = {"recipe": "tied_blocks"}
+    sharded = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES["fsdp"], options)[0][0]
+    unsharded = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
+    assert get_losses(sharded) == pytest.approx(get_losses(unsharded), rel=1e-4)
