@@ -14,6 +14,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import launch_gateway
 
+ENDED = ("FINISHED", "FAILED", "KILLED")
+
 
 def main(request: dict[str, Any]) -> None:
     """Submit the application of a request with name, queue, label, memory, gpus, environment and command."""
@@ -50,9 +52,24 @@ def submit(jvm: Any, request: dict[str, Any]) -> str:
         context.setAMContainerSpec(
             yarn.api.records.ContainerLaunchContext.newInstance(None, environment, commands, None, None, None)
         )
-        return str(client.submitApplication(context).toString())
+        id = context.getApplicationId()
+        try:
+            client.submitApplication(context)
+        except Py4JJavaError:
+            # It waits until the application is accepted, and takes one that has already ended for refused.
+            if not has_ended(client, id):
+                raise
+        return str(id.toString())
     finally:
         client.stop()
+
+
+def has_ended(client: Any, id: Any) -> bool:
+    """Return whether there is an application, and it has ended."""
+    try:
+        return client.getApplicationReport(id).getYarnApplicationState().toString() in ENDED
+    except Py4JJavaError:
+        return False
 
 
 if __name__ == "__main__":
