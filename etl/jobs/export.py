@@ -56,10 +56,10 @@ def run(
         frame = transform(frame) if transform else frame
         check_columns(frame, spec)
     shards = spec.shards or spark.sparkContext.defaultParallelism
-    assigned = splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
-    shuffled = splits.shuffle(assigned, shards, spec.seed)
+    split = spec.split_column or splits.SPLIT
+    shuffled = splits.shuffle(_assign_splits(frame, spec), shards, spec.seed, split)
     with events.span("write dataset", shards=shards), arrow_batches.limit_batch_rows(spec.rows_per_batch, spark):
-        _write(shuffled, spec, _build_provenance(spark, spec, prepare.module))
+        _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     for warning in version.provenance.warnings:
@@ -73,18 +73,33 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
     Raises:
         TrainyardError: An option names a missing column, or a dataset cannot store the type of a column.
     """
-    references = [("split_by", spec.split_by), ("stratify", spec.stratify), *(("expect", name) for name in spec.expect)]
+    options_of_columns = {name: getattr(spec, name) for name in ("split_by", "split_column", "stratify")}
+    references = [*options_of_columns.items(), *(("expect", name) for name in spec.expect)]
     for option, name in references:
         if name is not None and name not in frame.columns:
             raise columns.missing_column_error(name, option, frame.columns)
-    options = WriteOptions(path=spec.dataset, shapes=tuple(spec.shapes.items()), variable_length=spec.variable_length)
+    if spec.split_at and spec.split_by:
+        splits.check_time_column(frame, spec.split_by)
+    options = WriteOptions(
+        path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
+        variable_length=spec.variable_length,
+    )  # fmt: skip
     columns.build_fields(frame.schema, options, variable_length_option="variable_length")
 
 
-def _write(frame: DataFrame, spec: ExportSpec, provenance: Provenance) -> None:
+def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:
+    if spec.split_column:
+        return frame
+    if spec.split_at and spec.split_by:
+        return splits.assign_by_time(frame, spec.split_by, spec.split_at)
+    return splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
+
+
+def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenance) -> None:
+    declared = () if spec.split_column else splits.names_by_time(spec.split_at) if spec.split_at else spec.splits
     options = {
-        "splitColumn": splits.SPLIT,
-        "splits": ",".join(spec.splits),
+        "splitColumn": split,
+        "splits": ",".join(declared),
         "shapes": json.dumps(spec.shapes),
         "variableLength": ",".join(spec.variable_length),
         "rowsPerBatch": str(spec.rows_per_batch),

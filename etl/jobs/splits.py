@@ -11,10 +11,14 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import missing_column_error
 
 SPLIT = "__split"
+FIRST = "train"
+"""The split of rows before all times."""
 _ORDER = "__order"
 _STRATUM, _PART, _COUNT, _OFFSET, _RANK = "__stratum", "__part", "__count", "__offset", "__rank"
 _BITS = 53
@@ -83,20 +87,56 @@ def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: 
     return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
 
-def shuffle(frame: DataFrame, shards: int, seed: int = 0) -> DataFrame:
-    """Return the rows of `frame`, which has the column `SPLIT`, in random order in `shards` partitions.
+def names_by_time(split_at: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of all splits of `assign_by_time`, the earliest first."""
+    return (FIRST, *split_at)
 
-    Each partition is sorted by split, then by the hash of the row, so that the same rows always result in the same
-    partitions in the same order.
+
+def assign_by_time(frame: DataFrame, column: str, split_at: Mapping[str, str]) -> DataFrame:
+    """Return `frame` with the column `SPLIT`: the last split that has begun at the time of the row.
+
+    Args:
+        frame: The rows.
+        column: A column of dates or timestamps. A row in which it is null is an error of the Spark job.
+        split_at: The time at which each split begins, the earliest first. Earlier rows are in `FIRST`.
     """
-    data = [name for name in frame.columns if name != SPLIT]
+    time = get_column(column)
+    missing = F.raise_error(F.lit(f"\nTrainyardError: {_null_time_text(column)}\n"))  # as `errors.reason` reads it
+    begun = [(time.cast("timestamp") >= F.lit(text).cast("timestamp"), name) for name, text in split_at.items()]
+    split = reduce(lambda earlier, later: F.when(later[0], later[1]).otherwise(earlier), begun, F.lit(FIRST))
+    return frame.withColumn(SPLIT, F.when(time.isNull(), missing).otherwise(split))
+
+
+def check_time_column(frame: DataFrame, column: str) -> None:
+    """Check that a column has dates or timestamps. Raises TrainyardError if it does not."""
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        raise TrainyardError(
+            f"split_by={column!r} has type {kind.simpleString()}, and split_at compares dates; cast it to date or "
+            "timestamp in prepare."
+        )
+
+
+def shuffle(frame: DataFrame, shards: int, seed: int = 0, split: str = SPLIT) -> DataFrame:
+    """Return the rows of `frame` in random order in `shards` partitions.
+
+    Each partition is sorted by the column `split`, then by the hash of the row, so that the same rows always result in
+    the same partitions in the same order.
+    """
+    data = [name for name in frame.columns if name != split]
     ordered = frame.withColumn(_ORDER, _hash(frame, data, seed + 1))
-    return ordered.repartition(shards, _ORDER).sortWithinPartitions(SPLIT, _ORDER).drop(_ORDER)
+    return ordered.repartition(shards, _ORDER).sortWithinPartitions(get_column(split), _ORDER).drop(_ORDER)
 
 
 def get_column(name: str) -> Column:
     """Return the column of this name, which may contain any character."""
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _null_time_text(column: str) -> str:
+    return (
+        f"column {column!r}, by which split_at assigns splits, is null in a row. Fill it, or drop the row in prepare."
+    )
 
 
 def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:

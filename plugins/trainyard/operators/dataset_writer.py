@@ -49,6 +49,9 @@ class DatasetOperator(SparkStageOperator):
             `{"warn": 0.1, "fail": 0.25}`. None does not compare.
         splits: Split name -> fraction. The fractions sum to 1.
         split_by: The column whose value decides the split, so that no key is in two splits.
+        split_at: The dates or times at which further splits begin, in the column `split_by`, so that the future never
+            trains the past: `{"validation": "2026-10-01", "test": "2026-11-01"}`. Earlier rows are in `train`.
+        split_column: A string column of `prepare` that names the split of each row. It is not stored.
         stratify: The column within each value of which the fractions hold.
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
@@ -64,11 +67,11 @@ class DatasetOperator(SparkStageOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
-        "splits", "split_by", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
+        "splits", "split_by", "split_at", "split_column", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
         *STAGE_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("prepare_params", "source", "options", "expect", "drift", "splits", "shapes", "conf"), "json"
+        ("prepare_params", "source", "options", "expect", "drift", "splits", "split_at", "shapes", "conf"), "json"
     )
 
     def __init__(
@@ -86,6 +89,8 @@ class DatasetOperator(SparkStageOperator):
         drift: dict[str, Templated[float]] | None = None,
         splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
         split_by: str | None = None,
+        split_at: dict[str, str] | None = None,
+        split_column: str | None = None,
         stratify: str | None = None,
         shapes: dict[str, Sequence[int]] | None = None,
         variable_length: Sequence[str] = (),
@@ -107,6 +112,8 @@ class DatasetOperator(SparkStageOperator):
         self.drift = drift
         self.splits = splits
         self.split_by = split_by
+        self.split_at = split_at
+        self.split_column = split_column
         self.stratify = stratify
         self.shapes = shapes
         self.variable_length = variable_length
@@ -155,6 +162,8 @@ class DatasetOperator(SparkStageOperator):
             "drift": self.drift,
             "splits": self.splits,
             "split_by": self.split_by,
+            "split_at": self.split_at,
+            "split_column": self.split_column,
             "stratify": self.stratify,
             "shapes": or_empty(self.shapes),
             "variable_length": self.variable_length,

@@ -124,3 +124,40 @@ def test_a_bad_export_is_refused_and_leaves_no_files(spark, tmp_path, source, fi
         run(spark, make_spec(tmp_path, source, **fields))
     assert list(tmp_path.glob("dataset/**/*.arrow")) == []
     assert not (tmp_path / "dataset" / "manifest.json").exists()
+
+
+def test_a_column_of_the_data_names_the_splits_and_is_not_stored(spark, tmp_path, source):
+    result = run(spark, make_spec(tmp_path, source, prepare="prepares:days", shapes={}, split_column="part"))
+    assert result["splits"] == {"known": 900, "new": 100}
+    frame = spark.read.format("trainyard").option("split", "new").load(str(tmp_path / "dataset"))
+    assert frame.columns == ["id", "day"]
+    assert {row.id for row in frame.collect()} == set(range(900, 1000))
+
+
+def test_splits_by_time_never_train_on_the_future(spark, tmp_path, source):
+    split_at = {"validation": "2028-01-01", "test": "2028-07-01"}
+    fields = {"prepare": "prepares:days", "shapes": {}, "split_by": "day", "split_at": split_at}
+    run(spark, make_spec(tmp_path, source, **fields))
+    dataset = manifest.read_current(str(tmp_path / "dataset"))
+    assert list(dataset.splits) == ["train", "validation", "test"]
+    reads = (
+        spark.read.format("trainyard").option("split", name).load(str(tmp_path / "dataset")) for name in dataset.splits
+    )
+    first_and_last = [frame.selectExpr("string(min(day))", "string(max(day))").first() for frame in reads]
+    assert [tuple(row) for row in first_and_last] == [
+        ("2026-01-01", "2027-12-31"), ("2028-01-01", "2028-06-30"), ("2028-07-01", "2028-09-26"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"split_column": "id"}, r"the split column 'id' has type bigint; cast it to string"),
+        ({"split_column": "fold"}, r"split_column names the column 'fold', which does not exist"),
+        ({"split_by": "part", "split_at": {"test": "2028-01-01"}}, r"split_by='part' has type string.*cast it to date"),
+        ({"split_by": "day", "split_at": {"test": "2048-01-01"}}, r"split 'test' has no rows"),
+    ],
+)
+def test_columns_that_assign_no_splits_are_refused(spark, tmp_path, source, fields, message):
+    with pytest.raises(TrainyardError, match=message):
+        run(spark, make_spec(tmp_path, source, prepare="prepares:days", shapes={}, **fields))

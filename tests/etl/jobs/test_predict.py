@@ -239,3 +239,11 @@ def test_predictions_never_replace_other_files(spark: Any, model: str, tmp_path:
     ):
         predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "precious", **options)
     assert (tmp_path / "precious/thesis.txt").exists()
+
+
+@pytest.mark.parametrize("partition_by", [None, "of"])
+def test_an_output_that_cannot_appear_in_one_step_is_refused_before_anything_is_read(
+    spark: Any, model: str, tmp_path: Path, partition_by: str | None
+) -> None:
+    with pytest.raises(TrainyardError, match=r"output='memory://predictions' .* Set output_format='trainyard'"):
+        run_job(spark, model, tmp_path, str(tmp_path / "no source"), "memory://predictions", partition_by=partition_by)

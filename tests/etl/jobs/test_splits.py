@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, reason
 from trainyard.etl.jobs import splits
 
 pytestmark = pytest.mark.spark
@@ -110,3 +110,26 @@ def test_each_partition_is_sorted_by_split_and_otherwise_shuffled(spark):
 def test_a_missing_column_is_refused_with_the_existing_ones(spark, option):
     with pytest.raises(TrainyardError, match=rf"{option} names the column 'nope'.*id, user, note, value"):
         splits.assign(make_frame(spark, [1]), SPLITS, **{option: "nope"})
+
+
+def assign_days(spark, days, kind="date"):
+    frame = spark.createDataFrame([(day,) for day in days], "day string").select(F.col("day").cast(kind).alias("at"))
+    rows = splits.assign_by_time(frame, "at", {"validation": "2026-10-01", "test": "2026-11-01T12:00"}).collect()
+    return [row[splits.SPLIT] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_the_future_is_never_in_an_earlier_split(spark, kind):
+    days = ["2020-01-01", "2026-09-30", "2026-10-01", "2026-11-01", "2026-11-02", "2030-01-01"]
+    expected = ["train", "train", "validation", "validation", "test", "test"]
+    assert assign_days(spark, days, kind) == expected
+
+
+def test_a_time_of_day_is_compared_too(spark):
+    assert assign_days(spark, ["2026-11-01 11:59:59", "2026-11-01 12:00:00"], "timestamp") == ["validation", "test"]
+
+
+def test_a_row_without_a_time_is_an_error_that_names_the_column(spark):
+    with pytest.raises(Exception, match="column 'at', by which split_at") as failure:
+        assign_days(spark, ["2026-10-01", None])
+    assert reason(failure.value) == splits._null_time_text("at")

@@ -156,6 +156,14 @@ DATASET: dict[str, list[Refused]] = {
         ({"train": 0.5}, "fractions must sum to 1"), ({}, "fractions must sum to 1"), ({1: 1.0}, TEXT),
     ],
     "split_by": OPTIONAL_STRING,
+    "split_at": [
+        ("2026-10-01", DICT), ([], DICT), ({}, "write one or more dates"), ({"test": 3}, TEXT),
+        ({"test": "tomorrow"}, "write a date or a time for each split, for example {'validation': '2026-10-01'"),
+        ({"validation": "2026-11-01", "test": "2026-10-01"}, "the earlier ones first"),
+        ({"test": "2026-10-01", "late": "2026-10-01T12:00+00:00"}, "write a date or a time for each split"),
+        ({"train": "2026-10-01"}, "remove 'train'"), ({"test": "2026-10-01"}, "needs split_by="),
+    ],
+    "split_column": OPTIONAL_STRING,
     "stratify": OPTIONAL_STRING,
     "shapes": [
         ("x", DICT), ([], DICT), ({"image": 8}, LIST), ({"image": "8x8"}, LIST), ({"image": [0]}, POSITIVE),

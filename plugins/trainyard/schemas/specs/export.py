@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from datetime import datetime
+from itertools import pairwise
+from typing import Annotated, ClassVar
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.specs.fields import ImportPath, Location, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
+
+
+FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+
+
+def _increasing_times(value: dict[str, str]) -> dict[str, str]:
+    try:
+        times = [datetime.fromisoformat(text) for text in value.values()]
+        increase = all(earlier < later for earlier, later in pairwise(times))
+    except (ValueError, TypeError):
+        raise ValueError(
+            "write a date or a time for each split, for example {'validation': '2026-10-01', 'test': '2026-11-01'}"
+        ) from None
+    if not times or not increase:
+        raise ValueError("write one or more dates, the earlier ones first")
+    if "train" in value:
+        raise ValueError("remove 'train', whose rows are those before all dates")
+    return value
+
+
+SplitAt = Annotated[dict[str, str], AfterValidator(_increasing_times)]
+"""The date or time, as ISO 8601 has it, at which each split begins."""
 
 
 class ExportSpec(JobSpec):
@@ -26,6 +50,8 @@ class ExportSpec(JobSpec):
         drift: Limits on the drift from the previous version.
         splits: Split -> fraction; the fractions sum to 1. A row's split depends on its content alone.
         split_by: A column that decides the split, so that no key is in two splits.
+        split_at: Split -> the first date or time of it in the column `split_by`. Rows before all of them are in `train`.
+        split_column: A column that names the split of each row.
         stratify: A column within each value of which the fractions hold.
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
@@ -45,8 +71,10 @@ class ExportSpec(JobSpec):
     fingerprint: str = ""
     expect: dict[str, Expectation] = {}
     drift: Drift | None = None
-    splits: dict[str, PositiveFloat] = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    splits: dict[str, PositiveFloat] = FRACTIONS
     split_by: str | None = None
+    split_at: SplitAt | None = None
+    split_column: str | None = None
     stratify: str | None = None
     shapes: dict[str, tuple[PositiveInt, ...]] = {}
     variable_length: tuple[str, ...] = ()
@@ -61,6 +89,15 @@ class ExportSpec(JobSpec):
             raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
         if self.split_by and self.stratify:
             raise ValueError("split_by and stratify exclude each other; remove one of them")
+        if self.split_at and not self.split_by:
+            raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
+        rules = {"split_column": self.split_column, "split_at": self.split_at, "stratify": self.stratify}
+        rules["splits"] = None if self.splits == FRACTIONS else self.splits
+        given = [name for name, value in rules.items() if value]
+        if len(given) > 1 and given != ["stratify", "splits"]:
+            raise ValueError(f"{' and '.join(given[:2])} exclude each other; remove one of them")
+        if self.split_column and self.split_by:
+            raise ValueError("split_column and split_by exclude each other; remove one of them")
         return self
 
 
