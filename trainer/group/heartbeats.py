@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainyard.schemas.worker_progress import WorkerProgress
+from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
 from trainyard.trainer.group.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.loop.phases import CurrentPhase
@@ -99,6 +99,7 @@ class HeartbeatMonitor:
 
     def __init__(self, host: str) -> None:
         self._heartbeats: dict[int, Heartbeat] = {}
+        self._training: TrainingProgress | None = None
         self._failures: list[Outcome] = []
         self._secret = secrets.token_hex(16).encode()
         monitor = self
@@ -118,8 +119,9 @@ class HeartbeatMonitor:
                         monitor._failures.append(Outcome(**failure))
                         self.wfile.write(b"received\n")
                         continue
-                    rank = message.pop("rank")
-                    monitor._record(rank, message.pop("host"), CurrentPhase(**message))
+                    rank, host, training = (message.pop(name) for name in ("rank", "host", "training"))
+                    current = CurrentPhase(**message, training=training and TrainingProgress(**training))
+                    monitor._record(rank, host, current)
                 monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
         self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
@@ -153,6 +155,10 @@ class HeartbeatMonitor:
             for rank, beat in heartbeats
         )  # fmt: skip
 
+    def get_training(self) -> TrainingProgress | None:
+        """Return the progress of the training, as rank 0 has sent it last; None if it has not."""
+        return self._training
+
     def get_failures(self) -> list[Outcome]:
         """Return the failures that workers have reported, in the order of their arrival."""
         return list(self._failures)
@@ -161,6 +167,7 @@ class HeartbeatMonitor:
         last = self._heartbeats.get(rank)
         since = last.since if last and last.current.entered == current.entered else time.monotonic()
         self._heartbeats[rank] = Heartbeat(host, current, since)
+        self._training = current.training or self._training
 
 
 class HeartbeatSender:
@@ -225,6 +232,7 @@ class HeartbeatSender:
                 self._send(
                     rank=self._rank, host=self._host, phase=current.phase, entered=current.entered,
                     epoch=current.epoch, step=current.step,
+                    training=current.training.model_dump() if current.training else None,
                 )  # fmt: skip
             except OSError:
                 return

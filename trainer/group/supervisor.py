@@ -24,7 +24,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
+from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
 from trainyard.trainer.group.outcome import LostWorkerError, Outcome, get_result
@@ -35,8 +35,8 @@ PROGRESS_SECONDS = 3.0
 
 Worker = Callable[[Any, int, MonitorAddress, int], Outcome]
 """The work of each worker: a function of its BarrierTaskContext, the number of restarts, the monitor, and its cores."""
-ReportProgress = Callable[[tuple[WorkerProgress, ...]], None]
-"""Publish the progress of the workers."""
+ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | None], None]
+"""Publish the progress of the workers, and of the training."""
 
 
 def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         return workers.run(task, text, texts, application, start, monitor, cores)
 
-    def report(progress: tuple[WorkerProgress, ...]) -> None:
-        GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress).save()
+    def report(progress: tuple[WorkerProgress, ...], training: TrainingProgress | None) -> None:
+        GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress, training=training).save()
 
     with ExitStack() as leases:
         for uri, manifest in zip(uris, datasets, strict=True):
@@ -82,7 +82,7 @@ def supervise(
     max_restarts: int,
     count_saved_updates: Callable[[], int] = lambda: 0,
     hang_seconds: float = math.inf,
-    report_progress: ReportProgress = lambda progress: None,
+    report_progress: ReportProgress = lambda progress, training: None,
 ) -> dict[str, Any]:
     """Run a worker group, and restart it when it loses a worker or hangs.
 
@@ -95,7 +95,7 @@ def supervise(
         max_restarts: How often the group is restarted without progress in between.
         count_saved_updates: Returns the optimizer steps in the newest checkpoint, which measure progress.
         hang_seconds: The time without progress of any late worker after which the group is restarted.
-        report_progress: Called every few seconds with the phase of each worker.
+        report_progress: Called every few seconds with the phase of each worker, and the progress of the training.
 
     Returns:
         The result of rank 0, and "restarts", the number of restarts.
@@ -157,7 +157,7 @@ def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgr
     def report() -> None:
         while not stopped.wait(PROGRESS_SECONDS):
             try:
-                report_progress(monitor.get_progress())
+                report_progress(monitor.get_progress(), monitor.get_training())
             except (OSError, RuntimeError) as error:
                 print(f"cannot write the progress of the workers: {error}. It is not updated anymore.", flush=True)
                 return

@@ -118,6 +118,7 @@ class _Engine:
         self._position = Position()
         self._saved_updates = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._loss_rows = 0
         self._best_weights: dict[str, Any] = {}
         self.history = History()
 
@@ -136,6 +137,7 @@ class _Engine:
         strategy.synchronize()
         total = self._sum_over_workers(self._loss_sum)
         self._loss_sum.zero_()
+        self._loss_rows = 0
         metrics = {"loss": total / run.train.order.rows, "rows_per_second": speed}
         if run.world.size > 1:
             metrics["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
@@ -198,6 +200,7 @@ class _Engine:
         self._position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
             self._loss_sum += loop["loss_sum"]
+            self._loss_rows += self._position.step * run.train.order.batch
             print(
                 f"resuming from {saved.uri}: epoch {self._position.epoch + 1}, step {self._position.step}", flush=True
             )
@@ -218,8 +221,7 @@ class _Engine:
             self._position = Position(self._position.updates + 1, epoch, batch.step + 1)
             run.strategy.after_step()
             if batch.step % LOSS_CHECK_STEPS == 0 or batch.step == order.steps - 1:
-                self._check_loss(epoch, batch.step)
-                run.progress.end_step(batch.step + 1)
+                run.progress.end_step(batch.step + 1, self._read_loss(epoch, batch.step))
             self._save_or_terminate()
             current.step = batch.step + 1
         return (order.rows - begin * order.batch) / (time.perf_counter() - started)
@@ -320,6 +322,7 @@ class _Engine:
                     weighted = loss if weight == 1 else loss * weight
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
             self._loss_sum.add_(loss.detach(), alpha=rows)
+        self._loss_rows += batch.rows
         with phases.phase("optimizer"), run.strategy.optimizer_step():
             if run.options.clip_norm:
                 self._scaler.unscale_(self._optimizer)
@@ -342,12 +345,14 @@ class _Engine:
     def _sum_over_workers(self, value: Tensor) -> float:
         return sum_over_workers(value, self.run.world, self.run.phases)
 
-    def _check_loss(self, epoch: int, step: int) -> None:
+    def _read_loss(self, epoch: int, step: int) -> float:
+        """Return the mean loss of the epoch so far, of this worker's rows. Raises TrainyardError if it diverged."""
         if not math.isfinite(loss := self._loss_sum.item()):
             raise TrainyardError(
                 f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step + 1}. "
                 "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
             )
+        return loss / max(self._loss_rows, 1)
 
 
 def _split(columns: Columns, rows: int, count: int, exactly: bool) -> Iterator[tuple[int, Columns]]:

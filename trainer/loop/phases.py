@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.worker_progress import TrainingProgress
 
 MAX_SPANS = 4000
 """Spans of steps that a worker logs: each epoch may use a tenth of what remains. The others are summarized."""
@@ -31,12 +32,14 @@ class CurrentPhase:
         entered: A count of phases and of progress in them, which does not change while the worker hangs.
         epoch: The epoch, from 0.
         step: The number of global batches done in it.
+        training: The progress of the training; None where this is not rank 0, or it has not begun.
     """
 
     phase: str = "start"
     entered: int = 0
     epoch: int = 0
     step: int = 0
+    training: TrainingProgress | None = None
 
     def enter(self, phase: str) -> None:
         """Enter a phase."""

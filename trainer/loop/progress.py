@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from trainyard.schemas.worker_progress import TrainingProgress, format_seconds
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.tracking import Tracker
 
 INTERVAL_SECONDS = 5.0
+MIN_SECONDS = 1e-6
 SPEED_METRICS = ("rows_per_second", "bytes_per_step")
 PHASES_BEFORE_EPOCHS = ("set up", "find checkpoint")
 
@@ -35,20 +37,26 @@ class Progress:
         self._epoch, self._first_step = epoch, step
         self._started_at = self._printed_at = time.monotonic()
 
-    def end_step(self, steps: int) -> None:
-        """Print the progress every few seconds; `steps` global batches of the epoch are done."""
-        now = time.monotonic()
-        if not self._is_main or now - self._printed_at < INTERVAL_SECONDS:
+    def end_step(self, steps: int, loss: float) -> None:
+        """Report the progress of the training, and print it every few seconds.
+
+        Args:
+            steps: The global batches of the epoch that are done.
+            loss: The mean loss of the epoch so far.
+        """
+        if not self._is_main:
             return
-        self._printed_at, order, seconds = now, self._order, now - self._started_at
+        now, order = time.monotonic(), self._order
         rows = min(steps * order.batch, order.rows)
-        speed = (rows - self._first_step * order.batch) / seconds
-        remaining = (order.rows * (self._epochs - self._epoch) - rows) / speed
-        print(
-            f"epoch {self._epoch + 1}/{self._epochs} step {steps}/{order.steps}: "
-            f"{speed:,.0f} rows/s, {remaining:,.0f} s left",
-            flush=True,
-        )
+        speed = (rows - self._first_step * order.batch) / max(now - self._started_at, MIN_SECONDS)
+        progress = TrainingProgress(
+            epoch=self._epoch + 1, epochs=self._epochs, step=steps, steps=order.steps, loss=loss, rows_per_second=speed,
+            seconds_left=(order.rows * (self._epochs - self._epoch) - rows) / speed,
+        )  # fmt: skip
+        self._phases.current.training = progress
+        if now - self._printed_at >= INTERVAL_SECONDS:
+            self._printed_at = now
+            print(progress.describe(), flush=True)
 
     def end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the metrics of an epoch."""
@@ -63,7 +71,7 @@ class Progress:
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name not in SPEED_METRICS)
         print(
             f"epoch {number}/{self._epochs}: {values}, {metrics['rows_per_second']:,.0f} rows/s, "
-            f"{remaining:,.0f} s left",
+            f"{format_seconds(remaining)} left",
             flush=True,
         )
         for tracker in list(self._trackers):

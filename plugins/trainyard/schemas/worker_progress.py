@@ -1,4 +1,4 @@
-"""The progress of a worker group: the phase, epoch and step of each worker.
+"""The progress of a worker group: the phase, epoch and step of each worker, and the speed of the training.
 
 `DIRECTORY/progress/TASK.json` is replaced every few seconds while the group runs.
 """
@@ -24,6 +24,33 @@ class WorkerProgress(Part):
     step: int
 
 
+class TrainingProgress(Part):
+    """The progress of a training, as rank 0 measures it.
+
+    Attributes:
+        epoch: The current epoch, counted from 1, of `epochs`.
+        step: The global batches done in it, of `steps`.
+        loss: The mean loss of this epoch so far.
+        rows_per_second: The rows of all workers in a second.
+        seconds_left: The time until the last epoch ends, at that speed.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    rows_per_second: float
+    seconds_left: float
+
+    def describe(self) -> str:
+        """Return the progress as a line of a log."""
+        return (
+            f"epoch {self.epoch}/{self.epochs} step {self.step}/{self.steps}: loss {self.loss:.4g}, "
+            f"{self.rows_per_second:,.0f} rows/s, {format_seconds(self.seconds_left)} left"
+        )
+
+
 class GroupProgress(Document):
     """The progress of the workers of a task that have sent a heartbeat, at `at` seconds since the epoch."""
 
@@ -32,10 +59,19 @@ class GroupProgress(Document):
     task_key: TaskKey
     at: float
     workers: tuple[WorkerProgress, ...]
+    training: TrainingProgress | None = None
 
     def save(self) -> None:
         """Store the progress, replacing the previous one."""
         storage.replace(_uri(self.task_key), self.to_json().encode())
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration with its two largest units: "45 s", "12 min 5 s", "3 h 20 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def read_latest(task_key: TaskKey) -> GroupProgress | None:

@@ -141,6 +141,16 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         ),
         (
             export,
+            {"split_column": "part", "split_by": "day"},
+            "ExportOperator 'export': split_column and split_by exclude each other; remove one of them.",
+        ),
+        (
+            export,
+            {"split_by": "day", "split_at": {"test": "2026-10-01"}, "splits": {"train": 0.5, "test": 0.5}},
+            "ExportOperator 'export': split_at and splits exclude each other; remove one of them.",
+        ),
+        (
+            export,
             {"splits": {"train": 0.8, "test": 0.1}},
             "ExportOperator 'export': splits={'train': 0.8, 'test': 0.1} sum to 0.9; fractions must sum to 1.",
         ),

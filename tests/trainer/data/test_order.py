@@ -13,29 +13,36 @@ from numpy.typing import NDArray
 
 from trainyard.trainer.data.order import Order, window_steps
 
-LENGTHS = np.random.default_rng(0).geometric(0.05, (30, 400))
-WEIGHTS = np.random.default_rng(1).integers(0, 10, (30, 400)) ** 9
+LENGTHS = np.tile(np.random.default_rng(0).geometric(0.05, (30, 400)), 13)
+WEIGHTS = np.tile(np.random.default_rng(1).integers(0, 10, (30, 400)), 13) ** 9
 """The weight of each row of each block."""
+LARGE = st.sampled_from([65_536, 65_539, 131_071])
+"""Sizes of batches and of worker groups; two are prime."""
 
 
-orders = st.builds(
-    lambda blocks, batch, seed, row_bytes, shuffle, bucket_by, weighted: Order(
-        tuple(blocks),
-        batch,
-        seed,
-        window_steps(batch, row_bytes, pool_bytes=1 << 16),
-        shuffle,
-        bucket_by,
-        tuple(int(row_weights(b, rows).sum()) for b, rows in enumerate(blocks)) if weighted else (),
-    ),
-    blocks=st.lists(st.integers(1, 400), min_size=1, max_size=30),
-    batch=st.integers(1, 300),
-    seed=st.integers(0, 2**63 - 1),
-    row_bytes=st.integers(1, 5000),
-    shuffle=st.booleans(),
-    bucket_by=st.sampled_from([None, "tokens"]),
-    weighted=st.booleans(),
-)
+def build_orders(blocks: st.SearchStrategy[list[int]], batch: st.SearchStrategy[int]) -> st.SearchStrategy[Order]:
+    return st.builds(
+        lambda blocks, batch, seed, row_bytes, shuffle, bucket_by, weighted: Order(
+            tuple(blocks),
+            batch,
+            seed,
+            window_steps(batch, row_bytes, pool_bytes=1 << 16),
+            shuffle,
+            bucket_by,
+            tuple(int(row_weights(b, rows).sum()) for b, rows in enumerate(blocks)) if weighted else (),
+        ),
+        blocks=blocks,
+        batch=batch,
+        seed=st.integers(0, 2**63 - 1),
+        row_bytes=st.integers(1, 5000),
+        shuffle=st.booleans(),
+        bucket_by=st.sampled_from([None, "tokens"]),
+        weighted=st.booleans(),
+    )
+
+
+orders = build_orders(st.lists(st.integers(1, 400), min_size=1, max_size=30), st.integers(1, 300) | LARGE)
+large_orders = build_orders(st.lists(st.integers(3000, 5000), min_size=22, max_size=30), LARGE)
 
 
 def row_weights(block: int, rows: int) -> NDArray[np.int64]:
@@ -85,6 +92,32 @@ def test_global_batches_do_not_depend_on_the_number_of_workers(order: Order, epo
     assert global_batches(order, epoch, world) == global_batches(order, epoch, 1)
 
 
+def check_workers(order: Order, epoch: int, world: int, data: st.DataObject) -> None:
+    """Check that each of a few workers has its part of what one worker alone has."""
+    alone = local_batches(order, epoch, 0, 1)
+    for rank in data.draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=4)):
+        parts = local_batches(order, epoch, rank, world)
+        assert parts == {g: b[len(b) * rank // world : len(b) * (rank + 1) // world] for g, b in alone.items()}
+
+
+@given(orders, st.integers(0, 5), st.integers(2, 30_000) | LARGE, st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_worker_has_its_part_of_each_batch_also_if_workers_outnumber_rows(
+    order: Order, epoch: int, world: int, data: st.DataObject
+) -> None:
+    check_workers(order, epoch, world, data)
+
+
+@given(large_orders, st.integers(0, 5), st.integers(1, 9) | LARGE, st.data())
+@settings(max_examples=10, deadline=None)
+def test_batches_of_many_rows_have_every_row_in_the_same_parts(
+    order: Order, epoch: int, world: int, data: st.DataObject
+) -> None:
+    rows = [pair for batch in local_batches(order, epoch, 0, 1).values() for pair in batch]
+    assert sorted(rows) == [(b, row) for b in range(len(order.blocks)) for row in sample(order, b, epoch)]
+    check_workers(order, epoch, world, data)
+
+
 @given(orders, st.integers(0, 5), st.integers(1, 5), st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_resumed_epoch_has_the_remaining_batches(order: Order, epoch: int, world: int, data: st.DataObject) -> None:
@@ -100,7 +133,7 @@ def test_a_worker_holds_its_part_of_a_window(order: Order, world: int) -> None:
         assert sum(run.rows for run in window.runs) == sum(window.sizes) <= order.window * -(-order.batch // world)
 
 
-@given(orders.filter(lambda order: order.shuffle), st.integers(1, 4096))
+@given(orders.filter(lambda order: order.shuffle), st.integers(1, 4096) | LARGE)
 @settings(max_examples=100, deadline=None)
 def test_local_batches_have_the_same_size_within_a_row(order: Order, world: int) -> None:
     ranks = {0, world // 3, world // 2, world - 1}

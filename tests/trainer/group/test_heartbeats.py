@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from trainyard.schemas.worker_progress import TrainingProgress
 from trainyard.trainer.group import heartbeats
 from trainyard.trainer.group.heartbeats import (
     Heartbeat,
@@ -20,6 +21,8 @@ from trainyard.trainer.group.heartbeats import (
 from trainyard.trainer.loop.phases import CurrentPhase
 
 HOUR = 3600 * 10**9
+
+TRAINING = TrainingProgress(epoch=1, epochs=2, step=3, steps=4, loss=0.5, rows_per_second=100.0, seconds_left=60.0)
 
 
 def beat(phase: str, epoch: int = 1, step: int = 40, since: float = 0.0, host: str = "node1") -> Heartbeat:
@@ -68,6 +71,9 @@ def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
             wait_for(lambda: "'forward'" in str(monitor.describe_hang(0.0)))
             current.epoch, current.step = 4, 17
             wait_for(lambda: [(worker.epoch, worker.step) for worker in monitor.get_progress()] == [(5, 17)])
+            assert monitor.get_training() is None
+            current.training = TRAINING
+            wait_for(lambda: monitor.get_training() == TRAINING)
             assert [(worker.rank, worker.host, worker.phase) for worker in monitor.get_progress()] == [
                 (3, "node9", "forward")
             ]

@@ -15,6 +15,11 @@ from trainyard.schemas.specs.source import Drift, Expectation, Source
 
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+_EXCLUSIVE = (
+    ("split_by", "stratify"), ("split_column", "splits"), ("split_column", "split_by"), ("split_column", "split_at"),
+    ("split_column", "stratify"), ("split_at", "splits"), ("split_at", "stratify"),
+)  # fmt: skip
+"""Options that assign splits in different ways."""
 
 
 def _increasing_times(value: dict[str, str]) -> dict[str, str]:
@@ -87,17 +92,13 @@ class ExportSpec(JobSpec):
         total = sum(self.splits.values())
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
-        if self.split_by and self.stratify:
-            raise ValueError("split_by and stratify exclude each other; remove one of them")
+        given = {name for name in ("split_by", "split_at", "split_column", "stratify") if getattr(self, name)}
+        given |= {"splits"} if self.splits != FRACTIONS else set()
+        for pair in _EXCLUSIVE:
+            if given.issuperset(pair):
+                raise ValueError(f"{' and '.join(pair)} exclude each other; remove one of them")
         if self.split_at and not self.split_by:
             raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
-        rules = {"split_column": self.split_column, "split_at": self.split_at, "stratify": self.stratify}
-        rules["splits"] = None if self.splits == FRACTIONS else self.splits
-        given = [name for name, value in rules.items() if value]
-        if len(given) > 1 and given != ["stratify", "splits"]:
-            raise ValueError(f"{' and '.join(given[:2])} exclude each other; remove one of them")
-        if self.split_column and self.split_by:
-            raise ValueError("split_column and split_by exclude each other; remove one of them")
         return self
 
 
