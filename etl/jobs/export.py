@@ -92,11 +92,11 @@ def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:
         return frame
     if spec.split_at and spec.split_by:
         return splits.assign_by_time(frame, spec.split_by, spec.split_at)
-    return splits.assign(frame, spec.splits, spec.split_by, spec.stratify, spec.seed)
+    return splits.assign(frame, spec.fractions, spec.split_by, spec.stratify, spec.seed)
 
 
 def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenance) -> None:
-    declared = () if spec.split_column else splits.names_by_time(spec.split_at) if spec.split_at else spec.splits
+    declared = () if spec.split_column else splits.names_by_time(spec.split_at) if spec.split_at else spec.fractions
     options = {
         "splitColumn": split,
         "splits": ",".join(declared),

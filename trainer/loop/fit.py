@@ -22,6 +22,7 @@ from trainyard.schemas.model_artifact import ModelArtifact, Normalization
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
+from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
@@ -123,10 +124,11 @@ def fit(
         TrainyardError: An option is invalid, the data does not match the recipe, or the loss diverged.
     """
     with init_world(world) as world:
+        parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
         job = _Job(
             recipe=recipe, params=dict(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
-            options=parse_options(options), strategy=parse_strategy(strategy), application=application,
-            manifest=manifest or manifests.read_current(dataset), phases=phases or Phases(None),
+            options=parsed, strategy=parse_strategy(strategy), application=application,
+            manifest=hold_out(version, parsed.fold) if parsed.fold else version, phases=phases or Phases(None),
         )  # fmt: skip
         check_combination(job.strategy, job.options)
         saved = _open_checkpoints(job, checkpoints) if checkpoints else None

@@ -4,7 +4,7 @@
 ...     return recipe(Net(), features="x", label="label", classes=3)
 
 Lightning is not imported here, so a module of either of its packages works. For the opposite, a dataset for Lightning's
-own Trainer, see `trainyard.trainer.data.datamodule`.
+own Trainer, see `trainyard.trainer.model.datamodule`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _check_supported(module: Any) -> None:
     if not module.automatic_optimization:
         raise TrainyardError(
             f"{_get_name(module)} sets automatic_optimization=False, but this loop calls the optimizer itself. "
-            "Return the loss from training_step, or use Lightning's Trainer (trainyard.trainer.data.datamodule)."
+            "Return the loss from training_step, or use Lightning's Trainer (trainyard.trainer.model.datamodule)."
         )
     overridden = [
         name for name in UNSUPPORTED_HOOKS if getattr(type(module), name, None) is not getattr(base, name, None)
@@ -200,7 +200,7 @@ def _check_supported(module: Any) -> None:
     if overridden:
         raise TrainyardError(
             f"{_get_name(module)} overrides {', '.join(overridden)}, which this loop does not call. Remove them, or "
-            "use Lightning's Trainer (trainyard.trainer.data.datamodule)."
+            "use Lightning's Trainer (trainyard.trainer.model.datamodule)."
         )
 
 

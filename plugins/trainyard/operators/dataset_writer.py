@@ -52,6 +52,8 @@ class DatasetOperator(SparkStageOperator):
         split_at: The dates or times at which further splits begin, in the column `split_by`, so that the future never
             trains the past: `{"validation": "2026-10-01", "test": "2026-11-01"}`. Earlier rows are in `train`.
         split_column: A string column of `prepare` that names the split of each row. It is not stored.
+        folds: In how many parts of equal size the split `train` is divided, for cross-validation with
+            `TrainOperator(fold=N)`. They are splits of their own: `fold-1`, `fold-2` and so on.
         stratify: The column within each value of which the fractions hold.
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
@@ -67,7 +69,7 @@ class DatasetOperator(SparkStageOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
-        "splits", "split_by", "split_at", "split_column", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
+        "splits", "split_by", "split_at", "split_column", "folds", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
         *STAGE_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
@@ -91,6 +93,7 @@ class DatasetOperator(SparkStageOperator):
         split_by: str | None = None,
         split_at: dict[str, str] | None = None,
         split_column: str | None = None,
+        folds: Templated[int] | None = None,
         stratify: str | None = None,
         shapes: dict[str, Sequence[int]] | None = None,
         variable_length: Sequence[str] = (),
@@ -114,6 +117,7 @@ class DatasetOperator(SparkStageOperator):
         self.split_by = split_by
         self.split_at = split_at
         self.split_column = split_column
+        self.folds = folds
         self.stratify = stratify
         self.shapes = shapes
         self.variable_length = variable_length
@@ -164,6 +168,7 @@ class DatasetOperator(SparkStageOperator):
             "split_by": self.split_by,
             "split_at": self.split_at,
             "split_column": self.split_column,
+            "folds": self.folds,
             "stratify": self.stratify,
             "shapes": or_empty(self.shapes),
             "variable_length": self.variable_length,

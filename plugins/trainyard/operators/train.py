@@ -45,6 +45,8 @@ class TrainOperator(WorkerGroupOperator):
         mlflow: The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name.
         formats: Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`.
         epoch_models: Whether the model of each epoch is kept. `train.output["epoch_models"]` has their URIs.
+        fold: The number of the fold, from 1, that validates a model that is trained on all others: cross-validation of a
+            dataset that was exported with `folds=`. None uses the splits `train` and `validation`.
         epochs: Passes over the split `train`.
         batch_size: The global batch: rows over all workers before one update.
         micro_batches: In how many parts each worker processes its rows of a batch, to save memory. It splits the
@@ -96,6 +98,7 @@ class TrainOperator(WorkerGroupOperator):
         mlflow: str | None = None,
         formats: Sequence[str] = default(TrainSpec, "formats"),
         epoch_models: Templated[bool] = default(TrainSpec, "epoch_models"),
+        fold: Templated[int] | None = None,
         epochs: Templated[int] = default(TrainOptions, "epochs"),
         batch_size: Templated[int] = default(TrainOptions, "batch_size"),
         micro_batches: Templated[int] = default(TrainOptions, "micro_batches"),
@@ -131,6 +134,7 @@ class TrainOperator(WorkerGroupOperator):
         self.mlflow = mlflow
         self.formats = formats
         self.epoch_models = epoch_models
+        self.fold = fold
         self.epochs = epochs
         self.batch_size = batch_size
         self.micro_batches = micro_batches

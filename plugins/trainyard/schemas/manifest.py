@@ -244,6 +244,11 @@ class DatasetManifest(Document):
         }
 
 
+def fold_name(number: int) -> str:
+    """Return the name of the split of a fold, counted from 1."""
+    return f"fold-{number}"
+
+
 def content_hash(columns: tuple[Column, ...], splits: dict[str, Split]) -> str:
     """Return the sha256 of columns and, for each split, of its shards in order."""
     text = json.dumps(

@@ -161,3 +161,10 @@ def test_splits_by_time_never_train_on_the_future(spark, tmp_path, source):
 def test_columns_that_assign_no_splits_are_refused(spark, tmp_path, source, fields, message):
     with pytest.raises(TrainyardError, match=message):
         run(spark, make_spec(tmp_path, source, prepare="prepares:days", shapes={}, **fields))
+
+
+def test_folds_divide_the_training_split_into_equal_parts(spark, tmp_path, source):
+    fields = {"splits": {"train": 0.9, "test": 0.1}, "folds": 3, "stratify": "label"}
+    result = run(spark, make_spec(tmp_path, source, **fields))
+    assert list(result["splits"]) == ["fold-1", "fold-2", "fold-3", "test"]
+    assert result["splits"] == pytest.approx({"fold-1": 300, "fold-2": 300, "fold-3": 300, "test": 100}, abs=3)

@@ -164,6 +164,7 @@ DATASET: dict[str, list[Refused]] = {
         ({"train": "2026-10-01"}, "remove 'train'"), ({"test": "2026-10-01"}, "needs split_by="),
     ],
     "split_column": OPTIONAL_STRING,
+    "folds": [(1, "write 2 or more"), (2.5, WHOLE), ("x", WHOLE)],
     "stratify": OPTIONAL_STRING,
     "shapes": [
         ("x", DICT), ([], DICT), ({"image": 8}, LIST), ({"image": "8x8"}, LIST), ({"image": [0]}, POSITIVE),
@@ -214,6 +215,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
             (["keras"], "write 'mlflow', 'onnx' or 'pt2'"),
         ],
         "epoch_models": SWITCH,
+        "fold": OPTIONAL_COUNT,
         "epochs": COUNT,
         "batch_size": COUNT,
         "micro_batches": COUNT,

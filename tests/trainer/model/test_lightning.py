@@ -16,10 +16,10 @@ from tests.trainer import datasets, modules
 from tests.trainer.modules import Net
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
-from trainyard.trainer.data.datamodule import TrainyardDataModule
 from trainyard.trainer.formats.export import export
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model import lightning
+from trainyard.trainer.model.datamodule import TrainyardDataModule
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 

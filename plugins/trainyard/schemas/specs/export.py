@@ -7,17 +7,18 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
+from trainyard.schemas.manifest import fold_name
 from trainyard.schemas.specs.fields import ImportPath, Location, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
 
-
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 _EXCLUSIVE = (
     ("split_by", "stratify"), ("split_column", "splits"), ("split_column", "split_by"), ("split_column", "split_at"),
-    ("split_column", "stratify"), ("split_at", "splits"), ("split_at", "stratify"),
+    ("split_column", "stratify"), ("split_column", "folds"), ("split_at", "splits"), ("split_at", "stratify"),
+    ("split_at", "folds"),
 )  # fmt: skip
 """Options that assign splits in different ways."""
 
@@ -57,6 +58,7 @@ class ExportSpec(JobSpec):
         split_by: A column that decides the split, so that no key is in two splits.
         split_at: Split -> the first date or time of it in the column `split_by`. Rows before all of them are in `train`.
         split_column: A column that names the split of each row.
+        folds: In how many splits `train` is divided for cross-validation: `fold-1`, `fold-2` and so on.
         stratify: A column within each value of which the fractions hold.
         shapes: Column -> tensor shape, for flat array columns.
         variable_length: Array columns whose length differs from row to row.
@@ -80,6 +82,7 @@ class ExportSpec(JobSpec):
     split_by: str | None = None
     split_at: SplitAt | None = None
     split_column: str | None = None
+    folds: Annotated[int, Field(ge=2)] | None = None
     stratify: str | None = None
     shapes: dict[str, tuple[PositiveInt, ...]] = {}
     variable_length: tuple[str, ...] = ()
@@ -92,14 +95,25 @@ class ExportSpec(JobSpec):
         total = sum(self.splits.values())
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
-        given = {name for name in ("split_by", "split_at", "split_column", "stratify") if getattr(self, name)}
+        given = {name for name in ("split_by", "split_at", "split_column", "folds", "stratify") if getattr(self, name)}
         given |= {"splits"} if self.splits != FRACTIONS else set()
         for pair in _EXCLUSIVE:
             if given.issuperset(pair):
                 raise ValueError(f"{' and '.join(pair)} exclude each other; remove one of them")
+        if self.folds and "train" not in self.splits:
+            raise ValueError(f"folds={self.folds} divides the split 'train', and splits={self.splits} has none")
         if self.split_at and not self.split_by:
             raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
         return self
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """The fraction of each split, with those of the folds in place of that of `train`."""
+        if not self.folds:
+            return self.splits
+        fraction = self.splits["train"] / self.folds
+        folds = {fold_name(number): fraction for number in range(1, self.folds + 1)}
+        return folds | {name: fraction for name, fraction in self.splits.items() if name != "train"}
 
 
 class FeaturizeSpec(ExportSpec):

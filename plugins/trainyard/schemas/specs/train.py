@@ -16,6 +16,7 @@ class TrainOptions(Part):
     """Options of the training loop.
 
     Attributes:
+        fold: The fold that validates, from 1; the others are trained on. None uses `train` and `validation`.
         epochs: Passes over the split `train`.
         batch_size: The global batch: rows over all workers before one update.
         micro_batches: In how many parts each worker processes its rows of a batch.
@@ -35,6 +36,7 @@ class TrainOptions(Part):
         keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
     """
 
+    fold: PositiveInt | None = None
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 64
     micro_batches: PositiveInt = 1

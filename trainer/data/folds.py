@@ -1,0 +1,63 @@
+"""Cross-validation: one fold of a dataset validates a model that is trained on all other folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas.manifest import DatasetManifest, Split, Statistics, content_hash, fold_name
+from trainyard.trainer.data.mixture import merge_statistics
+
+
+def hold_out(manifest: DatasetManifest, fold: int) -> DatasetManifest:
+    """Return the manifest with the splits `train`, all folds but one, and `validation`, that one.
+
+    Args:
+        manifest: A dataset that was exported with folds.
+        fold: The number of the fold that validates, from 1.
+
+    Raises:
+        TrainyardError: The dataset has no such fold.
+    """
+    names: list[str] = []
+    while (name := fold_name(len(names) + 1)) in manifest.splits:
+        names.append(name)
+    if fold > len(names):
+        known = f"it has the folds 1 to {len(names)}" if names else "it has none: export it with folds="
+        raise TrainyardError(f"fold={fold}: the dataset has no such fold; {known}.")
+    folds = [manifest.splits[name] for name in names]
+    validation = folds.pop(fold - 1)
+    splits = {"train": _join(folds), "validation": validation}
+    splits |= {name: split for name, split in manifest.splits.items() if name not in (*names, *splits)}
+    hashed = content_hash(manifest.columns, splits)
+    return manifest.model_copy(update={"splits": splits, "content_hash": hashed})
+
+
+def _join(parts: Sequence[Split]) -> Split:
+    return Split(
+        rows=sum(part.rows for part in parts),
+        shards=tuple(shard for part in parts for shard in part.shards),
+        statistics={name: _join_statistics([part.statistics[name] for part in parts]) for name in parts[0].statistics},
+    )
+
+
+def _join_statistics(parts: Sequence[Statistics]) -> Statistics:
+    moments = merge_statistics(parts, [part.count for part in parts])
+    return moments.model_copy(
+        update={
+            "nulls": sum(part.nulls for part in parts),
+            "min": tuple(map(min, zip(*(part.min for part in parts), strict=True))),
+            "max": tuple(map(max, zip(*(part.max for part in parts), strict=True))),
+            "values": _count_values(parts),
+        }
+    )
+
+
+def _count_values(parts: Sequence[Statistics]) -> dict[str, int] | None:
+    counts: dict[str, int] = {}
+    for part in parts:
+        if part.values is None:
+            return None
+        for value, count in part.values.items():
+            counts[value] = counts.get(value, 0) + count
+    return counts
