@@ -25,7 +25,7 @@ def run_and_list_executors(cluster: Cluster, plan: Plan) -> list[Container]:
 
 
 def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster, tmp_path: Path) -> None:
-    """4 executors x 8 cores, 4 GB heap, 5 GB native, 1 GB more; here 2 executors x 4 cores and a fourth of the memory."""
+    """4 executors x 8 cores, 4 GB heap, 5 GB native, 1 GB more; here 2 x 4 cores and a fourth of the memory."""
     package = tmp_path / "dags" / "cores"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")

@@ -69,8 +69,8 @@ class DatasetOperator(SparkStageOperator):
 
     template_fields: ClassVar[Sequence[str]] = (
         "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
-        "splits", "split_by", "split_at", "split_column", "folds", "stratify", "shapes", "variable_length", "seed", "rows_per_batch", "shards",
-        *STAGE_FIELDS,
+        "splits", "split_by", "split_at", "split_column", "folds", "stratify", "shapes", "variable_length", "seed",
+        "rows_per_batch", "shards", *STAGE_FIELDS,
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("prepare_params", "source", "options", "expect", "drift", "splits", "split_at", "shapes", "conf"), "json"

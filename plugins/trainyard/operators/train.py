@@ -45,7 +45,7 @@ class TrainOperator(WorkerGroupOperator):
         mlflow: The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name.
         formats: Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`.
         epoch_models: Whether the model of each epoch is kept. `train.output["epoch_models"]` has their URIs.
-        fold: The number of the fold, from 1, that validates a model that is trained on all others: cross-validation of a
+        fold: The number of the fold, from 1, that validates a model trained on all others: cross-validation of a
             dataset that was exported with `folds=`. None uses the splits `train` and `validation`.
         epochs: Passes over the split `train`.
         batch_size: The global batch: rows over all workers before one update.

@@ -56,7 +56,7 @@ class ExportSpec(JobSpec):
         drift: Limits on the drift from the previous version.
         splits: Split -> fraction; the fractions sum to 1. A row's split depends on its content alone.
         split_by: A column that decides the split, so that no key is in two splits.
-        split_at: Split -> the first date or time of it in the column `split_by`. Rows before all of them are in `train`.
+        split_at: Split -> the first date or time of it in the column `split_by`. Earlier rows are in `train`.
         split_column: A column that names the split of each row.
         folds: In how many splits `train` is divided for cross-validation: `fold-1`, `fold-2` and so on.
         stratify: A column within each value of which the fractions hold.
