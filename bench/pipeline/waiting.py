@@ -1,7 +1,8 @@
 """Measure what tasks that wait for applications on YARN cost the triggerer, against a real ResourceManager.
 
 It starts a Hadoop, submits applications that sleep (those that do not fit are queued), and waits for each in a trigger
-of its own, all in one event loop, as the triggerer does. Then it ends some and measures when their triggers notice.
+of its own, all in one event loop, as the triggerer does. Then it ends some and measures when their triggers notice. It
+also measures what reading the progress of trainings costs.
 
     python -m bench.pipeline.waiting [--tasks 1000] [--seconds 60]
 """
@@ -25,12 +26,18 @@ import requests
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import USER
 from trainyard.planning.paths import COMMON_TAG
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
+from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
 from trainyard.yarn import cluster as clusters
 from trainyard.yarn.resource_manager import ResourceManager
 
 MAX_DELAY_SECONDS = 15.0
 SAMPLES = 50
+TRAININGS = 100
+ROUNDS = 5
+MAX_PROGRESS_CORES = 0.01
 
 
 counts: Counter[str] = Counter()
@@ -95,6 +102,23 @@ async def measure(manager: ResourceManager, ids: list[str], seconds: float) -> N
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def measure_progress(root: str) -> None:
+    """Print what the live progress of 100 trainings costs, whose documents are on HDFS."""
+    training = TrainingProgress(epoch=1, epochs=2, step=3, steps=9, loss=0.5, rows_per_second=9.0, seconds_left=4.0)
+    keys = [TaskKey(dag_id="d", run_id="r", task_id=f"t{n}", directory=f"{root}/r") for n in range(TRAININGS)]
+    for key in keys:
+        GroupProgress(task_key=key, at=time.time(), workers=(), training=training).save()
+    begun = time.process_time()
+    for _ in range(ROUNDS):
+        lines = await asyncio.gather(*(ProgressReader(progress_uri(key)).next_line() for key in keys))
+        assert all(lines)
+    used = (time.process_time() - begun) / ROUNDS / INTERVAL_SECONDS
+    print(
+        f"live progress of {TRAININGS} trainings: {used:.4f} of a core "
+        f"(limit {MAX_PROGRESS_CORES}{'' if used < MAX_PROGRESS_CORES else ', MISSED'})"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=1000)
@@ -116,6 +140,7 @@ def main() -> None:
             f"with a request for each task every {POLL_SECONDS:.0f} s: {rate:.0f} requests/s, {rate * used:.2f} of a "
             f"core here, {rate * each:.2f} seconds of answers a second"
         )
+        asyncio.run(measure_progress(cluster.storage))
         asyncio.run(measure(manager, ids, options.seconds))
         for id in ids:
             manager.kill(id)

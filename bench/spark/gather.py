@@ -1,5 +1,5 @@
-"""What the Spark driver gathers, within a limit of memory: statistics of 10,000 tasks, AUROC of 1,000 classes, and a
-failed write and the expiry of versions of a dataset that has 10,000.
+"""What the Spark driver gathers, within a limit of memory: statistics of 10,000 tasks, sums of slices, AUROC of 1,000
+classes, and a failed write and the expiry of versions of a dataset that has 10,000.
 
     PYTHONPATH=plugins:. python -m bench.spark.gather [--tasks 10000] [--classes 1000] [--versions 10000]
 
@@ -14,7 +14,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -30,7 +30,7 @@ from trainyard.etl.datasource.task_writer import TaskOutput
 from trainyard.etl.metrics.classification import BINS, Classification
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.scores import ModelMetrics
-from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, RANGE_CELLS, Key, merge_sums, to_table
+from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, RANGE_CELLS, Key, Slice, merge_sums, to_table
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 
@@ -39,20 +39,30 @@ ENTRIES, COLUMNS = 4096, 3
 
 
 def gather_statistics(tasks: int) -> str:
-    """Merge the statistics of so many tasks, with three tensor columns of 4,096 entries."""
+    """Merge the statistics of so many tasks, with three tensor columns of 4,096 entries, and one of dates."""
     rng = np.random.default_rng(0)
     columns = {}
     for number in range(COLUMNS):
         moments = Moments(100, *rng.random((4, ENTRIES)))
         columns[f"x{number}"] = ColumnStatistics(moments, 100, 0, None)
     columns["label"] = ColumnStatistics(Moments(100, *np.ones((4, 1))), 100, 0, dict.fromkeys(range(1000), 1))
+    columns["day"] = ColumnStatistics(None, 100, 0, {date.fromordinal(730_000 + day): 1 for day in range(1000)})
     with tempfile.TemporaryDirectory() as folder:
-        assert task_statistics.save_if_large(f"{folder}/statistics.npz", {"train": columns})
-        size = Path(folder, "statistics.npz").stat().st_size
-        outputs = [TaskOutput(number, (), "", statistics_path="statistics.npz") for number in range(tasks)]
+        assert task_statistics.save_if_large(f"{folder}/statistics.arrow", {"train": columns})
+        size = Path(folder, "statistics.arrow").stat().st_size
+        outputs = [TaskOutput(number, (), "", statistics_path="statistics.arrow") for number in range(tasks)]
         total = writer._merge_statistics(folder, outputs)
     assert total["train"]["x0"].rows == 100 * tasks
     return f"{tasks:,} tasks of {size / 1e3:.0f} kB, {tasks * size / 1e9:.1f} GB in all"
+
+
+def merge_slices(tasks: int) -> str:
+    """Merge the sums of so many tasks, with 2,000 cells in each of 100 slices."""
+    cells, sums = np.arange(0, 20_000, 10), np.ones(2000)
+    slices = {Key(0, "scores", Slice("country", str(number))): (cells, sums) for number in range(100)}
+    merged = merge_sums(to_table(slices) for _ in range(tasks))
+    assert all(total[0] == tasks for _, total in merged.values())
+    return f"{tasks:,} tasks, {sum(part.nbytes for sparse in merged.values() for part in sparse) / 1e6:.1f} MB merged"
 
 
 def merge_range(tasks: int, classes: int) -> str:
@@ -134,6 +144,8 @@ def main() -> None:
     args = parser.parse_args()
     for tasks in (args.tasks // 10, args.tasks):
         print(run_within(64 * MIB, gather_statistics, tasks), flush=True)
+    for tasks in (args.tasks // 10, args.tasks):
+        print(run_within(256 * MIB, merge_slices, tasks), flush=True)
     for tasks in (args.tasks // 10, args.tasks):
         print(run_within(256 * MIB, merge_range, tasks, args.classes), flush=True)
     print(run_within(2048 * MIB, compute_auroc, args.classes), flush=True)

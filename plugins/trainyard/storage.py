@@ -255,6 +255,16 @@ def copy(source: str, target: str) -> None:
         atomic.publish(fs, method, staged, path)
 
 
+def renames_directories(uri: str) -> bool:
+    """Return whether the storage of `uri` renames a directory in one step, as `move` does; object stores do not.
+
+    Raises:
+        TrainyardError: The storage cannot even write a file in one step.
+    """
+    fs, _ = _locate(uri)
+    return atomic.find_method(fs, uri) in (Method.LINK, Method.RENAME)
+
+
 def move(source: str, target: str) -> None:
     """Rename a directory in one step.
 
@@ -264,8 +274,7 @@ def move(source: str, target: str) -> None:
     """
     fs, origin = _locate(source)
     _, path = _locate(target)
-    method = atomic.find_method(fs, target)
-    if method in (Method.PUT, Method.LOCK):
+    if not renames_directories(target):
         raise TrainyardError(
             f"{target!r} is on a storage that copies a directory file by file, so readers would see a part of it; use "
             "a URI of file:// or hdfs://."
@@ -273,7 +282,7 @@ def move(source: str, target: str) -> None:
     if fs.exists(path):
         raise FileExistsError(f"{target} exists already")
     atomic.make_directory(fs, atomic.get_parent(path))
-    if method is Method.RENAME:
+    if not isinstance(fs, LocalFileSystem):
         fs.mv(origin, path)
         return
     try:
@@ -308,12 +317,8 @@ def _locate(uri: str) -> tuple[Any, str]:
 
 
 def _find_registered(uri: str) -> Any:
-    """Return the registered file system of a URI; of a URI without a host, the only one of its scheme."""
-    authority = _authority(uri)
-    same_scheme = [fs for known, fs in _REGISTERED.items() if known.startswith(authority)]
-    if authority.endswith("://") and len(same_scheme) == 1:
-        return same_scheme[0]
-    return _REGISTERED.get(authority)
+    """Return the file system that is registered for scheme, host and port of a URI, None if there is none."""
+    return _REGISTERED.get(_authority(uri))
 
 
 def _authority(uri: str) -> str:

@@ -136,9 +136,12 @@ class Cluster:
         return f"hdfs://{HOST}:{self.ports['namenode.rpc']}/trainyard"
 
     def build_environment(self) -> dict[str, str]:
-        """Return the environment variables to submit to this cluster, with Airflow's connections."""
+        """Return the environment variables to submit to this cluster, with Airflow's connections.
+
+        All of its nodes are this machine, so that they share its directories.
+        """
         spark = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster", "queue": "etl"}}
-        yarn = {"conn_type": "trainyard", "extra": {"storage": self.storage}}
+        yarn = {"conn_type": "trainyard", "extra": {"storage": self.storage, "shared": True}}
         return {
             "HADOOP_CONF_DIR": str(self._conf_dir(None)),
             "SPARK_CONF_DIR": str(self._conf_dir(None)),

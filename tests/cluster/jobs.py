@@ -52,7 +52,7 @@ def build_plan(operator: JobOperator, root: str) -> Plan:
     """Return the plan of a task in a run of its DAG, and write its spec below `root`."""
     run = storage.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
-    plan = operator.plan(task_key, Settings(storage=root))
+    plan = operator.plan(task_key, Settings(storage=root, shared=True))
     storage.replace(plan.spec_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
     return plan
 

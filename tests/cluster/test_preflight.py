@@ -125,7 +125,7 @@ def test_what_yarn_refuses_is_a_problem(exports: Exports, placement: Placement, 
         (5, GPUS, None, "2 nodes of partition 'gpu' have room for 4 of the 5 containers, each of"),
         (5, GPUS, None, "Write workers=4, or request less in each container."),
         (3, GPUS, Memory(heap="4g"), "have room for 2 of the 3 containers"),
-        (2, replace(GPUS, node_label=None), None, "1 node without a label have room for 0 of the 2 containers"),
+        (2, replace(GPUS, node_label=None), None, "1 node without a label has room for 0 of the 2 containers"),
         (3, replace(GPUS, isolation="whole_node"), None, "have room for 2 of the 3 containers"),
     ],
 )

@@ -90,6 +90,7 @@ def test_a_directory_is_not_renamed_where_its_files_would_be_copied() -> None:
     with pytest.raises(TrainyardError, match=r"'memory://elsewhere' .* copies a directory file by file"):
         storage.move("memory://renamed", "memory://elsewhere")
     assert storage.read("memory://renamed/a") == b"1"
+    assert [storage.renames_directories(uri) for uri in ("memory://renamed", "/renamed")] == [False, True]
 
 
 def test_an_upload_to_memory_does_not_replace_a_file(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
-from trainyard.links import ApplicationLink, DriverLogLink, SparkLink, airflow_url
+from trainyard.hooks import airflow_id
+from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
 from trainyard.log import Log
 from trainyard.planning import environment
-from trainyard.planning.paths import application_tag
+from trainyard.planning.paths import application_tag, is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
 from trainyard.planning.spark_conf import TAGS
@@ -29,6 +30,7 @@ from trainyard.schemas import run_record
 from trainyard.schemas.owner import Owner, remove_owner
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.worker_progress import progress_uri
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger
 from trainyard.usage import resource_usage
 from trainyard.yarn import cluster, fit
@@ -41,7 +43,7 @@ REGISTRATION_SECONDS = 30.0
 KILLED_SECONDS = 2.0
 """The same, after spark-submit was killed. Airflow leaves a task five seconds in all."""
 SUBMISSION_GRACE_SECONDS = 1.0
-"""How long spark-submit, which has nothing to save, may take to end."""
+"""How long spark-submit, which has nothing to save, may take to end by SIGTERM, and then by SIGKILL."""
 
 _logger = logging.getLogger(__name__)
 
@@ -89,14 +91,16 @@ class YarnBackend:
             if step.after:
                 log(f"{step.after.id} of an earlier attempt ended {step.after.state}; a new application is submitted.")
                 plan = self._remediate(plan, step.after, log)
-            application, reattached = self._submit(plan, manager, log), False
+            submitted = self._submit(plan, manager, log)
+            application = self._keep_oldest(submitted, manager, log)
+            reattached = application is not submitted
         else:
             application, reattached = step.application, True
             self._application = application.id
             log(f"{application.id} of an earlier attempt is {application.state}; this attempt waits for it.")
         self.pages = _pages(manager, application)
         log(f"{application.id} in queue {application.queue}: {application.tracking_url}")
-        return ApplicationTrigger(application.id, self._tag, reattached)
+        return ApplicationTrigger(application.id, self._tag, reattached, progress_uri(self._task_key))
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:
         """Log the end of the application in the trigger's event, and return its record.
@@ -120,7 +124,8 @@ class YarnBackend:
         if ended:
             logs = postmortem.log_containers(manager, ended, failed, log)
             self._save_usage(manager, ended, log)
-            self._remove_owner(manager)
+            for submission in filter(is_submission_tag, ended.tags):
+                self._remove_owner(submission)
         if record and not failed:
             return record
         if not record and ended and ended.state == "KILLED" and event.get("reattached"):
@@ -134,7 +139,7 @@ class YarnBackend:
             )
         try:
             plan = self._make_plan()
-        except (TrainyardError, OSError, RuntimeError) as error:
+        except Exception as error:  # each storage raises exceptions of its own
             log(f"The cause of the failure is not looked for, because the application cannot be planned now: {error}")
             if record:
                 return record
@@ -145,27 +150,36 @@ class YarnBackend:
         raise TrainyardError(postmortem.describe_missing_record(plan, id, ended, logs))
 
     def kill(self) -> None:
-        """End the submission of this instance, and its application; none of another attempt."""
+        """End the submission of this instance, and its application; none of another attempt.
+
+        Errors are logged: in a handler of a signal an exception would end what `run` still has to do.
+        """
         self._killed = True
-        try:
-            if self._application:
-                cluster.kill(self._application)
-            processes.end(self._tag, SUBMISSION_GRACE_SECONDS)
-            if self._submission_tag and not self._application:
-                cluster.kill_tagged(self._submission_tag)
-        except TrainyardError as error:  # in a handler of a signal an exception would end what `run` still has to do
-            _logger.error("An application of %s may still run: %s", self._operator, error)
+        for end in (self._end_submission, self._end_application):
+            try:
+                end()
+            except Exception as error:
+                _logger.error("An application of %s may still run: %s", self._operator, error)
 
     def kill_all(self) -> None:
         """End every application of the task."""
         processes.end(self._tag)
         cluster.kill_tagged(self._tag)
 
-    def _remove_owner(self, manager: ResourceManager) -> None:
-        """Remove the record of the tag's owner, unless another application has the tag. Errors leave it."""
-        with suppress(TrainyardError, OSError, RuntimeError):
-            if not manager.tagged(self._tag, LIVE):
-                remove_owner(self._root, self._tag)
+    def _end_submission(self) -> None:
+        """End spark-submit in half of the time that Airflow leaves, also one that no signal ends at once."""
+        processes.end(self._tag, SUBMISSION_GRACE_SECONDS, SUBMISSION_GRACE_SECONDS)
+
+    def _end_application(self) -> None:
+        if self._application:
+            cluster.kill(self._application)
+        elif self._submission_tag:
+            cluster.kill_tagged(self._submission_tag)
+
+    def _remove_owner(self, submission: str) -> None:
+        """Remove the record of a submission's owner. Errors leave it to `trainyard reap`."""
+        with suppress(Exception):
+            remove_owner(self._root, submission)
 
     def _record_of(self, id: str) -> RunRecord | None:
         latest = run_record.read_latest(self._task_key)
@@ -204,8 +218,8 @@ class YarnBackend:
         """Submit the plan, and return its application, which is found by a tag of this submission alone."""
         spark_log, status = SparkLog(), None
         plan = _with_spark_jars(self._fit(plan, log))
-        Owner(task_key=self._task_key, airflow=airflow_url()).save(self._root, self._tag)
-        self._submission_tag = f"trainyard-submission-{uuid.uuid4().hex}"
+        self._submission_tag = submission_tag(uuid.uuid4().hex)
+        Owner(task_key=self._task_key, airflow=airflow_id.get_id()).save(self._root, self._submission_tag)
         plan = replace(plan, conf={**plan.conf, TAGS: f"{plan.conf[TAGS]},{self._submission_tag}"})
         if not self._killed:
             status = Submission(plan, spark_log, log, self._end_if_killed).run()
@@ -214,13 +228,27 @@ class YarnBackend:
             return application
         if application:
             manager.kill(application.id)
-        self._remove_owner(manager)
+        self._remove_owner(self._submission_tag)
         if self._killed:
             raise TrainyardError(f"{self._operator} was killed while it was submitted; no application of it is left.")
         output = "\n".join(["Last output:", *spark_log.last]) if spark_log.last else "No output was captured."
         raise TrainyardError(
             f"{self._operator}: spark-submit ended with exit status {status} and submitted no application. {output}"
         )
+
+    def _keep_oldest(self, submitted: Application, manager: ResourceManager, log: Log) -> Application:
+        """Return the oldest live application of the task, and kill the one that was submitted now if it is younger.
+
+        An earlier attempt, which seemed lost, may have submitted another one since this attempt started.
+        """
+        oldest = min([submitted, *manager.tagged(self._tag, LIVE)], key=lambda application: application.age_key)
+        if oldest.id == submitted.id:
+            return submitted
+        log(f"{oldest.id} of an earlier attempt is {oldest.state}; {submitted.id} is killed, a duplicate of it.")
+        manager.kill(submitted.id)
+        self._remove_owner(self._submission_tag)
+        self._application = oldest.id
+        return oldest
 
     def _find_submitted(self, manager: ResourceManager, status: int | None) -> Application | None:
         """Return the application of this submission, once the ResourceManager has it; None if it has none in time.
@@ -250,7 +278,7 @@ class YarnBackend:
     def _end_if_killed(self) -> None:
         """End spark-submit if `kill` was called while it started, and could not find it yet."""
         if self._killed:
-            processes.end(self._tag, SUBMISSION_GRACE_SECONDS)
+            self._end_submission()
 
 
 def _with_spark_jars(plan: Plan) -> Plan:

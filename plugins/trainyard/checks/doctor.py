@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,13 @@ from pathlib import Path
 from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
-from trainyard.checks.task_states import read_state
+from trainyard.checks.airflow_database import list_ids, read_state
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, requirements
 from trainyard.jobs.requirements import Requirements
-from trainyard.links import airflow_url
 from trainyard.planning import sizing
 from trainyard.planning.connection import SparkConnection
 from trainyard.planning.runtime import node_python, spark_defaults, spark_environment
@@ -231,11 +231,12 @@ def _check_triggerer() -> str:
 
 
 def _check_applications(manager: ResourceManager, conn_id: str) -> str:
-    live = orphans.list_live(manager, TrainyardHook(conn_id).get_conn().storage, airflow_url(), read_state)
-    count = sum(one.verdict == "orphaned" for one in live)
-    if count:
+    live = orphans.list_live(manager, TrainyardHook(conn_id).get_conn().storage, list_ids(), read_state)
+    counts = Counter(one.verdict for one in live)
+    if count := counts.pop("orphaned", 0):
         raise TrainyardError(f"{count} of {len(live)} that run have no task; `trainyard reap --kill` ends them.")
-    return f"{len(live)} run, none without a task"
+    described = "".join(f", {count} {verdict}" for verdict, count in sorted(counts.items()))
+    return f"{len(live)} run{described}"
 
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

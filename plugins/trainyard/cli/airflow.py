@@ -68,19 +68,20 @@ def _pools(_: argparse.Namespace) -> int:
 
 
 def _reap(chosen: argparse.Namespace) -> int:
-    from trainyard.checks.task_states import read_state
+    from trainyard.checks.airflow_database import list_ids, read_state
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs import orphans
-    from trainyard.links import airflow_url
     from trainyard.yarn import cluster
 
     manager = cluster.resource_manager()
     root = TrainyardHook(chosen.conn_id).get_conn().storage
-    live = orphans.list_live(manager, root, airflow_url(), read_state)
-    print(orphans.as_text(live) if live else "No application runs.")
+    airflow = list_ids()
+    live = orphans.list_live(manager, root, airflow, read_state)
+    print(orphans.as_text(live, root) if live else "No application runs.")
     if chosen.kill:
-        print(f"Ended {len(orphans.kill_orphans(manager, live, print))} orphaned applications.")
-        orphans.remove_stale_owners(root, live, airflow_url(), read_state)
+        count = len(orphans.kill_orphans(manager, live, print))
+        print(f"Ended {count} orphaned application{'s' * (count != 1)}.")
+        orphans.remove_stale_owners(root, live, airflow, read_state)
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from trainyard.cli import airflow, dataset, model
+from trainyard.cli import airflow, applications, dataset, model
 from trainyard.errors import TrainyardError
 
 
@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
     airflow.add_commands(commands)
+    applications.add_commands(commands)
     dataset.add_commands(commands)
     model.add_commands(commands)
     return found

@@ -14,7 +14,10 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
-from trainyard.yarn import cluster
+from trainyard.yarn import cluster, site
+
+_ROUTES: dict[str, tuple[set[str], str]] = {}
+"""Connection -> scheme, host and port of URIs that it reads through WebHDFS, and the WebHDFS connection."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,32 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             extra = {}
         root = str(extra.get("storage") or default_storage())
         if extra.get("webhdfs"):
-            from trainyard.hooks import webhdfs
-
-            storage.register_filesystem(
-                root if root.startswith("hdfs://") else "hdfs://", webhdfs.connect(extra["webhdfs"])
-            )
+            self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", extra["webhdfs"])
         else:
             cluster.require_ticket(root)
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
         checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
         return Settings(root, checked, self._is_shared(extra.get("shared", False)))
+
+    def _use_webhdfs(self, uri: str, route: str) -> None:
+        """Read HDFS on the host of `uri` through WebHDFS, in this process from now on.
+
+        A URI without a host is on the default file system of Hadoop's configuration.
+        """
+        from trainyard.hooks import webhdfs
+
+        hosts = {_host(uri)} | ({"hdfs://"} if _host(uri) == _host(site.core().get("fs.defaultFS", "")) else set())
+        for other, (others_hosts, others_route) in _ROUTES.copy().items():
+            if other != self.conn_id and others_route != route and hosts & others_hosts:
+                raise TrainyardError(
+                    f"connection {self.conn_id!r} reads {_host(uri)} through WebHDFS connection {route!r}, and "
+                    f"connection {other!r} through {others_route!r}. Write the NameNode of each into its storage, for "
+                    "example hdfs://namenode:8020/trainyard; or, for one cluster, the same webhdfs into both."
+                )
+        filesystem = webhdfs.connect(route)
+        for host in hosts:
+            storage.register_filesystem(host, filesystem)
+        _ROUTES[self.conn_id] = hosts, route
 
     def _is_shared(self, value: Any) -> bool:
         try:
@@ -95,6 +114,12 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 f"connection {self.conn_id!r}: extra shared={value!r}: write true or false; true if every node of the "
                 "cluster mounts the storage at the same path."
             ) from None
+
+
+def _host(uri: str) -> str:
+    """Return scheme, host and port of a URI."""
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def default_storage() -> str:

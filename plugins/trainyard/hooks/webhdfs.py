@@ -7,7 +7,9 @@ and ignores the answer, so neither `storage.create` nor `storage.replace` would 
 from __future__ import annotations
 
 import io
-from typing import IO, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import IO, Any, TypeVar
 
 import requests
 from airflow.sdk import BaseHook
@@ -19,11 +21,32 @@ from hdfs import Client, HdfsError, InsecureClient
 from trainyard.errors import TrainyardError
 from trainyard.yarn import kerberos
 
+T = TypeVar("T")
 PORT = 9870
 TIMEOUT_SECONDS = (5.0, 60.0)
 """How long to wait for a connection, and for the next bytes of an answer."""
 
 
+def _with_os_errors(cls: type[T]) -> type[T]:
+    """Raise the client's errors as OSError in each method of a class, as other file systems do."""
+
+    def translate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            try:
+                return method(*arguments, **options)
+            except HdfsError as error:
+                raise OSError(str(error)) from error
+
+        return call
+
+    for name, method in [*vars(cls).items()]:
+        if callable(method) and not name.startswith("__"):
+            setattr(cls, name, translate(method))
+    return cls
+
+
+@_with_os_errors
 class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
     """A client of the package `hdfs` as an fsspec file system."""
 
@@ -36,7 +59,7 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return name, size, type and modification time (ms). Raises FileNotFoundError."""
-        status = self._client.status(path, strict=False)
+        status = self._status(path)
         if status is None:
             raise FileNotFoundError(path)
         return _entry(path, status)
@@ -50,16 +73,16 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
 
     def exists(self, path: str, **_: Any) -> bool:
         """Return whether there is a file or directory; fsspec's own method takes any error for an absent file."""
-        return self._client.status(path, strict=False) is not None
+        return self._status(path) is not None
 
     def isdir(self, path: str) -> bool:
         """Return whether there is a directory, as `exists`."""
-        status = self._client.status(path, strict=False)
+        status = self._status(path)
         return status is not None and status["type"] == "DIRECTORY"
 
     def isfile(self, path: str) -> bool:
         """Return whether there is a file, as `exists`."""
-        status = self._client.status(path, strict=False)
+        status = self._status(path)
         return status is not None and status["type"] == "FILE"
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
@@ -100,12 +123,22 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         """Copy a file of this machine, in chunks."""
         self._client.upload(rpath, lpath, overwrite=True)
 
+    def _status(self, path: str) -> dict[str, Any] | None:
+        """Return the status of a file, None if it does not exist; the client's own way takes any error for that."""
+        try:
+            return dict(self._client.status(path))
+        except HdfsError as error:
+            if error.exception == "FileNotFoundException":
+                return None
+            raise
+
     def _open(self, path: str, mode: str = "rb", **_: Any) -> IO[bytes]:
         if mode == "rb":
             return io.BytesIO(self.cat_file(path))
         return _Writer(self._client, path)
 
 
+@_with_os_errors
 class _Writer(io.BytesIO):
     """A buffer that is uploaded when it is closed: WebHDFS writes a whole file at a time."""
 

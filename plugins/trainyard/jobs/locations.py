@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.jobs.validation import is_pending
+from trainyard.planning.packages import user_package
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
 
@@ -43,6 +45,16 @@ def user_code(fields: Mapping[str, Any]) -> dict[str, str]:
     own = [name for name in named if isinstance(name, str)] if isinstance(named, Sequence) else []
     paths |= {f"metrics.{number}": name for number, name in enumerate(own) if metrics.is_custom(name)}
     return {o: path for o, path in paths.items() if isinstance(path, str) and not is_pending(path)}
+
+
+def missing_code(fields: Mapping[str, Any], dag_file: Path) -> list[str]:
+    """Return the first option whose user code is missing, with the reason; empty if all is there."""
+    for option, path in user_code(fields).items():
+        try:
+            user_package(path, dag_file)
+        except TrainyardError as error:
+            return [f"{option}={str(error).removesuffix('.')}"]
+    return []
 
 
 def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:

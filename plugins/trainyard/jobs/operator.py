@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
@@ -23,7 +23,7 @@ from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, as_placement
-from trainyard.jobs.locations import uri_of, user_code
+from trainyard.jobs.locations import missing_code, uri_of
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
@@ -31,7 +31,6 @@ from trainyard.jobs.validation import is_pending
 from trainyard.planning import placement as placements
 from trainyard.planning import sizing
 from trainyard.planning.job import Job, Preflight
-from trainyard.planning.packages import user_package
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
@@ -184,10 +183,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
         """Render the templates in a value; also in the fields of `Memory` and `Placement`."""
+        render = super().render_template
         if isinstance(content, Memory | Placement):
-            rendered = {name: super().render_template(value, *args, **kwargs) for name, value in vars(content).items()}
-            return replace(content, **rendered)
-        return super().render_template(content, *args, **kwargs)
+            return replace(content, **{name: render(field, *args, **kwargs) for name, field in vars(content).items()})
+        return render(content, *args, **kwargs)
 
     def validate_options(self) -> None:
         """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
@@ -200,7 +199,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         fields = self.spec_fields()
         clauses = validation.early_complaints(self.SPEC, fields, self.option_names())
         if not clauses and self.has_dag():
-            clauses = self._missing_code(fields)
+            clauses = missing_code(fields, self.dag_file)
         if clauses:
             raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
         if output := output_asset(self.output_name, self.conn_id):
@@ -246,7 +245,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""
         with self._end_if_final(context):
-            return self.run_plan(context, self._plan_or_fail(context))
+            settings, task_key = self._identify(context)
+            with self._final_if_refused():
+                plan = self.plan(task_key, settings)
+            return self.run_plan(context, plan)
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Run the application of a plan; a subclass may find that it is not needed."""
@@ -255,16 +257,13 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the application that the trigger waited for. It is planned only to submit it again."""
         backend, task_key = self._resume_backend(context)
+        self._use_backend(backend)
         return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume as Airflow does; if the task fails for good, also end the application."""
         with self._end_if_final(context):
-            try:
-                return super().resume_execution(next_method, next_kwargs, context)
-            except (TaskDeferralError, TaskDeferralTimeout):  # a trigger that failed; `resume` is not called
-                self._resume_backend(context)
-                raise
+            return super().resume_execution(next_method, next_kwargs, context)
 
     def on_kill(self) -> None:
         """End the application and all its processes."""
@@ -274,65 +273,65 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     @contextmanager
     def _end_if_final(self, context: Context) -> Iterator[None]:
-        """End the applications of the task if it fails and no attempt follows, which would reattach to them.
-
-        An attempt that Airflow kills ends its own application alone (`on_kill`): another attempt may run by then.
-        """
+        """End the applications of the task if it fails and no attempt follows, which would reattach to them."""
         ti = context["ti"]
         try:
             yield
-        except Exception as error:
-            is_final = isinstance(error, AirflowFailException | TaskDeferralTimeout) or ti.try_number > ti.max_tries
-            if is_final and not self._killed:
+        except TaskDeferred:
+            raise
+        except BaseException as error:  # Airflow's timeout is no Exception
+            if isinstance(error, AirflowFailException | TaskDeferralTimeout) or ti.try_number > ti.max_tries:
                 self._kill_all(context)
             raise
 
     def _kill_all(self, context: Context) -> None:
-        """End the applications of the task. An error is logged, not raised: the task has failed for another reason."""
+        """End the applications of the task. An error is logged, not raised: the task has failed for another reason.
+
+        An attempt that was killed does so only if Airflow's state of the task is still `running`, as when its worker
+        shuts down. Else another attempt may run by then; `on_kill` has ended the application of this one.
+        """
         try:
+            if self._killed and not is_running(context["ti"]):
+                return
             if self._backend is None and spark_connection(self.spark_conn_id).master == "yarn":
-                self._resume_backend(context)
+                self._backend, _ = self._resume_backend(context)
             if self._backend:
                 self._backend.kill_all()
-        except (AirflowException, TrainyardError, OSError, RuntimeError) as error:
+        except Exception as error:
             self.log.error("An application of this task may still run: %s. `trainyard reap --kill` ends it.", error)
 
     def _identify(self, context: Context) -> tuple[Settings, TaskKey]:
         """Return the settings of the connection, and the identity of the task."""
-        try:
+        with self._final_if_refused():
             settings = TrainyardHook(self.conn_id).get_conn()
+        return settings, task_key_of(context["ti"], settings.storage)
+
+    @contextmanager
+    def _final_if_refused(self) -> Iterator[None]:
+        """Fail the task for what would be refused again, and the attempt for any other error."""
+        try:
+            yield
         except UnavailableError as error:
             raise AirflowException(str(error)) from None
         except TrainyardError as error:
             raise AirflowFailException(str(error)) from None
-        return settings, task_key_of(context["ti"], settings.storage)
-
-    def _plan_or_fail(self, context: Context) -> Plan:
-        settings, task_key = self._identify(context)
-        try:
-            return self.plan(task_key, settings)
-        except UnavailableError as error:
-            raise AirflowException(str(error)) from None
-        except TrainyardError as error:  # another attempt would be refused too
-            raise AirflowFailException(str(error)) from None
+        except Exception as error:  # each storage raises exceptions of its own
+            why = f"{type(error).__name__}: {error}"
+            raise AirflowException(f"{self.title}: the application cannot be planned now: {why}") from error
 
     def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:
         settings, task_key = self._identify(context)
-        backend = resume_backend(self.title, task_key, settings.storage, partial(self.plan, task_key, settings))
-        self._use_backend(backend)
-        return backend, task_key
+        return resume_backend(self.title, task_key, settings.storage, partial(self.plan, task_key, settings)), task_key
 
     def _use_backend(self, backend: Backend) -> None:
-        """Let `on_kill` end what this backend runs."""
+        """Let `on_kill` end what this backend runs. Raises AirflowException if the attempt was killed already."""
         self._backend = backend
         if self._killed:
-            raise AirflowFailException("The task was ended before its application was submitted.")
+            raise AirflowException("The attempt was killed before its application was submitted.")
 
     def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
-        try:
+        with self._final_if_refused():
             backend = select_backend(plan)
-        except TrainyardError as error:
-            raise AirflowFailException(str(error)) from None
         self._use_backend(backend)
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
         spec = self.SPEC.model_validate(plan.spec)
@@ -348,7 +347,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             if isinstance(backend, DeferredBackend):
                 links.push_addresses(context["ti"], backend.pages)
         if isinstance(outcome, BaseTrigger):
-            if not is_running(context["ti"], task_key):
+            if not is_running(context["ti"]):
                 self.on_kill()
                 raise AirflowFailException(
                     "The task was ended while its application was submitted; the application was ended too."
@@ -393,11 +392,3 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
         if not is_pending(self.placement):
             placements.check(as_placement(self.placement), self.title)
-
-    def _missing_code(self, fields: Mapping[str, Any]) -> list[str]:
-        for option, path in user_code(fields).items():
-            try:
-                user_package(path, self.dag_file)
-            except TrainyardError as error:
-                return [f"{option}={str(error).removesuffix('.')}"]
-        return []

@@ -6,14 +6,14 @@ database is restored from a backup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from trainyard.errors import TrainyardError
 from trainyard.log import Log
-from trainyard.planning.paths import is_application_tag, storage_tag
-from trainyard.schemas.owner import Owner, find_owner, list_tags, remove_owner
+from trainyard.planning.paths import is_submission_tag, storage_tag
+from trainyard.schemas.owner import Owner, find_owner, list_submissions, remove_owner
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.table import table
 from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager
@@ -44,13 +44,15 @@ class LiveApplication:
     verdict: Verdict
 
 
-def list_live(manager: ResourceManager, root: str, airflow: str, read_state: StateReader) -> list[LiveApplication]:
+def list_live(
+    manager: ResourceManager, root: str, airflow: Collection[str], read_state: StateReader
+) -> list[LiveApplication]:
     """Return the live applications of a storage root, oldest first.
 
     Args:
         manager: The ResourceManager.
         root: The storage root, a URI.
-        airflow: The base URL of this Airflow. Tasks of another one are unknown here.
+        airflow: The identities of this Airflow. Tasks of another one are unknown here.
         read_state: Returns Airflow's state of a task. It is called after the applications were listed.
     """
     return [_judge(one, root, airflow, read_state) for one in manager.tagged(storage_tag(root), LIVE)]
@@ -72,54 +74,75 @@ def kill_orphans(manager: ResourceManager, applications: Sequence[LiveApplicatio
 
 
 def remove_stale_owners(
-    root: str, applications: Sequence[LiveApplication], airflow: str, read_state: StateReader
+    root: str, applications: Sequence[LiveApplication], airflow: Collection[str], read_state: StateReader
 ) -> None:
-    """Remove the owners of tags that none of the live `applications` has, and whose task has ended.
+    """Remove the owners of submissions of which none of the live `applications` is, and whose task has ended.
 
     A task that submits now has an owner too, before it has an application; it has not ended.
     """
     live = {tag for one in applications for tag in one.application.tags}
-    for tag in list_tags(root):
-        owner = _find_owner(root, [tag]) if tag not in live else None
-        if owner and owner.airflow == airflow and _judge_state(read_state(owner.task_key), airflow) == "orphaned":
-            remove_owner(root, tag)
+    for submission in list_submissions(root):
+        owner = _find_owner(root, submission) if submission not in live else None
+        if owner and owner.airflow in airflow and _is_over(read_state(owner.task_key)):
+            remove_owner(root, submission)
 
 
-def as_text(applications: Sequence[LiveApplication]) -> str:
-    """Return a table of applications."""
+def as_text(applications: Sequence[LiveApplication], root: str) -> str:
+    """Return a table of the applications of a storage root, and why some of them are never ended."""
     rows = [
         [one.application.id, one.application.state, one.application.queue, *_describe_task(one), one.verdict]
         for one in applications
     ]
-    return table(["application", "state", "queue", "DAG", "run", "task", "task's state", ""], rows)
+    listed = table(["application", "state", "queue", "DAG", "run", "task", "task's state", ""], rows)
+    return "\n\n".join([listed, *_describe_foreign(applications, root)])
 
 
-def _judge(application: Application, root: str, airflow: str, read_state: StateReader) -> LiveApplication:
-    owner = _find_owner(root, filter(is_application_tag, sorted(application.tags)))
-    if owner is None:
-        return LiveApplication(application, None, None, "unknown owner")
-    if owner.airflow != airflow:
+def _judge(application: Application, root: str, airflow: Collection[str], read_state: StateReader) -> LiveApplication:
+    submission = next(filter(is_submission_tag, application.tags), None)
+    owner = _find_owner(root, submission) if submission else None
+    if owner is None or not owner.airflow:
+        return LiveApplication(application, owner, None, "unknown owner")
+    if owner.airflow not in airflow:
         return LiveApplication(application, owner, None, "other Airflow")
     state = read_state(owner.task_key)
-    return LiveApplication(application, owner, state, _judge_state(state, airflow))
+    return LiveApplication(application, owner, state, "orphaned" if _is_over(state) else "in use")
 
 
-def _find_owner(root: str, tags: Iterable[str]) -> Owner | None:
+def _find_owner(root: str, submission: str) -> Owner | None:
     try:
-        return next(filter(None, (find_owner(root, tag) for tag in tags)), None)
+        return find_owner(root, submission)
     except TrainyardError:  # written by another release
         return None
 
 
-def _judge_state(state: str | None, airflow: str) -> Verdict:
-    if state is None and not airflow:
-        return "unknown owner"  # it may be of another Airflow without a base URL
-    return "orphaned" if state is None or state in ENDED else "in use"
+def _is_over(state: str | None) -> bool:
+    """Return whether a task has ended, or does not exist."""
+    return state is None or state in ENDED
 
 
 def _describe_task(one: LiveApplication) -> list[str]:
     if one.owner is None:
         return ["-", "-", "-", "-"]
     key = one.owner.task_key
-    known = "-" if one.verdict == "other Airflow" else "no such task" if one.state is None else one.state or "none"
+    is_ours = one.verdict in ("in use", "orphaned")
+    known = "-" if not is_ours else "no such task" if one.state is None else one.state or "none"
     return [key.dag_id, key.run_id, key.task, known]
+
+
+def _describe_foreign(applications: Sequence[LiveApplication], root: str) -> list[str]:
+    """Return how many applications are not of this Airflow, or may not be, and what to do about them."""
+    verdicts = [one.verdict for one in applications]
+    lines = []
+    if count := verdicts.count("other Airflow"):
+        lines.append(
+            f"{count} of another Airflow: its Variable trainyard_airflow_... is not in this Airflow's database. Run "
+            "`trainyard reap` there. If the database was replaced, add the Variable that the record in "
+            f"{root}/owners names."
+        )
+    if count := verdicts.count("unknown owner"):
+        lines.append(
+            f"{count} of an unknown owner: {root}/owners has no record, one of another release, or one without an "
+            "Airflow, because the task got no answer of Airflow's API. If no task waits for it, end it with `yarn "
+            "application -kill ID`."
+        )
+    return lines

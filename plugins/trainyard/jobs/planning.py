@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -13,7 +15,9 @@ from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.runtime import spark_environment
 
-_LOCATIONS = ("dataset", "model", "output")
+_LOCATIONS = ("baselines", "dataset", "mix", "model", "output", "source")
+_PARTS = ("dataset", "path")
+"""Of the parts of a location, those that are URIs too."""
 
 
 def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None) -> Plan:
@@ -29,10 +33,10 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
         TrainyardError: The storage is on a local disk, user code is missing, or the cluster can never run the
             application.
     """
-    paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
     spark = spark_connection(spark_conn_id)
     if unshared and spark.master == "yarn":
         _refuse_local_storage(job, unshared)
+    paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
     try:
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:
@@ -42,12 +46,24 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
 
 
 def _refuse_local_storage(job: Job, conn_id: str) -> None:
-    places = {"the storage ": job.storage} | {f"{name}=": job.spec.get(name) for name in _LOCATIONS}
-    for name, uri in places.items():
-        if isinstance(uri, str) and storage.is_local(uri):
+    named = (place for name in _LOCATIONS for place in _list_uris(name, job.spec.get(name)))
+    for name, uri in [("the storage ", job.storage), *((f"{name}=", uri) for name, uri in named)]:
+        if storage.is_local(uri):
             raise TrainyardError(
                 f"{job.operator}: {name}{uri} is a directory of each machine's own, and on YARN the processes of an "
                 "application run on several machines. Write a storage that all of them share, for example "
                 f"hdfs:///trainyard, into the extra of connection {conn_id!r}; for a directory that every node mounts "
                 'at this path, such as NFS, add "shared": true there.'
             )
+
+
+def _list_uris(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the URIs in the value of an option, each with its path in the option."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for part in _PARTS:
+            yield from _list_uris(name if part == "path" else f"{name}.{part}", value.get(part))
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _list_uris(f"{name}.{number}", item)

@@ -21,9 +21,9 @@ def task_key_of(ti: Any, root: str) -> TaskKey:
     )
 
 
-def is_running(ti: Any, task_key: TaskKey) -> bool:
+def is_running(ti: Any) -> bool:
     """Return whether Airflow's state of the task is still `running`: it may be marked or cleared meanwhile."""
-    return read_state(ti, task_key) == "running"
+    return read_state(ti, task_key_of(ti, "")) == "running"
 
 
 def read_state(ti: Any, task_key: TaskKey) -> str | None:

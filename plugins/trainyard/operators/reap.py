@@ -9,11 +9,11 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from trainyard.errors import TrainyardError
+from trainyard.hooks import airflow_id
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, validation
 from trainyard.jobs.common_options import ConnectionOptions
 from trainyard.jobs.task_instance import read_state
-from trainyard.links import airflow_url
 from trainyard.yarn import cluster
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 class ReapOperator(BaseOperator):  # type: ignore[misc]
     """Kill the applications on YARN whose task has ended, or was deleted from this Airflow.
 
-    Nothing collects their result. They are found by the tag of the storage root; applications of another Airflow,
-    which has another base URL, stay.
+    Nothing collects their result. They are found by the tag of the storage root; applications of another Airflow stay.
 
     Args:
         conn_id: The connection of type `trainyard`, with the storage.
@@ -44,10 +43,11 @@ class ReapOperator(BaseOperator):  # type: ignore[misc]
             root = TrainyardHook(self.conn_id).get_conn().storage
             manager = cluster.resource_manager()
             read = partial(read_state, context["ti"])
-            live = orphans.list_live(manager, root, airflow_url(), read)
-            self.log.info("%s", orphans.as_text(live))
+            airflow = airflow_id.list_ids()
+            live = orphans.list_live(manager, root, airflow, read)
+            self.log.info("%s", orphans.as_text(live, root))
             killed = orphans.kill_orphans(manager, live, self.log.warning)
-            orphans.remove_stale_owners(root, live, airflow_url(), read)
+            orphans.remove_stale_owners(root, live, airflow, read)
             return [one.application.id for one in killed]
         except TrainyardError as error:
             raise AirflowException(f"ReapOperator {self.task_id!r}: {error}") from None

@@ -14,7 +14,6 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import HTTPException
 from sqlalchemy import select
 
-from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.pages.airflow_api import (
     CONN_ENV_PREFIX,
@@ -54,12 +53,12 @@ def get_storage(conn_id: str) -> str:
     """Return the storage of a Trainyard connection.
 
     Raises:
-        HTTPException: 404, the connection does not exist or is of another type.
+        HTTPException: 404, the connection cannot be used, does not exist, or is of another type.
     """
     try:
         if _is_ours(conn_id) or conn_id == DEFAULT:
             return TrainyardHook(conn_id).get_conn().storage
-    except TrainyardError as error:
+    except Exception as error:  # also of Hadoop's configuration
         raise HTTPException(404, str(error)) from None
     raise HTTPException(404, f"There is no connection {conn_id!r} of type {TrainyardHook.conn_type}.")
 

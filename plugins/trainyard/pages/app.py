@@ -5,6 +5,8 @@ A page is addressed by its path and a query: `run?conn_id=trainyard_default&dag_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -40,9 +42,10 @@ def show_overview(user: GetUserDep, readable: Readable, number: Number = 1) -> H
     page = runs.paginate(entries, number)
     rows = []
     for conn_id, root, dag_id in page.items:
-        if its_runs := runs.list_runs(root, dag_id):
-            newest = its_runs[0]
-            rows.append((conn_id, dag_id, len(its_runs), newest, *runs.try_read_stages(newest)))
+        with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
+            if its_runs := runs.list_runs(root, dag_id):
+                newest = its_runs[0]
+                rows.append((conn_id, dag_id, len(its_runs), newest, *runs.try_read_stages(newest)))
     return html.render("overview", rows=rows, page=page, unusable=unusable)
 
 
@@ -92,12 +95,15 @@ def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
 def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
     """Show what the newest runs of all readable pipelines allocated, and how much of it was busy."""
     pipelines, unusable = _list_pipelines(user, readable)
-    by_run = {
-        (conn_id, run.dag_id, run.run_id): usage
-        for (conn_id, root), dag_ids in pipelines.items()
-        for run in runs.list_newest_runs(root, dag_ids, runs.MAX_REPORTED_RUNS)
-        if (usage := runs.build_run_usage(run, runs.read_usages(run)))
-    }
+    by_run = {}
+    for (conn_id, root), dag_ids in pipelines.items():
+        directories = {}
+        for dag_id in dag_ids:
+            with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
+                directories[dag_id] = runs.list_directories(root, dag_id)
+        for run in runs.list_newest_runs(root, directories, runs.MAX_REPORTED_RUNS):
+            if usage := runs.build_run_usage(run, runs.read_usages(run)):
+                by_run[conn_id, run.dag_id, run.run_id] = usage
     usages = list(by_run.values())
     sums = [
         ("Total", [usage_report.sum_runs("Total", usages)]),
@@ -127,8 +133,9 @@ def handle_unreadable(_: object, error: TrainyardError) -> HTMLResponse:
 
 
 @app.exception_handler(OSError)
-def handle_unreachable(_: object, error: OSError) -> HTMLResponse:
-    """Show why the storage cannot be reached."""
+@app.exception_handler(RuntimeError)
+def handle_unreachable(_: object, error: Exception) -> HTMLResponse:
+    """Show why the storage cannot be reached; clients of HDFS raise a RuntimeError."""
     return html.render("refused", 503, why=f"The storage cannot be read: {error}")
 
 
@@ -156,13 +163,18 @@ def _list_pipelines(user: BaseUser, readable: set[str]) -> tuple[dict[tuple[str,
     storages, unusable = access.list_storages()
     pipelines = {}
     for conn_id, root in storages.items():
-        try:
-            dag_ids = runs.list_pipelines(root, readable)
-        except Exception as error:  # each file system raises exceptions of its own
-            unusable[conn_id] = f"{type(error).__name__}: {error}"
-            continue
-        pipelines[conn_id, root] = access.filter_readable_runs(user, dag_ids)
+        with _noted(unusable, conn_id):
+            pipelines[conn_id, root] = access.filter_readable_runs(user, runs.list_pipelines(root, readable))
     return pipelines, unusable
+
+
+@contextmanager
+def _noted(unusable: dict[str, str], name: str) -> Iterator[None]:
+    """Note why something cannot be read, so that a page shows the others."""
+    try:
+        yield
+    except Exception as error:  # each file system raises exceptions of its own
+        unusable[name] = f"{type(error).__name__}: {error}"
 
 
 def _find_run(conn_id: str, dag_id: str, run_id: str) -> Run:

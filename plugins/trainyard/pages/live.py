@@ -46,8 +46,10 @@ def _read_spec(uri: str) -> JobSpec:
 
 
 def _has_ended(spec: JobSpec) -> bool:
-    ends = (run_record.read_latest(spec.task_key), failure.read_latest(spec.task_key))
-    return any(end is not None and end.task_key.try_number >= spec.task_key.try_number for end in ends)
+    record, failed = run_record.read_latest(spec.task_key), failure.read_latest(spec.task_key)
+    attempts = [run_record.last_attempt(record)] if record else []
+    attempts += [failed.task_key.try_number] if failed else []
+    return max(attempts, default=0) >= spec.task_key.try_number
 
 
 def _read_task(spec: JobSpec) -> RunningTask:

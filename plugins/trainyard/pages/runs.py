@@ -5,7 +5,7 @@ To list runs takes one directory listing and one database query. Only the runs t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 from sqlalchemy import select
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
 from trainyard.pages.airflow_api import DagRun, create_session
 from trainyard.planning.paths import path_safe, run_directory
 from trainyard.schemas import outcomes
@@ -78,7 +77,7 @@ def list_pipelines(root: str, readable: set[str]) -> list[str]:
 def list_runs(root: str, dag_id: str) -> list[Run]:
     """Return all runs of the DAG below `root`: those in Airflow's database, newest first, then deleted ones by name."""
     parent = storage.join(root, "runs", path_safe(dag_id))
-    directories = set(_list_names(parent))
+    directories = list_directories(root, dag_id)
     query = select(DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id == dag_id)
     with create_session(scoped=False) as session:
         rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc())).all()
@@ -91,10 +90,14 @@ def list_runs(root: str, dag_id: str) -> list[Run]:
     return [*in_database.values(), *(Run(dag_id, name, storage.join(parent, name)) for name in deleted)]
 
 
-def list_newest_runs(root: str, dag_ids: Sequence[str], count: int) -> list[Run]:
-    """Return those of the newest `count` runs of these DAGs that are below `root`, newest first."""
-    directories = {dag_id: set(_list_names(storage.join(root, "runs", path_safe(dag_id)))) for dag_id in dag_ids}
-    query = select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id.in_(dag_ids))
+def list_directories(root: str, dag_id: str) -> set[str]:
+    """Return the names of the directories of the DAG's runs below `root`."""
+    return set(_list_names(storage.join(root, "runs", path_safe(dag_id))))
+
+
+def list_newest_runs(root: str, directories: Mapping[str, set[str]], count: int) -> list[Run]:
+    """Return those of the newest `count` runs of some DAGs, by id, that have one of the `directories`, newest first."""
+    query = select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id.in_(directories))
     with create_session(scoped=False) as session:
         rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc()).limit(count)).all()
     return [
@@ -145,7 +148,7 @@ def try_read_stages(run: Run) -> tuple[list[Stage], str]:
     """Return the stages and an empty error, or no stages and why they cannot be read."""
     try:
         return read_stages(run), ""
-    except (TrainyardError, OSError) as error:
+    except Exception as error:  # each file system raises exceptions of its own
         return [], str(error)
 
 
@@ -156,7 +159,7 @@ def build_row(run: Run) -> Row:
 
 def read_usages(run: Run) -> list[ResourceUsage]:
     """Return the resource usage of the applications of a run; none where it cannot be read."""
-    with suppress(TrainyardError, OSError):
+    with suppress(Exception):
         return resource_usage.read_run(run.directory)
     return []
 

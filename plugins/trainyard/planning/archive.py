@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import stat
 import tempfile
 import uuid
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import UnavailableError
 from trainyard.planning.packages import package_files, user_package
 
 PACKAGE = Path(__file__).parents[1]
@@ -61,16 +62,16 @@ def archive_folder(root: Path | None = None) -> Path:
         root: The directory that it is created in, by default the one for temporary files.
 
     Raises:
-        TrainyardError: There is a file of its name in which another user could put code.
+        UnavailableError: There is a file of its name in which another user could put code; not so on each machine.
     """
     folder = (root or Path(tempfile.gettempdir())) / f"trainyard-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise TrainyardError(
-            f"{folder} is not a directory that only user {os.getuid()} can use, so the code in it may be of another "
-            "user. Remove it, or set TMPDIR to another directory."
+        raise UnavailableError(
+            f"{folder} on {socket.gethostname()} is not a directory that only user {os.getuid()} can use, so the code "
+            "in it may be of another user. Remove it there, or set TMPDIR to another directory."
         )
     return folder
 

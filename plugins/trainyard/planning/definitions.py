@@ -15,7 +15,7 @@ def defined_names(source: bytes) -> set[str] | None:
 
     Returns:
         The names; None where only executing the module shows them: it has `from x import *` or a `__getattr__`, defines
-        names by a computed name, or is not valid in this version of Python.
+        names by a computed name, passes its own name to code that may, or is not valid in this version of Python.
     """
     try:
         text = decode_source(source)
@@ -42,4 +42,19 @@ def _is_dynamic(tree: ast.AST) -> bool:
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC:
             return True
+        if any(map(_is_own_name, ast.iter_child_nodes(node))) and not _is_harmless(node):
+            return True
     return False
+
+
+def _called_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _is_own_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "__name__"
+
+
+def _is_harmless(use: ast.AST) -> bool:
+    """Return whether a use of the module's own name is a comparison, or the name of a logger: of no way to itself."""
+    return isinstance(use, ast.Compare) or (isinstance(use, ast.Call) and _called_name(use) == "getLogger")

@@ -1,4 +1,7 @@
-"""The paths of a run in storage, and the tag of its applications. Pure functions."""
+"""The paths of a run in storage, and the tags of its applications. Pure functions.
+
+The second word of a tag is its kind (task, storage or submission), so that no name of a task makes one of another kind.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,22 @@ def application_tag(task_key: TaskKey) -> str:
     """
     identity = "\0".join([task_key.directory, task_key.dag_id, task_key.run_id, task_key.task])
     name = re.sub(r"[^a-z0-9._-]", "_", task_key.task[:40].lower())
-    return f"trainyard-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    return f"trainyard-task-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
-def is_application_tag(tag: str) -> bool:
-    """Return whether a tag of YARN is one that `application_tag` makes."""
-    others = ("trainyard-storage-", "trainyard-submission-")
-    return tag.startswith("trainyard-") and not tag.startswith(others)
+def submission_tag(id: str) -> str:
+    """Return the YARN tag of the application of one submission; `id` is unique to it."""
+    return f"trainyard-submission-{id}"
+
+
+def is_submission_tag(tag: str) -> bool:
+    """Return whether a tag of YARN is one that `submission_tag` makes."""
+    return tag.startswith("trainyard-submission-")
+
+
+def is_reserved_tag(tag: str) -> bool:
+    """Return whether a tag, which YARN makes lower case, can be one of Trainyard's."""
+    return tag.lower() == COMMON_TAG or tag.lower().startswith(f"{COMMON_TAG}-")
 
 
 def storage_tag(root: str) -> str:

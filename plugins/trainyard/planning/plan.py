@@ -13,7 +13,7 @@ from trainyard.planning import executors, placement
 from trainyard.planning.connection import SparkConnection
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Preflight, Runtime
-from trainyard.planning.paths import COMMON_TAG, application_tag, storage_tag
+from trainyard.planning.paths import COMMON_TAG, application_tag, is_reserved_tag, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.planning.spark_conf import (
@@ -187,6 +187,11 @@ def _check_conf(job: Job, spark: SparkConnection) -> None:
             raise TrainyardError(
                 f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; a tag of YARN has at most 100 characters of ASCII, "
                 "without spaces."
+            )
+        if is_reserved_tag(tag):
+            raise TrainyardError(
+                f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; Trainyard finds its applications by tags that begin "
+                f"with {COMMON_TAG}-. Write another tag instead of {tag!r}."
             )
     if len(tags) > MAX_USER_TAGS:
         raise TrainyardError(

@@ -18,7 +18,7 @@ def read_run(directory: str) -> list[RunRecord]:
     outcomes = {record.task_key.task: record for record in run_record.read_run(directory)}
     for failed in failure.read_run(directory):
         record = outcomes.get(failed.task_key.task)
-        if record is None or record.task_key.try_number < failed.task_key.try_number:
+        if record is None or run_record.last_attempt(record) < failed.task_key.try_number:
             outcomes[failed.task_key.task] = _without_record(failed)
         elif record.status == "failed" and record.task_key.try_number == failed.task_key.try_number:
             outcomes[failed.task_key.task] = record.model_copy(update={"error": failed.error})

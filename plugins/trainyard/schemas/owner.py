@@ -1,6 +1,7 @@
-"""The owner of a tag: the task whose applications have it, so that an application on YARN leads to its task.
+"""The owner of a submission: the task that submitted an application, so that an application on YARN leads to its task.
 
-`ROOT/owners/TAG.json` exists from before an application is submitted until its end was noticed.
+`ROOT/owners/SUBMISSION.json` exists from before an application is submitted until its end was noticed. SUBMISSION is
+the YARN tag of this application alone.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class Owner(Document):
-    """The task whose applications have a tag.
+    """The task that submitted an application.
 
     Attributes:
         task_key: The task.
-        airflow: The base URL of its Airflow, "" if that is not configured.
+        airflow: The identity of its Airflow, "" if that could not be determined.
     """
 
     KIND: ClassVar[str] = "owner"
@@ -25,27 +26,27 @@ class Owner(Document):
     task_key: TaskKey
     airflow: str = ""
 
-    def save(self, root: str, tag: str) -> None:
-        """Store the owner of `tag` below the storage root."""
-        storage.replace(_uri(root, tag), self.to_json().encode())
+    def save(self, root: str, submission: str) -> None:
+        """Store the owner of a submission below the storage root."""
+        storage.replace(_uri(root, submission), self.to_json().encode())
 
 
-def find_owner(root: str, tag: str) -> Owner | None:
-    """Return the owner of a tag; None if there is no record of it."""
-    uri = _uri(root, tag)
+def find_owner(root: str, submission: str) -> Owner | None:
+    """Return the owner of a submission; None if there is no record of it."""
+    uri = _uri(root, submission)
     return Owner.load(uri) if storage.exists(uri) else None
 
 
-def list_tags(root: str) -> list[str]:
-    """Return the tags that have an owner record."""
+def list_submissions(root: str) -> list[str]:
+    """Return the submissions that have an owner record."""
     names = storage.list_names(storage.join(root, "owners"))
     return [name.removesuffix(".json") for name in names if not name.startswith(".")]
 
 
-def remove_owner(root: str, tag: str) -> None:
-    """Remove the owner record of a tag."""
-    storage.remove(_uri(root, tag))
+def remove_owner(root: str, submission: str) -> None:
+    """Remove the owner record of a submission."""
+    storage.remove(_uri(root, submission))
 
 
-def _uri(root: str, tag: str) -> str:
-    return storage.join(root, "owners", f"{tag}.json")
+def _uri(root: str, submission: str) -> str:
+    return storage.join(root, "owners", f"{submission}.json")

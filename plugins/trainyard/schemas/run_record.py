@@ -75,6 +75,12 @@ def used_application(task_key: TaskKey) -> str | None:
     return application
 
 
+def last_attempt(record: RunRecord) -> int:
+    """Return the last attempt that the record belongs to: the one that wrote it, or a later one that used it."""
+    application, attempt = _last_used(record.task_key)
+    return max(record.task_key.try_number, attempt if application == record.application else 0)
+
+
 def superseded_application(task_key: TaskKey) -> str | None:
     """Return the application whose result was used before the task was cleared, so that it must not be used again.
 

@@ -1,14 +1,17 @@
 """Find secrets among options: specs and reports are stored in clear text, and command lines are public.
 
 A name is split into words. It names a secret where it has the words of one, such as "password" or "access key", and no
-later word that makes it the name of something about a secret, such as "password file". Hadoop's keys of Azure end with
-the name of an account, so they are matched by their prefix.
+later word that makes it the name of something about a secret, such as "password file". Some words, such as "session
+key", are also used for columns: under them an identifier is no secret. Hadoop's keys of Azure end with the name of an
+account, so they are matched by their prefix.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 REDACTED = "redacted"
@@ -27,8 +30,11 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _AZURE = re.compile(r"(^|\.)fs\.azure\.(account\.key|account\.oauth2\.client\.secret|sas)(\.|$)(?!token\.provider\.)")
 _SECRET = re.compile(
     r"\b(passwords?|passwd|passphrase|pwd|secret|apikey|accesskey|privatekey|secretkey|(?<!application )credentials?"
-    r"|(api|access|private|secret|account|session|encryption|signing) key|keystore pass)\b"
+    r"|(api|access|private|secret|account|session|encryption|signing) key|pass$|pw$)\b"
 )
+_AMBIGUOUS = re.compile(r"\b((account|session|encryption|signing) key|credentials?)$")
+_IDENTIFIER = re.compile(r"(?=.{1,40}$)([A-Z]?[a-z]+|[A-Z]+)((?<=[a-z])[A-Z][a-z]+|_[a-z]+|_[A-Z]+|_\d{1,3})*")
+"""A name in snake_case, camelCase or capitals. A generated key is longer, or has digits or capitals in between."""
 _ABOUT = frozenset(
     [
         "algorithm",
@@ -61,7 +67,15 @@ _ABOUT = frozenset(
 _SPECIAL_TOKENS = frozenset(["bos", "cls", "end", "eos", "mask", "pad", "sep", "special", "start", "stop", "unk"])
 """Words before "token" in the names of a tokenizer's tokens."""
 _HARMLESS = frozenset({"", "true", "false"})
-_USER_OF_URL = re.compile(r"://[^/\s:@]*:[^/\s@]+@|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@")
+_USER_OF_URL = re.compile(
+    r"://[^/\s:@\[]*:(?!\d+(?:[/,?#]|$))[^\s@]+@"  # a number before / or , is a port
+    r"|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@"
+)
+_BEARER = re.compile(r"\bBearer\s+[\w.~+/=-]{8,}")
+_BASIC = re.compile(r"\bBasic\s+([A-Za-z0-9+/]+={0,2})")
+_TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_STORED = re.compile(r"\b(?:conn\.(?:\w+|get\([^)]*\))|var\.(?:value|json))\.(?:get\(\s*['\"])?(?P<name>[\w.]+)")
+"""What a template reads of a connection or a Variable."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PARAMETER = re.compile(r"(?:^|[?&;,\s])([\w.-]+)\s*=\s*[^\s&;,]")
 _SIGNATURES = frozenset({"sig", "x-amz-signature", "x-goog-signature"})
@@ -111,21 +125,43 @@ def _find(name: str, value: Any) -> Iterator[str]:
 def _is_secret(name: str, value: Any) -> bool:
     if not isinstance(value, str) or value.lower() in _HARMLESS:
         return False
-    return _names_secret(name) or _holds_secret(value)
+    is_identifier = _is_ambiguous(name) and _IDENTIFIER.fullmatch(value)
+    return (_names_secret(name) and not is_identifier) or _holds_secret(value)
 
 
 def _names_secret(name: str) -> bool:
     if _AZURE.search(name):
         return True
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = _split(name)
     if words[-1:] == ["token"]:
         return not _SPECIAL_TOKENS.intersection(words[-2:-1])
     match = _SECRET.search(" ".join(words))
     return match is not None and _ABOUT.isdisjoint(" ".join(words)[match.end() :].split())
 
 
+def _is_ambiguous(name: str) -> bool:
+    """Return whether a name can also be that of a column; not so a setting of Hadoop, such as fs.s3a.encryption.key."""
+    return _AMBIGUOUS.search(" ".join(_split(name.rpartition(".")[2]))) is not None
+
+
+def _split(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
 def _holds_secret(value: str) -> bool:
-    if _USER_OF_URL.search(value) or _PRIVATE_KEY.search(value):
+    if any(pattern.search(value) for pattern in (_USER_OF_URL, _PRIVATE_KEY, _BEARER)):
+        return True
+    if any(":" in _decode(token) for token in _BASIC.findall(value)):
+        return True
+    read = [stored["name"] for template in _TEMPLATE.findall(value) for stored in _STORED.finditer(template)]
+    if any(name == "get_uri" or _names_secret(name) for name in read):
         return True
     parameters = _PARAMETER.findall(value)
     return any(name.lower() in _SIGNATURES or _names_secret(name) for name in parameters)
+
+
+def _decode(token: str) -> str:
+    """Return the text in base64, "" if it is none."""
+    with suppress(ValueError):
+        return base64.b64decode(token, validate=True).decode()
+    return ""

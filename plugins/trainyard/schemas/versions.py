@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,12 +101,12 @@ def expire(dataset: str, keep: int, days: float, now: float | None = None) -> li
             break  # as are all newer ones
         if version.number not in leased:
             removed[version.number] = None
-            unused |= referenced_paths([version])
+            unused |= referenced_paths(version)
     if not removed:
         return []
     for number in numbers:
         if number not in removed:
-            unused -= referenced_paths([manifests.read_version(dataset, number)])
+            unused -= referenced_paths(manifests.read_version(dataset, number))
     for number in removed:
         manifests.remove_version(dataset, number)
     for path in sorted(unused):
@@ -120,7 +120,7 @@ def unreferenced(dataset: str) -> list[str]:
     referenced: set[str] = set()
     for version in iterate(dataset):
         shards |= {shard.path for split in version.splits.values() for shard in split.shards}
-        referenced |= referenced_paths([version])
+        referenced |= referenced_paths(version)
     statistics = [f"statistics/{name}" for name in storage.list_names(storage.join(dataset, "statistics"))]
     paths = [path for path in statistics if path not in referenced]
     for write in storage.list_names(storage.join(dataset, "shards")):
@@ -137,10 +137,9 @@ def remove_unreferenced(dataset: str) -> list[str]:
     return paths
 
 
-def referenced_paths(versions: Iterable[DatasetManifest]) -> set[str]:
-    """Return the directories of shards and the statistics files that versions refer to, relative to the dataset."""
-    partitions = [partition for version in versions for partition in version.partitions.values()]
-    return {path for partition in partitions for path in (partition.directory, partition.statistics)}
+def referenced_paths(version: DatasetManifest) -> set[str]:
+    """Return the directories of shards and the statistics files that a version refers to, relative to the dataset."""
+    return {path for part in version.partitions.values() for path in (part.directory, part.statistics)}
 
 
 def _rows(version: DatasetManifest, split: str) -> int:

@@ -63,7 +63,7 @@ class GroupProgress(Document):
 
     def save(self) -> None:
         """Store the progress, replacing the previous one."""
-        storage.replace(_uri(self.task_key), self.to_json().encode())
+        storage.replace(progress_uri(self.task_key), self.to_json().encode())
 
 
 def format_seconds(seconds: float) -> str:
@@ -76,10 +76,11 @@ def format_seconds(seconds: float) -> str:
 
 def read_latest(task_key: TaskKey) -> GroupProgress | None:
     """Return the progress of this attempt of a task, None if its group has not reported yet."""
-    uri = _uri(task_key)
+    uri = progress_uri(task_key)
     progress = GroupProgress.load(uri) if storage.exists(uri) else None
     return progress if progress and progress.task_key.try_number == task_key.try_number else None
 
 
-def _uri(task_key: TaskKey) -> str:
+def progress_uri(task_key: TaskKey) -> str:
+    """Return where the progress of a task is stored."""
     return storage.join(task_key.directory, "progress", f"{task_key.task}.json")

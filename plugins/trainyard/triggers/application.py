@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainyard.yarn.poller import get_poller, kill
+from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
+from trainyard.yarn.poller import Position, get_poller, kill
 from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0
@@ -22,15 +23,16 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     """Fire when an application has ended.
 
     While there is no answer, whatever the reason (the ResourceManager is down, recovers, or has no such application; a
-    Kerberos ticket has expired), the trigger polls on for `patience` seconds. It kills other live applications of the
-    same task: a submission that seemed lost may arrive late. An application of an earlier attempt may have ended
-    already, so the first poll for it waits three intervals: the scheduler learns a few seconds late that the worker has
-    ended, and fails a task that resumes before.
+    Kerberos ticket has expired), the trigger polls on for `patience` seconds. While its application is live, it kills
+    younger ones of the same task: a submission that seemed lost may arrive late. An application of an earlier attempt
+    may have ended already, so the first poll for it waits three intervals: the scheduler learns a few seconds late that
+    the worker has ended, and fails a task that resumes before.
 
     Args:
         application: The id of the application.
         tag: The YARN tag of every application of the task.
         reattached: Whether an earlier attempt submitted the application. The event has it too.
+        progress: The URI of the task's progress document, whose content is logged while the application runs.
         poll: The seconds between two polls.
         patience: The seconds without an answer after which the trigger fires with `error`.
     """
@@ -40,35 +42,39 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         application: str,
         tag: str,
         reattached: bool = False,
+        progress: str = "",
         poll: float = POLL_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__()
-        self.application, self.tag, self.reattached = application, tag, reattached
+        self.application, self.tag, self.reattached, self.progress = application, tag, reattached, progress
         self.poll, self.patience = poll, patience
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to recreate the trigger."""
-        fields = {name: getattr(self, name) for name in ("application", "tag", "reattached", "poll", "patience")}
+        fields = {
+            name: getattr(self, name) for name in ("application", "tag", "reattached", "progress", "poll", "patience")
+        }
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: the `application` that ended, with `error` when there was no answer in time."""
         if self.reattached:
             await asyncio.sleep(3 * self.poll)
-        answered, no_answer, logged = time.monotonic(), "", ""
+        answered, no_answer, log_state = time.monotonic(), "", StateLog(self.log.info)
+        progress = ProgressReader(self.progress) if self.progress else None
         while time.monotonic() - answered < self.patience:
             try:
                 found, others = await get_poller().find(self.application, self.tag, max_age=self.poll)
-                await self._kill_duplicates(others)
                 if found and not found.live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
                     return
                 if found:
+                    await self._kill_duplicates([other for other in others if other.age_key > found.age_key])
                     answered = time.monotonic()
-                    if (state := describe_state(found)) != logged:
-                        self.log.info("%s", state)
-                        logged = state
+                    log_state(found, await get_poller().find_position(found, max_age=self.poll))
+                    if progress and found.state == "RUNNING" and (line := await progress.next_line()):
+                        self.log.info("%s", line)
                 no_answer = "it has no such application"
             except Exception as error:  # a trigger that fails would leave an application without a task
                 no_answer = str(error) or type(error).__name__
@@ -80,7 +86,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         await kill(self.application)
 
     async def _kill_duplicates(self, others: list[Application]) -> None:
-        """Kill other applications of the task. Errors are logged: they do not concern the one that is waited for."""
+        """Kill applications of the task. Errors are logged: they do not concern the one that is waited for."""
         for duplicate in others:
             self.log.warning("Killing %s, a duplicate of %s.", duplicate.id, self.application)
             try:
@@ -89,7 +95,32 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                 self.log.warning("%s cannot be killed: %s", duplicate.id, error)
 
 
-def describe_state(application: Application) -> str:
-    """Return the state of an application, without the figures and times in it that change at every poll."""
+class StateLog:
+    """Log each change of an application's state, and its position in the queue at most twice a minute.
+
+    Args:
+        log: The log, called with a format and its argument.
+    """
+
+    def __init__(self, log: Callable[[str, str], None]) -> None:
+        self._log = log
+        self._state, self._line, self._at = "", "", 0.0
+
+    def __call__(self, application: Application, position: Position | None) -> None:
+        """Log the state, if it is due."""
+        state, line, now = describe_state(application), describe_state(application, position), time.monotonic()
+        if state != self._state or (line != self._line and now - self._at > INTERVAL_SECONDS):
+            self._log("%s", line)
+            self._state, self._line, self._at = state, line, now
+
+
+def describe_state(application: Application, position: Position | None = None) -> str:
+    """Return the state of an application, without the figures and times in it that change at every poll.
+
+    Args:
+        application: The application.
+        position: Its number among those that wait in its queue, and how many these are; None if it does not wait.
+    """
+    where = f", number {position[0]} of {position[1]} that wait in queue {application.queue}" if position else ""
     why = _CHANGING.sub("", application.diagnostics).strip()
-    return f"{application.id} is {application.state}{f': {why}' if why else ''}"
+    return f"{application.id} is {application.state}{where}{f': {why}' if why else ''}"

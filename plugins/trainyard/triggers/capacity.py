@@ -8,10 +8,12 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainyard.yarn import cluster
 from trainyard.yarn.capacity import ResourceRequest, shortfall
-from trainyard.yarn.poller import in_thread
+from trainyard.yarn.poller import get_poller
 from trainyard.yarn.snapshot import Resources
+
+MAX_AGE_SECONDS = 5.0
+"""The age of a snapshot that sensors still share. An older one may show room that another stage has taken since."""
 
 
 class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
@@ -40,7 +42,7 @@ class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
         request = ResourceRequest(**(self.request | sizes))
         while True:
             try:
-                snapshot = await in_thread(cluster.take_snapshot)
+                snapshot = await get_poller().take_snapshot(min(self.poll, MAX_AGE_SECONDS))
                 missing = shortfall(request, snapshot, snapshot.queue_of(self.queue))
                 if not missing:
                     yield TriggerEvent({"room": f"there is room for {request.count} containers"})

@@ -98,8 +98,8 @@ def fit_to_cluster(plan: Plan, snapshot: ClusterSnapshot | None, log: Log) -> Pl
 def _check(plan: Plan, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     queue = snapshot.queue_of(plan.queue)
     of_queue = [_queue(plan, snapshot, queue), *_labels(plan, snapshot, queue)]
-    if plan.queue in PLACED_QUEUES:
-        of_queue = [_placed(finding) for finding in of_queue]
+    if plan.queue in PLACED_QUEUES or snapshot.replaces_queues:
+        of_queue = [_placed(finding, plan.queue) for finding in of_queue]
     yield from of_queue
     if any(finding.problem for finding in of_queue):
         return
@@ -117,10 +117,10 @@ def _check(plan: Plan, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     yield _queue_limit(plan, queue, request)
 
 
-def _placed(finding: Finding) -> Finding:
+def _placed(finding: Finding, queue: str) -> Finding:
     if not finding.problem:
         return finding
-    warning = f"{finding.problem} For the queue {finding.needed!r} placement rules may choose another queue."
+    warning = f"{finding.problem} For the queue {queue!r} placement rules may choose another queue."
     return replace(finding, problem="", warning=warning)
 
 

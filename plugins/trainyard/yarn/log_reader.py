@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import launch_gateway
 
 FILES = ("stdout", "stderr")
@@ -37,6 +38,8 @@ def main(application: str, owner: str, tail: int, containers: list[str]) -> None
             written = java.io.ByteArrayOutputStream()
             controller.readAggregatedLogs(request, written)
             print(written.toString())
+    except Py4JJavaError as error:  # its message is in the JVM, which ends below
+        sys.exit(str(error.java_exception.toString()))
     finally:
         gateway.shutdown()
 

@@ -17,7 +17,9 @@ from trainyard.errors import TrainyardError, UnavailableError
 
 T = TypeVar("T")
 
-LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+WAITING = "ACCEPTED"
+"""The state of an application whose driver waits for a container."""
+LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", WAITING, "RUNNING")
 CONNECT_SECONDS = 3
 READ_SECONDS = 10
 KILL_SECONDS = 120.0
@@ -51,6 +53,7 @@ class Application:
         finished: When it ended, in seconds since the epoch; 0 before.
         resource_seconds: Resource -> allocated amount x seconds.
         tags: The tags.
+        name: The name, of DAG and task.
     """
 
     id: str
@@ -67,11 +70,17 @@ class Application:
     finished: float = 0.0
     resource_seconds: Mapping[str, float] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
+    name: str = ""
 
     @property
     def live(self) -> bool:
         """Whether the application has not ended."""
         return self.state in LIVE
+
+    @property
+    def age_key(self) -> tuple[float, int]:
+        """The key that sorts applications from the oldest to the youngest; some start within a millisecond."""
+        return self.started, int(self.id.rpartition("_")[2])
 
 
 @dataclass(frozen=True)
@@ -92,10 +101,16 @@ class ResourceManager:
 
     def tagged(self, tag: str, states: Iterable[str] = ()) -> list[Application]:
         """Return the applications with a tag, or those of them in `states`, oldest first."""
-        query = {"states": ",".join(states)} if states else {}
-        answer = self.get("apps", applicationTags=tag, **query)
+        return self._list(applicationTags=tag, **({"states": ",".join(states)} if states else {}))
+
+    def in_state(self, state: str) -> list[Application]:
+        """Return the applications of all users in a state, oldest first."""
+        return self._list(states=state)
+
+    def _list(self, **query: str) -> list[Application]:
+        answer = self.get("apps", **query)
         applications = [_application(entry) for entry in (answer.get("apps") or {}).get("app", [])]
-        return sorted(applications, key=lambda application: (application.started, application.id))
+        return sorted(applications, key=lambda application: application.age_key)
 
     def application(self, id: str) -> Application | None:
         """Return an application, None if the ResourceManager has no such application (yet, or any more)."""
@@ -173,7 +188,9 @@ class ResourceManager:
             except requests.RequestException as error:
                 refused.append(f"{url}: {type(error).__name__}")
                 continue
-            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or "json" not in _type(answer):
+            is_refusal = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+            is_json = "json" in _type(answer)
+            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not (is_json or is_refusal):
                 refused.append(f"{url}: HTTP {answer.status_code}")
                 continue
             if not answer.ok and answer.status_code != HTTPStatus.NOT_FOUND:
@@ -246,4 +263,5 @@ def _application(entry: Mapping[str, Any]) -> Application:
         finished=entry.get("finishedTime", 0) / 1000,
         resource_seconds=_resource_seconds(entry.get("resourceSecondsMap") or {}),
         tags=frozenset(filter(None, entry.get("applicationTags", "").split(","))),
+        name=entry.get("name", ""),
     )

@@ -118,13 +118,23 @@ class Queue:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """A cluster at one moment, for `user`. `step` is the unit of container memory, in MB."""
+    """A cluster at one moment, for `user`.
+
+    Attributes:
+        user: The user who submits.
+        nodes: The nodes that run containers.
+        partitions: The node labels.
+        queues: The queues.
+        step: The unit of container memory, in MB.
+        replaces_queues: Whether placement rules replace any queue that an application names.
+    """
 
     user: str
     nodes: tuple[Node, ...]
     partitions: frozenset[str]
     queues: tuple[Queue, ...]
     step: int
+    replaces_queues: bool = False
 
     def queue(self, name: str) -> Queue | None:
         """Return the queue of a name or path, None if there is none."""
@@ -191,6 +201,7 @@ def take_snapshot(manager: ResourceManager, user: str, site: Mapping[str, str]) 
         partitions=frozenset(entry["name"] for entry in (labels if isinstance(labels, list) else [labels])),
         queues=tuple(_queues(root, "", _acls(settings), _largest(settings))),
         step=_read_number(settings, "yarn.scheduler.minimum-allocation-mb", 1024),
+        replaces_queues=settings.get("yarn.scheduler.capacity.queue-mappings-override.enable") == "true",
     )
 
 

@@ -6,23 +6,26 @@ spark-submit is a script here, so that a test decides what happens at which mome
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from tests.plugins.backends.threads import run_in_thread
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
-from trainyard import storage
 from trainyard.backends import processes, yarn
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.hooks import airflow_id
 from trainyard.planning.connection import SparkConnection
 from trainyard.planning.job import Job, Runtime
+from trainyard.planning.paths import is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan, build_plan
-from trainyard.schemas.owner import find_owner
+from trainyard.schemas.owner import Owner, find_owner, list_submissions
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
@@ -75,6 +78,7 @@ class Cluster:
 ROOT = "memory://storage"
 ID = "application_1795290845344_0001"
 OTHER = "application_1795290845344_0009"
+OLDER = "application_1795290845344_0000"
 
 
 @pytest.fixture
@@ -83,6 +87,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     (tmp_path / "jars").mkdir()
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
     monkeypatch.setattr(YarnBackend, "_fit", lambda self, plan, log: plan)
+    monkeypatch.setattr(airflow_id, "get_id", lambda: "trainyard_airflow_1")
     with serve(cluster.answer) as server:
         write_yarn_site(tmp_path, monkeypatch, server)
         yield cluster
@@ -115,6 +120,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
     raise AssertionError("the condition did not come true within a minute")
 
 
+NEXT = submission_tag("next")
 KILLED = "TrainOperator 'train' was killed while it was submitted; no application of it is left."
 
 
@@ -126,9 +132,9 @@ def test_an_application_is_found_by_its_submission_and_keeps_the_tags_of_the_use
     assert isinstance(trigger, ApplicationTrigger) and trigger.application == ID
     tags = cluster.entries[ID]["applicationTags"].split(",")
     assert tags[0] == plan.tag and "team-x" in tags
-    assert [tag for tag in tags if tag.startswith("trainyard-submission-")] == tags[-1:]
-    owner = find_owner(plan.storage, plan.tag)
-    assert owner and owner.task_key == plan.task_key
+    assert list_submissions(plan.storage) == [tag for tag in tags if is_submission_tag(tag)] == tags[-1:]
+    owner = find_owner(plan.storage, tags[-1])
+    assert owner and owner.task_key == plan.task_key and owner.airflow == "trainyard_airflow_1"
 
 
 def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: Plan, task_key: TaskKey) -> None:
@@ -194,13 +200,88 @@ def test_a_kill_of_a_submission_leaves_the_application_of_another_attempt(
     assert cluster.killed == []
 
 
+def test_a_submission_that_no_signal_ends_leaves_no_application(
+    cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a process in uninterruptible sleep: Airflow ends this process five seconds after its SIGTERM."""
+    cluster.script(REGISTER, "sleep 3600")
+    thread, _ = run_in_thread(backend)
+    wait_for((cluster.folder / "tags").exists)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_signal", lambda alive, hard: None)
+        begin = time.monotonic()
+        backend.kill()
+        assert cluster.killed == [ID] and time.monotonic() - begin < 5
+    processes.end(plan.tag)
+    thread.join(60)
+
+
+@pytest.mark.parametrize("error", [ElementTree.ParseError("no element found"), OSError("a stale file handle")])
+def test_a_kill_without_a_readable_configuration_raises_nothing_and_ends_spark_submit(
+    cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """An exception in the handler of the signal would end what `run` still has to do."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    cluster.script("sleep 3600")
+    thread, errors = run_in_thread(backend)
+    wait_for(lambda: cluster.has_started)
+    monkeypatch.setattr("trainyard.yarn.cluster.resource_manager", fail)
+    backend.kill()
+    thread.join(60)
+    assert errors == [KILLED]
+    assert processes.find_tagged(plan.tag) == []
+
+
+def test_an_older_application_of_another_attempt_is_kept_and_the_younger_is_killed(
+    cluster: Cluster, plan: Plan, task_key: TaskKey
+) -> None:
+    """A worker that seemed lost submits after this attempt has looked, and before it submits."""
+
+    def make_plan() -> Plan:
+        cluster.entries[OLDER] = application(0, "ACCEPTED", applicationTags=plan.conf["spark.yarn.tags"])
+        return plan
+
+    cluster.script(REGISTER)
+    trigger = YarnBackend(plan.operator, task_key, plan.storage, make_plan).run(lambda line: None)
+    assert isinstance(trigger, ApplicationTrigger) and (trigger.application, trigger.reattached) == (OLDER, True)
+    assert cluster.killed == [ID] and list_submissions(plan.storage) == []
+
+
+def test_a_killed_submission_keeps_the_owner_of_that_of_the_next_attempt(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    """A worker that seemed lost comes back before the application of the next attempt is registered."""
+    cluster.script("sleep 3600")
+    thread, _ = run_in_thread(backend)
+    wait_for(lambda: cluster.has_started)
+    Owner(task_key=plan.task_key).save(plan.storage, NEXT)
+    backend.kill()
+    thread.join(60)
+    assert list_submissions(plan.storage) == [NEXT]
+
+
+def test_the_end_of_an_application_keeps_the_owner_of_the_next_one(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    cluster.script(REGISTER)
+    backend.run(lambda line: None)
+    cluster.entries[ID] |= {"state": "FINISHED", "amContainerLogs": ""}
+    write_record(plan.task_key)
+    Owner(task_key=plan.task_key).save(plan.storage, NEXT)
+    backend.collect({"application": ID}, lambda line: None)
+    assert list_submissions(plan.storage) == [NEXT]
+
+
 def test_a_resource_manager_without_an_answer_after_the_submission_is_named(
     cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be an application, so its owner stays, and the message does not deny it."""
 
     def refuse_searches(manager: ResourceManager, tag: str, states: object = ()) -> list[Application]:
-        if tag.startswith("trainyard-submission-"):
+        if is_submission_tag(tag):
             raise UnreachableError("no active ResourceManager answers")
         return []
 
@@ -209,7 +290,7 @@ def test_a_resource_manager_without_an_answer_after_the_submission_is_named(
     cluster.script("exit 0")
     with pytest.raises(UnreachableError):
         backend.run(lambda line: None)
-    assert find_owner(plan.storage, plan.tag)
+    assert list_submissions(plan.storage)
 
 
 def test_a_task_that_failed_for_good_ends_every_application_of_its_own(
@@ -271,14 +352,3 @@ def test_an_application_without_an_answer_is_named(task_key: TaskKey, cluster: C
     backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan)
     with pytest.raises(TrainyardError, match=f"has returned no status for {ID} for 15 minutes: gone"):
         backend.collect({"application": ID, "error": "gone"}, lambda line: None)
-
-
-def test_the_owner_of_a_tag_is_forgotten_when_the_end_was_noticed(
-    cluster: Cluster, backend: YarnBackend, plan: Plan
-) -> None:
-    cluster.script(REGISTER)
-    backend.run(lambda line: None)
-    cluster.entries[ID] |= application(1, "FINISHED", amContainerLogs="")
-    write_record(plan.task_key)
-    backend.collect({"application": ID}, lambda line: None)
-    assert storage.list_names(f"{plan.storage}/owners") == []

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.plugins.resource_managers import Answer, serve
 from trainyard import storage
-from trainyard.hooks import TrainyardHook, webhdfs
+from trainyard.errors import TrainyardError
+from trainyard.hooks import TrainyardHook, trainyard, webhdfs
 
 
 @contextmanager
@@ -27,6 +30,8 @@ def name_node(name: str) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_REGISTERED", {})
+    monkeypatch.setattr(trainyard, "_ROUTES", {})
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, name: str, root: str, url: str) -> None:
@@ -46,10 +51,80 @@ def test_each_of_two_clusters_is_read_through_its_own_connection(monkeypatch: py
         assert storage.list_names("hdfs://nn2:8020/trainyard/runs") == ["of-two"]
 
 
-def test_the_only_cluster_is_that_of_uris_without_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_default(monkeypatch: pytest.MonkeyPatch, folder: Path, uri: str) -> None:
+    """Write Hadoop's configuration, with this default file system."""
+    entry = f"<property><name>fs.defaultFS</name><value>{uri}</value></property>"
+    (folder / "core-site.xml").write_text(f"<configuration>{entry}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(folder))
+
+
+def test_the_default_cluster_is_that_of_uris_without_a_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    set_default(monkeypatch, tmp_path, "hdfs://nn1:8020/")
+    with name_node("of-one") as one, name_node("of-two") as two:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", one)
+        connect(monkeypatch, "two", "hdfs://nn2:8020/trainyard", two)
+        assert storage.list_names("hdfs:///data") == ["of-one"]
+
+
+@pytest.mark.parametrize("default", ["", "hdfs://nn2:8020"])
+def test_another_cluster_is_not_that_of_uris_without_a_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, default: str
+) -> None:
+    """They are read as Hadoop is configured, even if that is the only connection with WebHDFS."""
+    set_default(monkeypatch, tmp_path, default)
     with name_node("of-one") as one:
         connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", one)
-        assert storage.list_names("hdfs:///data") == ["of-one"]
+        assert storage._find_registered("hdfs:///data") is None
+
+
+def test_two_routes_to_one_host_are_refused_with_both_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    with name_node("of-one") as one, name_node("of-two") as two:
+        connect(monkeypatch, "one", "hdfs:///trainyard", one)
+        with pytest.raises(TrainyardError) as refused:
+            connect(monkeypatch, "two", "hdfs:///other", two)
+        assert str(refused.value) == (
+            "connection 'two' reads hdfs:// through WebHDFS connection 'route_two', and connection 'one' through "
+            "'route_one'. Write the NameNode of each into its storage, for example hdfs://namenode:8020/trainyard; or, "
+            "for one cluster, the same webhdfs into both."
+        )
+        assert storage.list_names("hdfs:///trainyard/runs") == ["of-one"]
+
+
+def test_two_connections_of_one_route_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with name_node("of-one") as one:
+        connect(monkeypatch, "one", "hdfs:///trainyard", one)
+        extra = {"storage": "hdfs:///other", "webhdfs": "route_one"}
+        monkeypatch.setenv("AIRFLOW_CONN_TWO", json.dumps({"conn_type": "trainyard", "extra": extra}))
+        assert TrainyardHook("two").get_conn().storage == "hdfs:///other"
+
+
+def test_a_connection_that_was_corrected_makes_way_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with name_node("of-one") as one, name_node("of-two") as two:
+        connect(monkeypatch, "one", "hdfs:///trainyard", one)
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", one)
+        connect(monkeypatch, "two", "hdfs:///trainyard", two)
+        assert storage.list_names("hdfs:///trainyard/runs") == ["of-two"]
+
+
+@pytest.mark.parametrize("read", [storage.list_names, storage.exists, storage.read, storage.list_files])
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_refusal_is_an_error_and_no_absent_file(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Any], status: int
+) -> None:
+    refusal = {"exception": "AccessControlException", "message": "Permission denied: user=ada"}
+    with serve(lambda *_: Answer({"RemoteException": refusal}, status)) as server:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", server.url)
+        with pytest.raises(OSError, match=r"Permission denied: user=ada|Authentication failure"):
+            read("hdfs://nn1:8020/trainyard/runs")
+
+
+def test_a_file_that_does_not_exist_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"exception": "FileNotFoundException", "message": "File does not exist: /x"}
+    with serve(lambda *_: Answer({"RemoteException": missing}, 404)) as server:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", server.url)
+        assert not storage.exists("hdfs://nn1:8020/x") and storage.list_names("hdfs://nn1:8020/x") == []
+        with pytest.raises(FileNotFoundError):
+            storage.read("hdfs://nn1:8020/x")
 
 
 def test_a_name_node_that_does_not_answer_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +10,25 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowTaskTimeout,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
+from fsspec.implementations.local import LocalFileSystem
+from hdfs import HdfsError
 
+from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
-from trainyard.operators import ExportOperator
+from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.schemas.run_record import RunRecord
+from trainyard.triggers.application import ApplicationTrigger
 
 FAILED = ("__fail__", {"error": "Trigger failure"})
 TIMED_OUT = ("__fail__", {"error": "Trigger timeout"})
@@ -33,8 +45,12 @@ class TaskInstance:
     run_id: str = "r1"
     task_id: str = "export"
     map_index: int = -1
+    state: str = "running"
 
     def xcom_push(self, key: str, value: Any) -> None: ...
+
+    def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
+        return {self.run_id: {self.task_id: self.state}}
 
 
 @dataclass
@@ -63,7 +79,7 @@ class RecordingBackend:
 @pytest.fixture
 def operator(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobOperator:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
-    monkeypatch.setattr(TrainyardHook, "get_conn", lambda self: Settings(f"file://{tmp_path}/s"))
+    monkeypatch.setattr(TrainyardHook, "get_conn", lambda self: Settings(f"file://{tmp_path}/s", shared=True))
     source = tmp_path / "source.json"
     source.write_text('{"x": 1.5}\n')
     dag = DAG("toy", schedule=None)
@@ -94,11 +110,74 @@ def context(operator: JobOperator, **fields: Any) -> Any:
     return {"ti": TaskInstance(operator, **fields), "outlet_events": {}}
 
 
-def test_a_task_that_is_killed_while_it_plans_submits_nothing(operator: JobOperator, backend: RecordingBackend) -> None:
+@pytest.fixture
+def on_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect the operator to YARN, where an earlier attempt may have left an application."""
+    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+
+
+def kill_while_planning(operator: JobOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_job = operators.plan_job
+
+    def plan_and_be_killed(*arguments: Any) -> Any:
+        operator.on_kill()
+        return plan_job(*arguments)
+
+    monkeypatch.setattr(operators, "plan_job", plan_and_be_killed)
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["execute", "resume"])
+def test_an_attempt_that_is_killed_before_its_submission_may_be_followed_by_another(
+    operator: JobOperator, backend: RecordingBackend, resume: bool
+) -> None:
+    """Airflow forwards the SIGTERM of a worker that shuts down; nobody has marked the task."""
     operator.on_kill()
-    with pytest.raises(AirflowFailException, match="ended before its application was submitted"):
-        operator.execute(context(operator))
-    assert backend.calls == [], "another attempt may run by then"
+    with pytest.raises(AirflowException, match="killed before its application was submitted") as error:
+        operator.resume(context(operator), {}) if resume else operator.execute(context(operator))
+    assert not isinstance(error.value, AirflowFailException)
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize(
+    ("attempt", "state", "calls"),
+    [
+        (1, "running", []),
+        (2, "running", ["kill_all"]),
+        (2, "failed", []),
+        (2, "up_for_retry", []),
+    ],
+)
+def test_the_last_attempt_ends_the_application_of_an_earlier_one_when_its_worker_shuts_down(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, on_yarn: None, attempt: int,
+    state: str, calls: list[str],
+) -> None:  # fmt: skip
+    """In any other state of the task another attempt may run by then."""
+    kill_while_planning(operator, monkeypatch)
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator, try_number=attempt, state=state))
+    assert backend.calls == calls
+
+
+@pytest.mark.parametrize(("attempt", "calls"), [(1, []), (2, ["kill_all"])])
+def test_the_last_attempt_that_takes_too_long_to_plan_ends_the_application_of_an_earlier_one(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, on_yarn: None, attempt: int,
+    calls: list[str],
+) -> None:  # fmt: skip
+    def time_out(*_: Any) -> Any:
+        raise AirflowTaskTimeout
+
+    monkeypatch.setattr(operators, "plan_job", time_out)
+    with pytest.raises(AirflowTaskTimeout):
+        operator.execute(context(operator, try_number=attempt))
+    assert backend.calls == calls
+
+
+def test_an_attempt_that_defers_ends_nothing(operator: JobOperator, backend: RecordingBackend) -> None:
+    backend.step = lambda: ApplicationTrigger("application_1", "tag")
+    with pytest.raises(TaskDeferred):
+        operator.execute(context(operator, try_number=2))
+    assert backend.calls == ["run"]
 
 
 def test_a_task_that_is_killed_ends_its_backend(operator: JobOperator, backend: RecordingBackend) -> None:
@@ -119,13 +198,24 @@ def test_a_ticket_that_has_expired_fails_the_attempt_and_not_the_task(
     assert not isinstance(error.value, AirflowFailException)
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError, HdfsError])
 def test_a_storage_that_does_not_answer_fails_the_attempt_and_not_the_task(
-    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(operators, "plan_job", raise_unavailable)
-    with pytest.raises(AirflowException, match="no valid ticket") as error:
-        operator.execute(context(operator))
-    assert not isinstance(error.value, AirflowFailException)
+    """A prediction reads the model, to ship its recipe."""
+
+    class Away(LocalFileSystem):  # type: ignore[misc]
+        def exists(self, path: str, **_: Any) -> bool:
+            raise error("no NameNode answers")
+
+    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs://nn": Away()})
+    predict = PredictOperator(
+        task_id="predict", dag=operator.dag, model="hdfs://nn/model", source="/in", keys=["id"], output="out"
+    )
+    message = f"'predict': the application cannot be planned now: {error.__name__}: no NameNode"
+    with pytest.raises(AirflowException, match=message) as failed:
+        predict.execute(context(predict))
+    assert not isinstance(failed.value, AirflowFailException)
 
 
 def test_a_plan_that_is_refused_fails_the_task(
@@ -158,11 +248,21 @@ def test_a_result_is_collected_without_a_plan(
     ],
 )
 def test_when_no_attempt_follows_the_application_of_a_trigger_that_failed_is_ended(
-    operator: JobOperator, backend: RecordingBackend, end: Any, error: type, attempt: int, calls: list[str]
-) -> None:
+    operator: JobOperator, backend: RecordingBackend, on_yarn: None, end: Any, error: type, attempt: int,
+    calls: list[str],
+) -> None:  # fmt: skip
     with pytest.raises(error):
         operator.resume_execution(*end, context(operator, try_number=attempt))
     assert backend.calls == calls
+
+
+def test_a_connection_that_is_broken_does_not_make_a_failed_trigger_final(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, on_yarn: None
+) -> None:
+    monkeypatch.setattr(TrainyardHook, "get_conn", raise_refusal)
+    for attempt in (1, 2):
+        with pytest.raises(TaskDeferralError):
+            operator.resume_execution(*FAILED, context(operator, try_number=attempt))
 
 
 @pytest.mark.parametrize(("attempt", "calls"), [(1, ["collect"]), (2, ["collect", "kill_all"])])
@@ -185,9 +285,8 @@ def test_an_application_that_cannot_be_ended_does_not_hide_the_failure(
 
 
 def test_a_last_attempt_that_is_refused_ends_what_an_earlier_one_submitted(
-    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, on_yarn: None
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
     monkeypatch.setattr(operators, "plan_job", raise_refusal)
     with pytest.raises(AirflowFailException):
         operator.execute(context(operator, try_number=2))
@@ -203,5 +302,17 @@ def test_an_attempt_that_is_killed_does_not_end_the_application_of_the_next_one(
 
     backend.step = be_killed
     with pytest.raises(AirflowException):
-        operator.execute(context(operator, try_number=2))
+        operator.execute(context(operator, try_number=2, state="restarting"))
     assert backend.calls == ["run", "kill"]
+
+
+def test_airflow_renders_the_templates_of_all_common_options(operator: JobOperator) -> None:
+    operator.memory = Memory(heap="{{ params.heap }}", native="1g")
+    operator.placement = Placement(queue="{{ params.queue }}", gpus_per_worker="{{ params.gpus }}")  # type: ignore[arg-type]
+    operator.env_vars = {"QUEUE": "{{ params.queue }}"}
+    operator.executors = ("{{ params.gpus }}", 4)  # type: ignore[attr-defined]
+    operator.render_template_fields({"params": {"heap": "3g", "queue": "train", "gpus": 2}})
+    assert operator.memory == Memory(heap="3g", native="1g")
+    assert operator.placement == Placement(queue="train", gpus_per_worker="2")  # type: ignore[arg-type]
+    assert operator.env_vars == {"QUEUE": "train"}
+    assert operator.executors == ("2", 4)  # type: ignore[attr-defined]

@@ -11,12 +11,15 @@ import pytest
 from tests.plugins.resource_managers import Answer, Server, application, applications, serve
 from trainyard import storage
 from trainyard.jobs import orphans
-from trainyard.planning.paths import application_tag, storage_tag
-from trainyard.schemas.owner import Owner
+from trainyard.planning.paths import application_tag, storage_tag, submission_tag
+from trainyard.schemas.owner import Owner, list_submissions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import LIVE, ResourceManager
 
-AIRFLOW = "https://airflow.example"
+AIRFLOW = "trainyard_airflow_1"
+OTHER = "trainyard_airflow_2"
+IDS = frozenset([AIRFLOW, "trainyard_airflow_0"])
+"""Those of this Airflow: two tasks were the first at the same moment."""
 TASK = {"dag_id": "toy", "run_id": "r1"}
 
 
@@ -48,15 +51,17 @@ def root(tmp_path: Path) -> str:
 def submit(root: str, number: int, task_id: str, airflow: str | None = AIRFLOW) -> dict[str, Any]:
     """Return the entry of an application as it was submitted; without a record of its owner if `airflow` is None."""
     key = TaskKey(task_id=task_id, directory=f"{root}/runs/toy/r1", **TASK)
+    submission = submission_tag(str(number))
     if airflow is not None:
-        Owner(task_key=key, airflow=airflow).save(root, application_tag(key))
-    return application(number, applicationTags=f"trainyard,{application_tag(key)},{storage_tag(root)},team-x")
+        Owner(task_key=key, airflow=airflow).save(root, submission)
+    tags = ("trainyard", application_tag(key), storage_tag(root), submission, "team-x")
+    return application(number, applicationTags=",".join(tags))
 
 
 def judge(server: Server, root: str, **states: str | None) -> dict[str, str]:
     """Return the verdict by the end of the application's id."""
     manager = ResourceManager((server.url,))
-    live = orphans.list_live(manager, root, AIRFLOW, lambda key: states[key.task_id])
+    live = orphans.list_live(manager, root, IDS, lambda key: states[key.task_id])
     return {one.application.id[-2:]: one.verdict for one in live}
 
 
@@ -79,9 +84,20 @@ def test_an_application_whose_task_waits_for_it_or_will_find_it_is_not(
 
 
 def test_what_others_submitted_is_never_orphaned(server: Server, entries: list[dict[str, Any]], root: str) -> None:
-    entries += [submit(root, 1, "a", airflow="https://laptop"), submit(root, 2, "b", airflow=None)]
+    entries += [submit(root, 1, "a", airflow=OTHER), submit(root, 2, "b", airflow=None)]
     entries += [submit(f"{root}/other", 3, "c"), application(4, applicationTags="nightly")]
-    assert judge(server, root) == {"01": "other Airflow", "02": "unknown owner"}
+    entries += [submit(root, 5, "d", airflow=""), application(6, applicationTags=f"trainyard,{storage_tag(root)}")]
+    assert judge(server, root) == {
+        "01": "other Airflow", "02": "unknown owner", "05": "unknown owner", "06": "unknown owner"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("task_id", ["storage", "storage-clean", "submission", "submission-1"])
+def test_an_application_is_judged_whatever_its_task_is_named(
+    server: Server, entries: list[dict[str, Any]], root: str, task_id: str
+) -> None:
+    entries.append(submit(root, 1, task_id))
+    assert judge(server, root, **{task_id: None}) == {"01": "orphaned"}
 
 
 def test_applications_that_have_ended_are_not_listed(server: Server, entries: list[dict[str, Any]], root: str) -> None:
@@ -91,22 +107,20 @@ def test_applications_that_have_ended_are_not_listed(server: Server, entries: li
 
 
 def test_only_orphans_are_killed(server: Server, entries: list[dict[str, Any]], root: str) -> None:
-    entries += [submit(root, 1, "gone"), submit(root, 2, "runs"), submit(root, 3, "other", airflow="https://laptop")]
+    entries += [submit(root, 1, "gone"), submit(root, 2, "runs"), submit(root, 3, "other", airflow=OTHER)]
     manager = ResourceManager((server.url,))
     states = {"gone": None, "runs": "deferred"}
-    live = orphans.list_live(manager, root, AIRFLOW, lambda key: states[key.task_id])
+    live = orphans.list_live(manager, root, IDS, lambda key: states[key.task_id])
     killed = orphans.kill_orphans(manager, live, print)
     assert [one.application.id[-2:] for one in killed] == ["01"]
     assert [path.split("/")[-2][-2:] for method, path, _, _ in server.requests if method == "PUT"] == ["01"]
 
 
-def test_without_a_base_url_a_task_that_does_not_exist_may_be_that_of_another_airflow(
+def test_two_submissions_of_a_task_are_judged_each_by_its_own_record(
     server: Server, entries: list[dict[str, Any]], root: str
 ) -> None:
-    entries += [submit(root, 1, "gone", airflow=""), submit(root, 2, "failed", airflow="")]
-    states = {"gone": None, "failed": "failed"}
-    live = orphans.list_live(ResourceManager((server.url,)), root, "", lambda key: states[key.task_id])
-    assert [one.verdict for one in live] == ["unknown owner", "orphaned"]
+    entries += [submit(root, 1, "train"), submit(root, 2, "train", airflow=OTHER)]
+    assert judge(server, root, train=None) == {"01": "orphaned", "02": "other Airflow"}
 
 
 def test_an_application_that_yarn_refuses_to_kill_does_not_keep_the_others(
@@ -122,7 +136,7 @@ def test_an_application_that_yarn_refuses_to_kill_does_not_keep_the_others(
     lines: list[str] = []
     with serve(answer) as server:
         manager = ResourceManager((server.url,))
-        live = orphans.list_live(manager, root, AIRFLOW, lambda key: "failed")
+        live = orphans.list_live(manager, root, IDS, lambda key: "failed")
         killed = orphans.kill_orphans(manager, live, lines.append)
     assert [one.application.id[-2:] for one in killed] == ["02"]
     assert len(lines) == 1 and "0001 cannot be killed" in lines[0]
@@ -140,10 +154,21 @@ def test_an_owner_that_another_release_wrote_is_unknown(
 def test_the_table_names_task_state_and_verdict(server: Server, entries: list[dict[str, Any]], root: str) -> None:
     entries += [submit(root, 1, "gone"), submit(root, 2, "runs")]
     states = {"gone": None, "runs": "deferred"}
-    live = orphans.list_live(ResourceManager((server.url,)), root, AIRFLOW, lambda key: states[key.task_id])
-    lines = orphans.as_text(live).splitlines()
+    live = orphans.list_live(ResourceManager((server.url,)), root, IDS, lambda key: states[key.task_id])
+    lines = orphans.as_text(live, root).splitlines()
     assert lines[1].split("  ")[-1].strip() == "orphaned" and "no such task" in lines[1]
     assert all(text in lines[2] for text in ("toy", "r1", "runs", "deferred", "in use"))
+    assert len(lines) == 3
+
+
+def test_below_the_table_is_why_applications_are_never_ended(
+    server: Server, entries: list[dict[str, Any]], root: str
+) -> None:
+    entries += [submit(root, 1, "a", airflow=OTHER), submit(root, 2, "b", airflow=None), submit(root, 3, "c", "")]
+    live = orphans.list_live(ResourceManager((server.url,)), root, IDS, lambda key: "running")
+    _, other, unknown = orphans.as_text(live, root).split("\n\n")
+    assert other.startswith("1 of another Airflow: its Variable") and "Run `trainyard reap` there." in other
+    assert unknown.startswith(f"2 of an unknown owner: {root}/owners has no record") and "-kill ID" in unknown
 
 
 def test_owners_of_tasks_that_have_ended_are_removed_when_their_applications_have(
@@ -152,10 +177,9 @@ def test_owners_of_tasks_that_have_ended_are_removed_when_their_applications_hav
     """A task that submits now has an owner before it has an application."""
     for number, task_id in enumerate(["ended", "deleted", "submits"], start=1):
         submit(root, number, task_id)
-    submit(root, 4, "elsewhere", airflow="https://laptop")
+    submit(root, 4, "elsewhere", airflow=OTHER)
     entries.append(submit(root, 5, "runs on"))
     states = {"ended": "failed", "deleted": None, "submits": "running", "runs on": "failed"}
-    live = orphans.list_live(ResourceManager((server.url,)), root, AIRFLOW, lambda key: states[key.task_id])
-    orphans.remove_stale_owners(root, live, AIRFLOW, lambda key: states[key.task_id])
-    names = [name.split("-")[1] for name in storage.list_names(f"{root}/owners")]
-    assert sorted(names) == ["elsewhere", "runs_on", "submits"]
+    live = orphans.list_live(ResourceManager((server.url,)), root, IDS, lambda key: states[key.task_id])
+    orphans.remove_stale_owners(root, live, IDS, lambda key: states[key.task_id])
+    assert list_submissions(root) == [submission_tag(number) for number in ("3", "4", "5")]

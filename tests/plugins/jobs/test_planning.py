@@ -11,8 +11,10 @@ from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.operators import TrainOperator
+from trainyard.jobs.operator import JobOperator
+from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
 from trainyard.planning.plan import Plan
+from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.task_key import TaskKey
 
 YARN = json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}})
@@ -36,7 +38,7 @@ def planned(dag_file: Path, monkeypatch: pytest.MonkeyPatch, extra: dict[str, An
     return plan_of(training(dag_file, **options), monkeypatch, extra)
 
 
-def plan_of(operator: TrainOperator, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]) -> Plan:
+def plan_of(operator: JobOperator, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]) -> Plan:
     monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps({"conn_type": "trainyard", "extra": extra}))
     settings = TrainyardHook().get_conn()
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="train", directory=f"{settings.storage}/runs/toy/r")
@@ -60,6 +62,34 @@ def test_storage_on_a_local_disk_is_refused_on_yarn(
 def test_an_output_on_a_local_disk_is_refused_on_yarn(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainyardError, match=r"^TrainOperator 'train': model=file:///data/model is a directory of"):
         planned(dag_file, monkeypatch, {"storage": "hdfs:///s"}, model="file:///data/model")
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "named"),
+    [
+        (TrainOperator, {"mix": [{"dataset": "file:///d", "share": 0.5}]}, "mix.0.dataset=file:///d"),
+        (ExportOperator, {"source": "file:///in"}, "source=file:///in"),
+        (ExportOperator, {"source": "/in"}, "source=/in"),
+        (EvaluateOperator, {"baselines": ["memory://a", "file:///b"]}, "baselines.1=file:///b"),
+        (PredictOperator, {"output": "file:///out"}, "output=file:///out"),
+    ],
+)
+def test_any_other_place_on_a_local_disk_is_refused_on_yarn(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch, operator: Any, options: dict[str, Any], named: str
+) -> None:
+    required: dict[Any, dict[str, Any]] = {
+        TrainOperator: {"recipe": "toy.recipe:network", "dataset": "d", "model": "m"},
+        ExportOperator: {"prepare": "toy.prepare:rows", "source": "hdfs:///in", "dataset": "d"},
+        EvaluateOperator: {"dataset": "d", "model": "m", "metrics": ["accuracy"]},
+        PredictOperator: {"source": "hdfs:///in", "model": "m", "keys": ["id"], "output": "o"},
+    }
+    monkeypatch.setattr(model_artifact, "exists", lambda uri: True)  # a baseline that does not exist is left out
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    task = operator(task_id="train", dag=dag, **(required[operator] | options))
+    message = f"^{operator.__name__} 'train': {named} is a directory of each machine's"
+    with pytest.raises(TrainyardError, match=message):
+        plan_of(task, monkeypatch, {"storage": "hdfs:///s"})
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,41 @@ def test_the_others_are_shown_and_a_bad_connection_with_its_reason(bad: Airflow,
     assert "mistaken" in answer.text and "there is no connection &#39;nowhere&#39;" in answer.text
 
 
+class Partly(LocalFileSystem):  # type: ignore[misc]
+    """A storage with one directory that cannot be read."""
+
+    def isdir(self, path: str) -> bool:
+        """Raise what HDFS raises, for the runs of one DAG."""
+        if path.endswith("ann.sealed"):
+            raise RuntimeError("Permission denied: ann.sealed")
+        return bool(super().isdir(path))
+
+
+@pytest.mark.parametrize("page", ["", "usage"])
+def test_the_other_dags_are_shown_and_a_directory_that_cannot_be_read_with_its_reason(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    for dag_id in ("ann.digits", "ann.sealed"):
+        airflow.dag(dag_id)
+        airflow.run(dag_id, "r1")
+        save_usage(task_key(airflow, dag_id))
+    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Partly()})
+    answer = airflow.get(page)
+    assert answer.status_code == 200
+    assert "ann.digits" in answer.text
+    assert "trainyard_default, DAG ann.sealed" in answer.text
+    assert "RuntimeError: Permission denied: ann.sealed" in answer.text
+
+
+def test_a_page_of_a_directory_that_cannot_be_read_says_why(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow.dag("ann.sealed")
+    airflow.run("ann.sealed", "r1")
+    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Partly()})
+    answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.sealed")
+    assert answer.status_code == 503
+    assert "Permission denied: ann.sealed" in answer.text
+
+
 @pytest.mark.parametrize("page", ["pipeline", "run", "report"])
 def test_a_page_of_a_bad_connection_says_why_it_cannot_be_read(bad: Airflow, page: str) -> None:
     answer = bad.get(page, **RUN | {"conn_id": "far"})

@@ -1,6 +1,7 @@
 """The code archive holds the programs and the user's package, and depends on their content alone."""
 
 import os
+import socket
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.planning import packages
 from trainyard.planning.archive import DRIVER, archive_folder, build_archive, zip_files
 from trainyard.planning.packages import user_package
@@ -95,9 +96,11 @@ def link(folder: Path) -> None:
 def test_a_folder_in_which_another_user_may_have_files_is_refused(
     tmp_path: Path, prepare: Callable[[Path], None]
 ) -> None:
+    """On this machine: another attempt may run on another one."""
     folder = tmp_path / f"trainyard-{os.getuid()}"
     prepare(folder)
-    with pytest.raises(TrainyardError, match=f"{folder} is not a directory that only user .* Remove it, or set TMPDIR"):
+    where = f"^{folder} on {socket.gethostname()} is not a directory that only user"
+    with pytest.raises(UnavailableError, match=f"{where} .* Remove it there, or set TMPDIR"):
         archive_folder(tmp_path)
 
 
@@ -105,7 +108,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     another = os.getuid() + 1
     (tmp_path / f"trainyard-{another}").mkdir(mode=0o700)
     monkeypatch.setattr(os, "getuid", lambda: another)
-    with pytest.raises(TrainyardError, match=f"is not a directory that only user {another} can use"):
+    with pytest.raises(UnavailableError, match=f"is not a directory that only user {another} can use"):
         archive_folder(tmp_path)
 
 

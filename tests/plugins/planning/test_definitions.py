@@ -47,11 +47,32 @@ def test_names_that_a_module_binds_at_its_top_level_are_found(text: str, names: 
         "def __getattr__(name): ...",
         "globals()['build'] = 1",
         "exec('build = 1')",
+        "import sys\nsetattr(sys.modules[__name__], 'build', 1)",
+        "import sys\nsys.modules[__name__].__dict__['build'] = 1",
+        "import sys as s\ns.modules.get(__name__).build = 1",
+        "from sys import modules\ndef add(name):\n    setattr(modules[__name__], name, 1)\nadd('build')",
+        "from importlib import import_module\nimport_module(__name__).build = 1",
+        "import models\nmodels.register(__name__)",
+        "me = __name__",
         "def build(:",
     ],
 )
 def test_the_names_of_a_module_that_must_be_executed_are_unknown(text: str) -> None:
     assert defined_names(text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import logging\nlog = logging.getLogger(__name__)",
+        "from logging import getLogger\nlog = getLogger(__name__)",
+        "log = None\nif __name__ == '__main__':\n    log = 1",
+        "import torch\nlog = [m for m in torch.nn.Linear(1, 1).modules()]",
+    ],
+)
+def test_the_names_of_a_module_that_only_logs_or_runs_under_its_name_are_known(text: str) -> None:
+    names = defined_names(text.encode())
+    assert names and "log" in names
 
 
 def write(folder: Path, text: str) -> Path:

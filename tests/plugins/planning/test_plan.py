@@ -237,9 +237,10 @@ def test_tags_of_the_user_are_added_to_those_by_which_the_application_is_found()
         ("a,b,c,d,e,f,g", "YARN allows ten tags and Trainyard needs four, so write at most 6"),
         ("größe", "at most 100 characters of ASCII"),
         ("x" * 101, "at most 100 characters of ASCII"),
+        ("team-x,Trainyard-1", "begin with trainyard-. Write another tag instead of 'Trainyard-1'"),
     ],
 )
-def test_tags_that_yarn_would_refuse_are_named(tags: str, message: str) -> None:
+def test_tags_that_yarn_or_trainyard_would_mistake_are_named(tags: str, message: str) -> None:
     with pytest.raises(
         TrainyardError, match=rf"^TrainOperator 'train': conf sets spark.yarn.tags='{tags}'; .*{message}"
     ):
@@ -256,7 +257,7 @@ def test_settings_that_submission_rests_on_are_refused_on_yarn(name: str) -> Non
 def test_a_tag_is_what_yarn_makes_of_it() -> None:
     """YARN makes tags lower case, and refuses characters that are not ASCII."""
     tag = application_tag(task_key(task_id="Größe_1"))
-    assert tag.startswith("trainyard-gr__e_1-") and tag == tag.lower() and tag.isascii()
+    assert tag.startswith("trainyard-task-gr__e_1-") and tag == tag.lower() and tag.isascii()
     assert application_tag(task_key(task_id="A")) != application_tag(task_key(task_id="a"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainyard.schemas import outcomes
+from trainyard.schemas import outcomes, run_record
 from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -15,9 +15,9 @@ def key(root: Path, attempt: int = 1) -> TaskKey:
     return TaskKey(dag_id="toy", run_id="r", task_id="train", try_number=attempt, directory=f"{root}/runs/toy/r")
 
 
-def save_record(root: Path, attempt: int = 1, error: str | None = None) -> None:
+def save_record(root: Path, attempt: int = 1, error: str | None = None, application: str = "a") -> None:
     RunRecord(
-        task_key=key(root, attempt), job="train", application="a", started_at=10.0, seconds=5.0,
+        task_key=key(root, attempt), job="train", application=application, started_at=10.0, seconds=5.0,
         status="failed" if error else "succeeded", error=error,
     ).save()  # fmt: skip
 
@@ -52,6 +52,36 @@ def test_a_failure_of_an_earlier_attempt_is_none(tmp_path: Path) -> None:
 def test_a_failure_of_a_later_attempt_is_the_outcome(tmp_path: Path) -> None:
     save_record(tmp_path, attempt=1)
     save_failure(tmp_path, 2, "lost")
+    assert outcome(tmp_path) == ("failed", "", "lost")
+
+
+def use_record(root: Path, attempt: int) -> None:
+    record = run_record.read_latest(key(root))
+    assert record
+    run_record.mark_used(key(root, attempt), record)
+
+
+def test_a_task_that_used_the_record_of_an_earlier_attempt_after_a_failure_has_succeeded(tmp_path: Path) -> None:
+    """The ResourceManager was away while attempt 2 started; attempt 3 found that the application had succeeded."""
+    save_record(tmp_path, attempt=1)
+    save_failure(tmp_path, 2, "no active ResourceManager answers")
+    use_record(tmp_path, attempt=3)
+    assert outcome(tmp_path) == ("succeeded", "train", None)
+
+
+def test_a_failure_after_the_record_was_used_is_the_outcome(tmp_path: Path) -> None:
+    """The task was cleared, and failed."""
+    save_record(tmp_path, attempt=1)
+    use_record(tmp_path, attempt=1)
+    save_failure(tmp_path, 2, "lost")
+    assert outcome(tmp_path) == ("failed", "", "lost")
+
+
+def test_a_failure_counts_when_the_record_that_was_used_was_another(tmp_path: Path) -> None:
+    save_record(tmp_path, attempt=1)
+    use_record(tmp_path, attempt=3)
+    save_record(tmp_path, attempt=4, application="b")
+    save_failure(tmp_path, 5, "lost")
     assert outcome(tmp_path) == ("failed", "", "lost")
 
 

@@ -11,7 +11,8 @@ from trainyard.schemas.secrets import find_secret_arguments, find_secrets, redac
 SECRET_NAMES = [
     "password", "PASSWORD", "passwd", "db_password", "dbPassword", "pwd", "passphrase", "secret", "client_secret",
     "apiKey", "api-key", "api_key", "apikey", "OPENAI_API_KEY", "access_key", "private_key", "privateKeyPem",
-    "token", "authToken", "sfToken", "hf_token", "HF_TOKEN", "bearer-token", "credentials",
+    "token", "authToken", "sfToken", "hf_token", "HF_TOKEN", "bearer-token",
+    "pass", "PASS", "db_pass", "dbPass", "pw", "db_pw",
     "spark.hadoop.fs.azure.account.key.acme.dfs.core.windows.net",
     "fs.azure.account.key.acme.blob.core.windows.net",
     "fs.azure.sas.data.acme.blob.core.windows.net",
@@ -46,8 +47,13 @@ OTHER_NAMES = [
     "tokenizer", "tokens", "max_tokens", "token_ids", "token_column", "pad_token", "bos_token", "mask_token",
     "special_token", "key", "keys", "sort_key", "primary_key", "partition_key", "keyboard", "secretary", "passenger",
     "bypass", "compass", "password_file", "password_column", "secret_name", "api_key_env", "tokenType", "n_secrets",
-    "path", "url", "user", "header", "passes", "accesskeys_count",
+    "path", "url", "user", "header", "passes", "accesskeys_count", "pass_through", "pass_name", "pwm",
 ]  # fmt: skip
+AMBIGUOUS_NAMES = [
+    "account_key", "session_key", "encryption_key", "signing-key", "sessionKey", "credentials", "join.session_key",
+    "--session-key", "left_session_key", "db_credentials",
+]  # fmt: skip
+"""Names of secrets, and of columns and tables too."""
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -58,6 +64,30 @@ def test_the_name_of_a_secret_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_another_name_is_not_refused(name: str) -> None:
     assert find_secrets({name: "marker"}) == []
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS_NAMES)
+@pytest.mark.parametrize("value", ["customer_id", "table", "customerId", "CustomerKey", "ACCOUNT_ID", "key_2", "x"])
+def test_an_identifier_under_an_ambiguous_name_is_not_refused(name: str, value: str) -> None:
+    assert find_secrets({name: value}) == []
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS_NAMES)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Zm9vYmFyYmF6cXV4",
+        "9f86d081884c7d659a2feaa0c55ad015",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "AKIAIOSFODNN7EXAMPLE",
+        "correct horse",
+        "hunter2!",
+        "{{ conn.db.password }}",
+        "a" * 50,
+    ],
+)
+def test_anything_else_under_an_ambiguous_name_is_found(name: str, value: str) -> None:
+    assert len(find_secrets({name: value})) == 1
 
 
 SECRET_VALUES = [
@@ -72,6 +102,18 @@ SECRET_VALUES = [
     "https://bucket.s3.amazonaws.com/x?X-Amz-Signature=marker&X-Amz-Expires=60",
     "https://host/api?access_token=marker",
     "-----BEGIN RSA PRIVATE KEY-----\nmarker",
+    "http://me:mark/er@mlflow:5000",
+    "Bearer eyJhbGciOiJIUzI1NiJ9.e30.marker",
+    "Authorization: Bearer marker-marker",
+    "Basic bWU6bWFya2Vy",
+    "{{ conn.db.password }}",
+    "jdbc:x?p={{ conn.db.password }}",
+    "{{ conn.get('db').password }}",
+    "{{ conn.db.extra_dejson.token }}",
+    "{{ conn.db.get_uri() }}",
+    "{{ var.value.db_password }}",
+    "{{ var.json.warehouse.api_key }}",
+    "{{ var.value.get('db_password') }}",
 ]
 OTHER_VALUES = [
     "hdfs://nn:8020/user/me@corp/x",
@@ -83,6 +125,15 @@ OTHER_VALUES = [
     "12:30 at home@5",
     "a password is needed",
     "{{ params.url }}",
+    "{{ conn.db.host }}",
+    "{{ conn.password_store.login }}",
+    "{{ var.value.digits_source }}",
+    "{{ var.value.get('password_file') }}",
+    "Basic training",
+    "Basic statistics of all columns",
+    "the bearer of bad news",
+    "http://[::1]:8080/user/me@corp",
+    "jdbc:postgresql://h1:5432,h2:5432/clicks?user=me@corp",
 ]
 
 

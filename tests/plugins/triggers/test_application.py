@@ -14,6 +14,8 @@ import pytest
 
 from tests.plugins.resource_managers import STANDBY, Answer, Server, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.triggers.application import ApplicationTrigger, describe_state
 from trainyard.yarn.resource_manager import LIVE, Application
 
@@ -63,7 +65,7 @@ def cluster(configure: Callable[[Server], None]) -> Iterator[Callable[..., Serve
 def list_by_turns(turns: list[Any]) -> Callable[[str, str, dict[str, str]], Answer]:
     """Answer as a ResourceManager whose applications 1, 2, ... have the states of a turn; a poll begins a turn.
 
-    A turn can be an `Answer` instead, to everything that a poll asks.
+    One whose state is None does not exist. A turn can be an `Answer` instead, to everything that a poll asks.
     """
     current: Any = ()
 
@@ -78,6 +80,7 @@ def list_by_turns(turns: list[Any]) -> Callable[[str, str, dict[str, str]], Answ
         entries = {
             f"application_1795290845344_{number:04d}": application(number, state, applicationTags=f"{TAG},trainyard")
             for number, state in enumerate(current, start=1)
+            if state
         }
         if path.endswith("/apps"):
             return Answer(applications(*(entry for entry in entries.values() if entry["state"] in LIVE)))
@@ -170,6 +173,23 @@ def test_an_application_that_is_missing_is_reported_after_the_patience(cluster: 
     assert event == {"application": ID, "error": "it has no such application"}
 
 
+@pytest.mark.parametrize("own", ["FINISHED", "KILLED", None])
+def test_an_application_that_has_ended_kills_none_of_the_next_attempt(
+    cluster: Callable[..., Server], own: str | None
+) -> None:
+    """A trigger may poll once more after its attempt: the younger application is that of the next one."""
+    server = cluster([own, "RUNNING"])
+    first(ApplicationTrigger(ID, TAG, poll=0.01, patience=0.05))
+    assert list_kills(server) == []
+
+
+def test_an_older_application_is_not_killed(cluster: Callable[..., Server]) -> None:
+    younger = ID.replace("0001", "0002")
+    server = cluster(["RUNNING", "RUNNING"], ["RUNNING", "FINISHED"])
+    first(ApplicationTrigger(younger, TAG, poll=0.01))
+    assert list_kills(server) == []
+
+
 def test_live_duplicates_are_killed_and_others_are_not(cluster: Callable[..., Server]) -> None:
     server = cluster(["RUNNING", "KILLED", "ACCEPTED"], ["FINISHED", "KILLED", "KILLED"])
     first(ApplicationTrigger(ID, TAG, poll=0.01))
@@ -221,6 +241,45 @@ def test_a_task_that_is_cleared_kills_its_own_application_alone(cluster: Callabl
 
 
 def test_a_trigger_is_recreated_from_its_fields() -> None:
-    path, fields = ApplicationTrigger(ID, "tag", True, 2.0, 3.0).serialize()
+    path, fields = ApplicationTrigger(ID, "tag", True, "file:///s/progress", 2.0, 3.0).serialize()
     assert path == "trainyard.triggers.application.ApplicationTrigger"
-    assert fields == {"application": ID, "tag": "tag", "reattached": True, "poll": 2.0, "patience": 3.0}
+    assert fields == {
+        "application": ID, "tag": "tag", "reattached": True, "progress": "file:///s/progress", "poll": 2.0,
+        "patience": 3.0,
+    }  # fmt: skip
+    assert ApplicationTrigger(**fields).serialize() == (path, fields)
+
+
+def test_an_application_that_waits_is_logged_with_its_place_in_the_queue(
+    configure: Callable[[Server], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One request for all that wait, not one for each."""
+    turns = iter([["ACCEPTED"] * 3, ["FINISHED"] * 3])
+    entries: list[dict[str, Any]] = []
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer:
+        nonlocal entries
+        if "applicationTags" in query:
+            entries = [
+                application(number, state, applicationTags=f"{TAG}-{number},trainyard", startedTime=number)
+                for number, state in enumerate(next(turns), start=1)
+            ]
+        if path.endswith("/apps"):
+            return Answer(applications(*(entry for entry in entries if entry["state"] in LIVE)))
+        return Answer({"app": next(entry for entry in entries if entry["id"] == path.split("/")[-1])})
+
+    with serve(answer) as server:
+        configure(server)
+        assert first(ApplicationTrigger(ID.replace("0001", "0002"), f"{TAG}-2", poll=0.05))["application"]
+    assert f"{ID.replace('0001', '0002')} is ACCEPTED, number 2 of 3 that wait in queue" in capsys.readouterr().out
+
+
+def test_the_progress_of_a_training_is_logged_while_it_runs(
+    cluster: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(tmp_path))
+    training = TrainingProgress(epoch=1, epochs=2, step=3, steps=9, loss=0.5, rows_per_second=10.0, seconds_left=4.0)
+    GroupProgress(task_key=key, at=time.time(), workers=(), training=training).save()
+    cluster(["RUNNING"], ["RUNNING"], ["FINISHED"])
+    first(ApplicationTrigger(ID, TAG, progress=progress_uri(key), poll=0.01))
+    assert capsys.readouterr().out.count("epoch 1/2 step 3/9: loss 0.5, 10 rows/s, 4 s left") == 1

@@ -147,6 +147,15 @@ def test_the_queue_that_placement_rules_replace_is_never_a_problem(change: dict[
     assert "placement rules may choose another queue" in warnings(group_plan(queue="default"), at)
 
 
+@pytest.mark.parametrize("change", [{"running": False}, {"submitters": ("eve ",)}, {"labels": frozenset()}])
+def test_where_placement_rules_replace_any_queue_none_is_a_problem(change: dict[str, Any]) -> None:
+    at = snapshot(queues=(queue("train", "gpu", **change),))
+    assert problems(group_plan(), at)
+    at = replace(at, replaces_queues=True)
+    assert problems(group_plan(), at) == ""
+    assert "For the queue 'train' placement rules may choose another queue." in warnings(group_plan(), at)
+
+
 @pytest.mark.parametrize("submitters", [("eve ", "ada "), ("eve staff",), None])
 def test_an_administrator_a_group_and_an_unknown_acl_may_submit(submitters: tuple[str, ...] | None) -> None:
     at = snapshot(queues=(queue("train", "gpu", submitters=submitters),))

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trainyard.checks import probe
+from trainyard.errors import TrainyardError
 from trainyard.yarn import java_programs, logs
 
+SITE = {
+    "yarn.resourcemanager.address": "127.0.0.1:1",
+    "yarn.resourcemanager.connect.max-wait.ms": "1000",
+    "yarn.resourcemanager.connect.retry-interval.ms": "500",
+    "yarn.nodemanager.remote-app-log-dir": "/nowhere",
+}
 
-@pytest.mark.parametrize("program", [logs.READER, probe.SUBMITTER])
-def test_the_programs_that_need_hadoops_classes_exist(program: str) -> None:
-    assert (java_programs.FOLDER / program).is_file()
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "arguments", "error"),
+    [
+        (logs.READER, ["application_1795290845344_0001", "ada", "100"], r"java\.io\.\w+: .*/nowhere/ada"),
+        (probe.SUBMITTER, ['{"name": "x"}'], "to localhost:1 failed on connection exception"),
+    ],
+)
+def test_the_programs_that_need_hadoops_classes_find_them_and_report_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, arguments: list[str], error: str
+) -> None:
+    entries = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in SITE.items())
+    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{''.join(entries)}</configuration>")
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>ipc.client.connect.max.retries</name><value>0</value></property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(TrainyardError, match=f"^it failed: .*{error}"):
+        java_programs.run(program, *arguments, failure="it failed")
 
 
 def test_lost_containers_come_with_their_hosts_in_the_order_of_the_log() -> None:

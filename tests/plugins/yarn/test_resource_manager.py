@@ -99,13 +99,25 @@ def test_a_refusal_has_the_message_of_yarn() -> None:
     assert str(error.value).endswith("refuses GET apps: User bob is not allowed")
 
 
+@pytest.mark.parametrize(("status", "reason"), [(401, "Unauthorized"), (403, "Forbidden")])
+def test_a_refusal_in_html_is_reported_at_once(status: int, reason: str) -> None:
+    """As of the filter for SPNEGO in front of a ResourceManager, or of a gateway."""
+    with serve(lambda *_: Answer("<html>who are you?</html>", status)) as server:
+        with pytest.raises(TrainyardError) as error:
+            ResourceManager((server.url, server.url)).kill("application_1_1")
+        assert not isinstance(error.value, UnreachableError)
+        assert str(error.value).endswith(f"refuses PUT apps/application_1_1/state: HTTP {status} {reason}")
+        assert len(server.requests) == 1
+
+
 def test_applications_are_listed_from_the_oldest_to_the_newest() -> None:
     """Hadoop lists the newest first; two submitted in one millisecond are in the order of their numbers."""
     listed = [application(12), application(3, "KILLED"), application(7), application(6, startedTime=7000)]
+    listed += [application(10000, startedTime=20000), application(9999, startedTime=20000)]
     with serve(lambda *_: Answer(applications(*listed))) as server:
         found = ResourceManager((server.url,), user="ada").tagged("trainyard-tag")
-        assert [one.id[-2:] for one in found] == ["03", "06", "07", "12"]
-        assert [one.live for one in found] == [False, True, True, True]
+        assert [int(one.id.rpartition("_")[2]) for one in found] == [3, 6, 7, 12, 9999, 10000]
+        assert [one.live for one in found] == [False, *[True] * 5]
         query = {"applicationTags": "trainyard-tag", "user.name": "ada"}
         assert server.requests == [("GET", "/ws/v1/cluster/apps", query, None)]
 

@@ -103,6 +103,12 @@ def test_resources_without_a_list_of_kinds_have_memory_and_cores() -> None:
     assert snapshot_of(node=node).nodes[0].total == Resources(8192, 8, 0)
 
 
+@pytest.mark.parametrize(("override", "replaces"), [("true", True), ("false", False), (None, False)])
+def test_whether_placement_rules_replace_any_queue_is_a_setting(override: str | None, replaces: bool) -> None:
+    setting = {"yarn.scheduler.capacity.queue-mappings-override.enable": override} if override else {}
+    assert snapshot_of(conf=CONF | setting).replaces_queues is replaces
+
+
 def test_another_scheduler_is_named() -> None:
     with pytest.raises(OtherSchedulerError, match="is a fairScheduler"):
         snapshot_of(root={"type": "fairScheduler", "rootQueue": {}})

@@ -1,0 +1,88 @@
+"""Commands about applications on YARN."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas.worker_progress import format_seconds
+from trainyard.table import table
+
+if TYPE_CHECKING:
+    from trainyard.yarn.resource_manager import Application, ResourceManager
+
+
+def add_commands(commands: Any) -> None:
+    """Add `list`, `logs` and `kill` to a parser's commands."""
+    listing = commands.add_parser("list", help="list the applications on YARN that have not ended")
+    listing.set_defaults(run=_list)
+    logs = commands.add_parser("logs", help="print the end of the driver's log of an application that has ended")
+    logs.set_defaults(run=_logs)
+    kill = commands.add_parser("kill", help="end an application; its task fails, and may submit another one")
+    kill.set_defaults(run=_kill)
+    for command in (logs, kill):
+        command.add_argument(
+            "application", metavar="APPLICATION", help="the id, for example application_1790000000_0001"
+        )
+
+
+def as_text(applications: list[Application], now: float) -> str:
+    """Return a table of applications at a time in seconds since the epoch."""
+    rows = [
+        [one.id, one.name, one.state, one.queue, one.user, format_seconds(max(now - one.started, 0))]
+        for one in applications
+    ]
+    return table(["application", "task", "state", "queue", "user", "age"], rows)
+
+
+def find(manager: ResourceManager, id: str) -> Application:
+    """Return an application of Trainyard. Raises TrainyardError if it does not exist, or is not one."""
+    from trainyard.planning.paths import COMMON_TAG
+
+    application = manager.application(id)
+    if application is None:
+        raise TrainyardError(f"the ResourceManager has no application {id!r}; `trainyard list` prints those that run.")
+    if COMMON_TAG not in application.tags:
+        raise TrainyardError(f"{id} was not submitted by Trainyard; use `yarn application` for it.")
+    return application
+
+
+def _list(_: argparse.Namespace) -> int:
+    from trainyard.planning.paths import COMMON_TAG
+    from trainyard.yarn import cluster
+    from trainyard.yarn.resource_manager import LIVE
+
+    applications = cluster.resource_manager().tagged(COMMON_TAG, LIVE)
+    print(as_text(applications, time.time()) if applications else "No application runs.")
+    return 0
+
+
+def _logs(chosen: argparse.Namespace) -> int:
+    from trainyard.yarn import cluster, logs
+
+    manager = cluster.resource_manager()
+    application = find(manager, chosen.application)
+    if application.live:
+        where = application.driver_logs or "on its node once its driver has started"
+        raise TrainyardError(f"{application.id} is {application.state}; the driver's log is {where}")
+    files = logs.read_driver_log(manager, application)
+    if not files:
+        raise TrainyardError(f"YARN has no logs of {application.id}: yarn.log-aggregation-enable may be false.")
+    for name, text in files.items():
+        print(f"--- {name}\n{text}")
+    return 0
+
+
+def _kill(chosen: argparse.Namespace) -> int:
+    from trainyard.yarn import cluster
+
+    manager = cluster.resource_manager()
+    application = find(manager, chosen.application)
+    if not application.live:
+        print(f"{application.id} has ended: {application.state}.")
+        return 0
+    manager.kill(application.id)
+    print(f"Ended {application.id}, {application.name}.")
+    return 0

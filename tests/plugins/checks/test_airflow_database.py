@@ -1,0 +1,55 @@
+"""What is read of Airflow's database: the identity that its tasks create, and the states of tasks."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.conftest import Run
+from trainyard.checks import airflow_database as database
+from trainyard.hooks import airflow_id
+from trainyard.schemas.specs.task_key import TaskKey
+
+pytestmark = pytest.mark.airflow
+
+DAG = """
+from airflow.sdk import DAG, task
+from trainyard.hooks import airflow_id
+
+@task
+def print_ids():
+    print("ids:", airflow_id.get_id(), airflow_id.get_id(), *airflow_id.list_ids())
+
+@task(retries=0)
+def divide(by):
+    return 1 / by
+
+with DAG("identity", schedule=None):
+    print_ids() >> divide.expand(by=[1, 0])
+"""
+
+
+def test_tasks_and_commands_share_one_identity_and_the_states_of_tasks(
+    python: Run, dag_file: Path, airflow_database: Path
+) -> None:
+    dag_file.write_text(DAG)
+    ran = python("-m", "airflow", "dags", "test", "identity")
+    (printed,) = (line.partition("ids: ")[2].split() for line in ran.stdout.splitlines() if "ids: " in line)
+    assert len(printed) == 3 and database.list_ids() == set(printed), ran.stdout
+
+    with sqlite3.connect(airflow_database) as connection:
+        (run_id,) = connection.execute("select run_id from dag_run where dag_id = 'identity'").fetchone()
+
+    def state(task_id: str, map_index: int = -1) -> str | None:
+        return database.read_state(
+            TaskKey(dag_id="identity", run_id=run_id, task_id=task_id, map_index=map_index, directory="file:///s")
+        )
+
+    assert [state("print_ids"), state("divide", 0), state("divide", 1)] == ["success", "success", "failed"]
+    assert [state("divide", 2), state("deleted")] == [None, None]
+
+
+def test_without_a_task_there_is_no_identity() -> None:
+    assert airflow_id.get_id() == ""

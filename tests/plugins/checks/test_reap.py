@@ -1,0 +1,110 @@
+"""`trainyard reap` and `trainyard doctor`: what they say of the applications that run, and which of them are ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
+from trainyard.checks import doctor
+from trainyard.cli.main import main
+from trainyard.hooks import airflow_id
+from trainyard.planning.paths import application_tag, storage_tag, submission_tag
+from trainyard.schemas.owner import Owner, list_submissions
+from trainyard.schemas.specs.task_key import TaskKey
+
+pytestmark = pytest.mark.airflow
+
+AIRFLOW = f"{airflow_id.PREFIX}1"
+
+
+@pytest.fixture
+def root(airflow_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The storage of an Airflow with an identity, whose DAGs were deleted."""
+    from airflow.models import Variable
+
+    root = (tmp_path / "s").as_uri()
+    for name, fields in (
+        ("TRAINYARD", {"conn_type": "trainyard", "extra": {"storage": root, "shared": True}}),
+        ("SPARK", {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}),
+    ):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}_DEFAULT", json.dumps(fields))
+    Variable.set(AIRFLOW, "")
+    yield root
+    Variable.delete(AIRFLOW)
+
+
+@pytest.fixture
+def entries(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, Any]]]:
+    """The applications of a ResourceManager by their ids: one of a task that is gone, one of another Airflow."""
+    entries: dict[str, dict[str, Any]] = {}
+    for number, airflow in enumerate([AIRFLOW, f"{airflow_id.PREFIX}2"], start=1):
+        key = TaskKey(dag_id="gone", run_id="r", task_id="train", directory=f"{root}/runs/gone/r")
+        Owner(task_key=key, airflow=airflow).save(root, submission_tag(str(number)))
+        tags = (application_tag(key), storage_tag(root), submission_tag(str(number)))
+        entry = application(number, applicationTags=",".join(tags))
+        entries[entry["id"]] = entry
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer:
+        if method == "PUT":
+            entries[path.split("/")[-2]]["state"] = "KILLED"
+            return Answer({"state": "KILLED"}, 202)
+        if path.endswith("/scheduler"):
+            return Answer({"scheduler": {"schedulerInfo": {"type": "fifoScheduler"}}})
+        if path.endswith("/apps"):
+            return Answer(applications(*(entry for entry in entries.values() if entry["state"] == "RUNNING")))
+        return Answer({})
+
+    with serve(answer) as server:
+        write_yarn_site(tmp_path, monkeypatch, server)
+        yield entries
+
+
+def states(entries: dict[str, dict[str, Any]]) -> list[str]:
+    return [entry["state"] for entry in entries.values()]
+
+
+def test_reap_lists_the_applications_and_ends_none(
+    entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reap"]) == 0
+    shown = capsys.readouterr().out
+    orphan, other = (line for line in shown.splitlines() if line.startswith("application_"))
+    assert orphan.split()[-4:] == ["no", "such", "task", "orphaned"] and " gone " in orphan
+    assert other.split()[-3:] == ["-", "other", "Airflow"]
+    assert "1 of another Airflow: its Variable trainyard_airflow_... is not in this Airflow's database" in shown
+    assert states(entries) == ["RUNNING", "RUNNING"]
+
+
+def test_reap_kill_ends_the_orphaned_ones_and_forgets_their_owners(
+    entries: dict[str, dict[str, Any]], root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reap", "--kill"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Ended 1 orphaned application."
+    assert states(entries) == ["KILLED", "RUNNING"]
+    assert main(["reap", "--kill"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Ended 0 orphaned applications."
+    assert list_submissions(root) == [submission_tag("2")]
+
+
+def test_reap_says_that_no_application_runs(
+    entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries.clear()
+    assert main(["reap"]) == 0
+    assert capsys.readouterr().out == "No application runs.\n"
+
+
+def applications_check() -> doctor.Check:
+    checks = doctor.run_checks("trainyard_default", "spark_default")
+    return next(check for check in checks if check.subject == "applications")
+
+
+def test_doctor_counts_the_orphaned_applications(entries: dict[str, dict[str, Any]]) -> None:
+    assert applications_check().fix == "1 of 2 that run have no task; `trainyard reap --kill` ends them."
+    del entries[next(iter(entries))]
+    assert applications_check() == doctor.Check("applications", "1 run, 1 other Airflow")

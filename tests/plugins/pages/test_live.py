@@ -1,0 +1,46 @@
+"""Which tasks of a run have started and not ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainyard import storage
+from trainyard.pages import live
+from trainyard.pages.runs import Run
+from trainyard.schemas import run_record
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+def key(root: Path, attempt: int) -> TaskKey:
+    return TaskKey(dag_id="toy", run_id="r", task_id="train", try_number=attempt, directory=f"{root}/runs/toy/r")
+
+
+def start(root: Path, attempt: int) -> None:
+    spec = ScriptSpec(task_key=key(root, attempt), script="toy.script", workers=1)
+    storage.replace(f"{root}/runs/toy/r/specs/train.json", spec.to_json().encode())
+
+
+def running(root: Path) -> list[str]:
+    return [task.task for task in live.list_running_tasks(Run("toy", "r", f"{root}/runs/toy/r", "running"))]
+
+
+def test_a_task_runs_until_its_attempt_has_ended(tmp_path: Path) -> None:
+    start(tmp_path, 2)
+    Failure(task_key=key(tmp_path, 1), at=1.0, error="lost").save()
+    assert running(tmp_path) == ["train"]
+    Failure(task_key=key(tmp_path, 2), at=2.0, error="lost").save()
+    assert running(tmp_path) == []
+
+
+def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: Path) -> None:
+    start(tmp_path, 2)
+    record = RunRecord(
+        task_key=key(tmp_path, 1), job="script", application="a", started_at=1.0, seconds=1.0, status="succeeded"
+    )
+    record.save()
+    assert running(tmp_path) == ["train"]
+    run_record.mark_used(key(tmp_path, 2), record)
+    assert running(tmp_path) == []
