@@ -30,11 +30,11 @@ from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.jobs import predict, splits
 from trainyard.schemas import model_artifact
-from trainyard.schemas.complaints import complaints
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+from trainyard.schemas.validation.complaints import complaints
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.recipe import Recipe

@@ -45,9 +45,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.complaints import complaints
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
+from trainyard.schemas.validation.complaints import complaints
 
 T = TypeVar("T")
 DEFAULT_SPLIT = "train"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainyard.planning.connection import SparkConnection
 from trainyard.planning.executors import Executors
-from trainyard.planning.job import Job, Runtime
+from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.sizing import Memory

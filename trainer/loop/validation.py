@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.complaints import complaints
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
+from trainyard.schemas.validation.complaints import complaints
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.model.network import compute_normalization

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainyard.backends.base import Backend, DeferredBackend
 from trainyard.errors import TrainyardError
-from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import SparkConnection
 from trainyard.planning.plan import Plan
 from trainyard.schemas.specs.task_key import TaskKey
 

@@ -27,7 +27,7 @@ from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, requirements
 from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
-from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import node_python, spark_defaults, spark_environment
 from trainyard.table import table
 from trainyard.yarn import cluster

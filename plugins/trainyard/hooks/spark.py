@@ -6,7 +6,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from trainyard.errors import TrainyardError
-from trainyard.planning.connection import SparkConnection
+from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import spark_defaults
 
 

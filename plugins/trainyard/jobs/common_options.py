@@ -11,8 +11,8 @@ from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
 from trainyard.schemas.specs.fields import refuse_secrets, refuse_string
+from trainyard.schemas.validation.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
 
 
 def _object(kind: type, example: str) -> Any:

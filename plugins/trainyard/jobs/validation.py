@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.complaints import complaint
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import REDACTED
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.validation.complaints import complaint
+from trainyard.schemas.validation.secrets import REDACTED
 
 Options = TypeVar("Options", bound=Part)
 NO_NAMES: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""What an operator requests, and what this installation provides, before both become a plan."""
+"""What an operator requests, where it is submitted, and what this installation provides, before they become a plan."""
 
 from __future__ import annotations
 
@@ -61,6 +61,16 @@ class Job:
     grow_memory_to: str | None = None
     placement: Placement = field(default_factory=Placement)
     preflight: Preflight = "strict"
+
+
+@dataclass(frozen=True)
+class SparkConnection:
+    """The content of an Airflow connection of type `spark`: master, and on YARN queue and deploy mode."""
+
+    conn_id: str
+    master: str
+    queue: str | None = None
+    deploy_mode: str | None = None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from typing import Any
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning import executors, placement
-from trainyard.planning.connection import SparkConnection
 from trainyard.planning.executors import Executors
-from trainyard.planning.job import Job, Preflight, Runtime
+from trainyard.planning.job import Job, Preflight, Runtime, SparkConnection
 from trainyard.planning.paths import COMMON_TAG, application_tag, is_reserved_tag, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory

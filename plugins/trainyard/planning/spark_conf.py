@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from trainyard.planning import executors, placement, sizing
-from trainyard.planning.connection import SparkConnection
 from trainyard.planning.executors import Executors
-from trainyard.planning.job import Job, Runtime
+from trainyard.planning.job import Job, Runtime, SparkConnection
 
 LOCAL_ENV = {"SPARK_LOCAL_IP": "127.0.0.1"}
 

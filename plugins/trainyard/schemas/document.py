@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas.complaints import complaints
+from trainyard.schemas.validation.complaints import complaints
 
 
 class Part(BaseModel):

@@ -21,8 +21,7 @@ from trainyard.backends import processes, yarn
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks import airflow_id
-from trainyard.planning.connection import SparkConnection
-from trainyard.planning.job import Job, Runtime
+from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.schemas.owner import Owner, find_owner, list_submissions
@@ -268,7 +267,8 @@ def test_the_end_of_an_application_keeps_the_owner_of_the_next_one(
 ) -> None:
     cluster.script(REGISTER)
     backend.run(lambda line: None)
-    cluster.entries[ID] |= {"state": "FINISHED", "amContainerLogs": ""}
+    tags = cluster.entries[ID]["applicationTags"]
+    cluster.entries[ID] = application(1, "FINISHED", amContainerLogs="", applicationTags=tags)
     write_record(plan.task_key)
     Owner(task_key=plan.task_key).save(plan.storage, NEXT)
     backend.collect({"application": ID}, lambda line: None)

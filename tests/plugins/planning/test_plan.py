@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from trainyard.errors import TrainyardError
-from trainyard.planning.connection import SparkConnection
 from trainyard.planning.executors import Executors
-from trainyard.planning.job import Job, Runtime
+from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import application_tag, run_directory, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan, build_plan

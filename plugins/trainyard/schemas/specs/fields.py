@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from trainyard import storage
-from trainyard.schemas.secrets import (
+from trainyard.schemas.specs import metrics
+from trainyard.schemas.validation.secrets import (
     EXPOSED,
     IN_CODE,
     IN_CREDENTIAL_STORE,
@@ -17,7 +18,6 @@ from trainyard.schemas.secrets import (
     find_secret_arguments,
     find_secrets,
 )
-from trainyard.schemas.specs import metrics
 
 
 def _import_path(value: str) -> str:

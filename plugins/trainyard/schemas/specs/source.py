@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, Posi
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 from trainyard.schemas.specs.fields import Location, as_texts, refuse_secrets
+from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")

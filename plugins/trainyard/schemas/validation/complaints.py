@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from trainyard.schemas.secrets import REDACTED, redact
+from trainyard.schemas.validation.secrets import REDACTED, redact
 
 MAX_SHOWN = 200
 """The longest value that is repeated, in characters."""

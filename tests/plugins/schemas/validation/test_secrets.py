@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.schemas.secrets import find_secret_arguments, find_secrets, redact
+from trainyard.schemas.validation.secrets import find_secret_arguments, find_secrets, redact
 
 SECRET_NAMES = [
     "password", "PASSWORD", "passwd", "db_password", "dbPassword", "pwd", "passphrase", "secret", "client_secret",
