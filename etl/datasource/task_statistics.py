@@ -1,17 +1,16 @@
 """Send the statistics of a task to the driver: in the task's message if they are small, else in a file.
 
 The driver gets the messages of all tasks at once, but reads one file after the other: with 10,000 tasks and tensor
-columns, the messages alone would take gigabytes.
+columns, the messages alone would take gigabytes. The file is one row of Arrow, which has a type for every value that a
+dataset stores: a struct of columns for each split.
 """
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from trainyard import storage
 from trainyard.etl.datasource.statistics import ColumnStatistics, Moments
@@ -26,34 +25,21 @@ _VALUE_BYTES = 64
 
 def save_if_large(uri: str, statistics: SplitStatistics) -> bool:
     """Write statistics to `uri` if they are too large for a message, and return whether they were written."""
-    columns = [column for split in statistics.values() for column in split.values()]
-    if sum(map(_estimate_bytes, columns)) <= MAX_MESSAGE_BYTES or not all(map(_is_plain, columns)):
+    if sum(_estimate_bytes(column) for split in statistics.values() for column in split.values()) <= MAX_MESSAGE_BYTES:
         return False
-    entries: list[Any] = []
-    arrays: dict[str, Any] = {}
-    for split, by_column in statistics.items():
-        for name, column in by_column.items():
-            if column.moments:
-                arrays[f"moments{len(entries)}"] = np.stack([getattr(column.moments, key) for key in _MOMENTS])
-            values = list(column.values.items()) if column.values is not None else None
-            count = column.moments.count if column.moments else None
-            entries.append([split, name, column.rows, column.nulls, count, values])
-    file = io.BytesIO()
-    np.savez(file, entries=np.frombuffer(json.dumps(entries).encode(), np.uint8), **arrays)
-    storage.replace(uri, file.getvalue())
+    splits = {split: {name: _to_struct(of) for name, of in columns.items()} for split, columns in statistics.items()}
+    table = pa.Table.from_pylist([splits])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    storage.replace(uri, sink.getvalue().to_pybytes())
     return True
 
 
 def load(uri: str) -> SplitStatistics:
     """Return the statistics that `save_if_large` wrote."""
-    statistics: SplitStatistics = {}
-    with np.load(io.BytesIO(storage.read(uri)), allow_pickle=False) as file:
-        for number, entry in enumerate(json.loads(file["entries"].tobytes())):
-            split, name, rows, nulls, count, pairs = entry
-            moments = None if count is None else Moments(count, *file[f"moments{number}"])
-            values = None if pairs is None else dict(pairs)
-            statistics.setdefault(split, {})[name] = ColumnStatistics(moments, rows, nulls, values)
-    return statistics
+    splits = pa.ipc.open_file(storage.read(uri)).get_batch(0)
+    return {split: {name: _from_struct(of) for name, of in splits[split][0].items()} for split in splits.schema.names}
 
 
 def merge(one: Mapping[str, ColumnStatistics], other: Mapping[str, ColumnStatistics]) -> dict[str, ColumnStatistics]:
@@ -66,6 +52,15 @@ def _estimate_bytes(column: ColumnStatistics) -> int:
     return entries * len(_MOMENTS) * 8 + len(column.values or ()) * _VALUE_BYTES
 
 
-def _is_plain(column: ColumnStatistics) -> bool:
-    """Return whether JSON has the types of all distinct values."""
-    return all(isinstance(value, bool | int | float | str) for value in column.values or ())
+def _to_struct(column: ColumnStatistics) -> dict[str, Any]:
+    values = None if column.values is None else {"value": list(column.values), "rows": list(column.values.values())}
+    return vars(column) | {"moments": column.moments and vars(column.moments), "values": values}
+
+
+def _from_struct(column: pa.StructScalar) -> ColumnStatistics:
+    moments, values = None, column["values"].as_py()
+    if column["moments"].is_valid:
+        arrays = (column["moments"][name].values.to_numpy() for name in _MOMENTS)
+        moments = Moments(column["moments"]["count"].as_py(), *arrays)
+    counts = None if values is None else dict(zip(values["value"], values["rows"], strict=True))
+    return ColumnStatistics(moments, column["rows"].as_py(), column["nulls"].as_py(), counts)

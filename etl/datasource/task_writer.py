@@ -91,7 +91,7 @@ class TaskWriter:
 
     @property
     def _statistics_path(self) -> str:
-        return f"{self._directory}/statistics-{self._partition:05d}-{self._attempt}.npz"
+        return f"{self._directory}/statistics-{self._partition:05d}-{self._attempt}.arrow"
 
     def _add_to_split(self, split: str, part: pa.RecordBatch, rows: SparkBatch) -> None:
         if split not in self._splits:

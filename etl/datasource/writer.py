@@ -89,7 +89,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[TaskOutput | None]) -> None:
         """Remove the files of this write, unless it failed after its version was committed."""
         dataset = self.options.path
-        if any(self.directory in versions.referenced_paths([v]) for v in versions.iterate(dataset, self._base_number)):
+        if any(self.directory in versions.referenced_paths(v) for v in versions.iterate(dataset, self._base_number)):
             return
         for path in (self.directory, self._statistics_path):
             storage.remove(storage.join(dataset, path))

@@ -23,14 +23,10 @@ from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_exa
 from trainyard.etl.metrics import regression
 from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
-from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, count_state_bytes, merge_sums
+from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, merge_sums
 from trainyard.etl.scoring.inputs import check_inputs, to_array
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
-
-_MAX_STATES = 64
-_MAX_STATE_BYTES = 64 << 20
-"""States that the driver merges itself; more are merged by tasks first, each of which merges some ranges of cells."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,6 @@ def evaluate(
     examples: int = 0,
     confidence: float = 0.95,
     rows_per_batch: int | None = None,
-    parts: int = 1,
 ) -> EvaluationResult:
     """Evaluate models on a DataFrame that has the columns of their inputs and their label.
 
@@ -75,7 +70,6 @@ def evaluate(
         examples: The number of rows with the highest loss to return.
         confidence: The confidence of intervals, between 0 and 1.
         rows_per_batch: The number of rows that a network is applied to at a time. By default it is measured.
-        parts: The approximate number of partitions of `frame`.
 
     Returns:
         Metrics with intervals of each model, and the differences between the first and the others.
@@ -101,12 +95,10 @@ def evaluate(
     rows = frame.select(*dict.fromkeys([*inputs, *required, *shown]))
     if query:
         rows = rows.repartition(query).sortWithinPartitions(query)
-    states = rows.mapInArrow(scorer.score, from_arrow_schema(STATE_SCHEMA))
-    largest = sum(count_state_bytes(model.families) for model in evaluated)
-    if parts > _MAX_STATES or parts * largest > _MAX_STATE_BYTES:
-        by_range = states.repartition(max(2, int(parts**0.5)), *RANGE_KEYS)
-        states = by_range.mapInArrow(partial(merge_states, examples=examples), from_arrow_schema(STATE_SCHEMA))
-    return _build_result(states.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
+    schema = from_arrow_schema(STATE_SCHEMA)
+    states = rows.mapInArrow(scorer.score, schema).repartition(*RANGE_KEYS)
+    merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
+    return _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
 
 
 def _build_result(

@@ -31,6 +31,20 @@ _REPLACED = ".replaced"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
+def check_storage(spec: PredictSpec) -> None:
+    """Check that the output can appear in one step, before anything is computed.
+
+    Raises:
+        TrainyardError: Predictions would be Parquet on a storage that does not rename a directory in one step.
+    """
+    if spec.output_format == "parquet" and not storage.renames_directories(spec.output):
+        raise TrainyardError(
+            f"output={spec.output!r} is on a storage that copies a directory file by file, so readers would see a part "
+            "of the predictions. Set output_format='trainyard', which one file commits, or use a URI of hdfs:// or "
+            "file://."
+        )
+
+
 def write(
     spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
 ) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
     """
     manifest = manifests.read_version(spec.dataset, spec.dataset_version)
-    split = manifest.split(spec.split)
+    manifest.split(spec.split)  # raises the error of a split that does not exist
     source.register(spark)
     reader = spark.read.format(source.FORMAT).options(split=spec.split, version=str(manifest.number))
     application = spark.sparkContext.applicationId
@@ -36,7 +36,6 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
         result = evaluate(
             reader.load(spec.dataset), [spec.model, *spec.baselines], spec.metrics, slices=spec.slices,
             query=spec.query, examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
-            parts=len(split.shards),
         )  # fmt: skip
     evaluation = Evaluation(
         **vars(result), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,

@@ -27,6 +27,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     Raises:
         TrainyardError: The user can correct what is wrong. The output's previous predictions are unchanged then.
     """
+    destinations.check_storage(spec)
     artifact = model_artifact.read_current(spec.model)
     with events.span("read source"):
         frame = sources.read(spark, spec.source)

@@ -15,6 +15,7 @@ from trainyard.etl.metrics import torchmetrics_states
 from trainyard.etl.metrics.family import Contribution, Floats, ScoredRows, Sums
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torchmetrics import Metric
 
 
@@ -34,7 +35,10 @@ def build_family(path: str) -> CustomMetric:
 
 
 class CustomMetric:
-    """The family of one metric of torchmetrics, which is updated with the rows of each slice. It has no interval."""
+    """The family of one metric of torchmetrics, which is updated with the rows of each slice. It has no interval.
+
+    Many metrics are differences of sums, which have few correct digits in float32; they are computed in float64.
+    """
 
     by_row = False
 
@@ -60,6 +64,7 @@ class CustomMetric:
             raise TrainyardError(
                 f"metric {self._path!r} returned a value of type {type(metric).__name__}; return a torchmetrics.Metric."
             )
+        torchmetrics_states.use_float64(metric)
         return metric
 
     @property
@@ -70,10 +75,8 @@ class CustomMetric:
 
     def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
         """Yield the states after an update with all rows, on behalf of the first row."""
-        import torch
-
         self.metric.reset()
-        self.metric.update(torch.from_numpy(rows.output), torch.from_numpy(rows.truth))
+        self.metric.update(_to_tensor(rows.output), _to_tensor(rows.truth))
         for name, state in torchmetrics_states.read_states(self.metric).items():
             values = state.reshape(1, -1)
             yield Contribution(self._name_statistic(name), np.zeros(1, np.int64), np.arange(values.size)[None], values)
@@ -95,3 +98,11 @@ class CustomMetric:
 
     def _name_statistic(self, state: str) -> str:
         return f"{self._path}/{state}"
+
+
+def _to_tensor(values: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor, floating-point numbers in float64."""
+    import torch
+
+    tensor = torch.from_numpy(values)
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -34,7 +33,9 @@ RANGE_CELLS = 1 << 16
 
 MAX_SLICES = 1000
 _MAX_PENDING = 1 << 20
-_CELL_BYTES = 16
+"""Cells that a task adds to its sums at once."""
+_PART_CELLS = 32
+"""The cells that take as much memory as the two arrays of one part do beside their own cells."""
 
 
 class Slice(NamedTuple):
@@ -70,6 +71,7 @@ class SumAccumulator:
         self._models = models
         self._slices: dict[Slice, int] = {}
         self._parts: dict[tuple[int, str], list[SparseSums]] = defaultdict(list)
+        self._pending: dict[tuple[int, str], int] = defaultdict(int)
 
     def add(self, model: int, rows: ScoredRows, groupings: Sequence[Integers], buckets: Integers) -> None:
         """Add rows that a model was applied to.
@@ -122,19 +124,15 @@ class SumAccumulator:
         keys = groups[:, None] * size + contribution.cells
         parts = self._parts[model, contribution.statistic]
         parts.append((keys.reshape(-1), contribution.values.reshape(-1)))
-        if sum(len(part) for part, _ in parts[1:]) > _MAX_PENDING:
+        self._pending[model, contribution.statistic] += keys.size + _PART_CELLS
+        if self._pending[model, contribution.statistic] > _MAX_PENDING:
             parts[:] = [_compact(parts)]
+            self._pending[model, contribution.statistic] = 0
 
     def _get_width(self, model: int, statistic: str) -> int:
         """Return the number of cells of a statistic over all buckets."""
         shape = next(family.shapes[statistic] for family in self._models[model] if statistic in family.shapes)
         return int(np.prod(shape)) * BUCKETS
-
-
-def count_state_bytes(families: Iterable[MetricFamily]) -> int:
-    """Return the size of the sums of some families over all rows, if no cell is empty."""
-    cells = sum(int(np.prod(shape)) for family in families for shape in family.shapes.values())
-    return cells * BUCKETS * _CELL_BYTES
 
 
 def check_slice_count(count: int) -> None:
@@ -157,19 +155,20 @@ def to_table(sums: Mapping[Key, SparseSums]) -> pa.RecordBatch:
 
 
 def merge_sums(tables: Iterable[pa.RecordBatch]) -> dict[Key, SparseSums]:
-    """Return the sums of several tables of the `SCHEMA` together. Memory is that of the result and of one table."""
-    parts: dict[Key, list[SparseSums]] = defaultdict(list)
-    pending: dict[Key, int] = defaultdict(int)
+    """Return the sums of several tables of the `SCHEMA` together.
+
+    Memory is that of the result and of one table: each row of a table is added to its range of cells at once. Joining
+    the ranges of a key takes the memory of that key once more.
+    """
+    merged: dict[Key, dict[int, SparseSums]] = defaultdict(dict)
     for table in tables:
         cells, sums = table.column("cells"), table.column("sums")
-        names = zip(*(table.column(name).to_pylist() for name in SCHEMA.names[:4]), strict=True)
-        for row, (model, statistic, column, value) in enumerate(names):
-            key = Key(model, statistic, Slice(column, value))
-            parts[key].append((cells[row].values.to_numpy(), sums[row].values.to_numpy()))
-            pending[key] += len(cells[row])
-            if pending[key] > max(_MAX_PENDING, len(parts[key][0][0])):
-                parts[key], pending[key] = [_merge(parts[key])], 0
-    return {key: _merge(several) for key, several in parts.items()}
+        names = zip(*(table.column(name).to_pylist() for name in RANGE_KEYS), strict=True)
+        for row, (model, statistic, column, value, number) in enumerate(names):
+            ranges = merged[Key(model, statistic, Slice(column, value))]
+            part = cells[row].values.to_numpy(), sums[row].values.to_numpy()
+            ranges[number] = _add(ranges[number], part) if number in ranges else (part[0].copy(), part[1].copy())
+    return {key: _join(merged.pop(key)) for key in list(merged)}
 
 
 def to_dense(sums: SparseSums | None, shape: tuple[int, ...]) -> Floats:
@@ -189,12 +188,22 @@ def _split_ranges(sparse: SparseSums) -> Iterator[tuple[int, Integers, Floats]]:
         yield int(ranges[start]), cells[start:end], sums[start:end]
 
 
-def _merge(parts: Sequence[SparseSums]) -> SparseSums:
-    """Return the sums of parts in each of which the cells are ascending; ranges without overlap are joined."""
-    parts = sorted((part for part in parts if len(part[0])), key=lambda part: int(part[0][0]))
-    if parts and all(one[0][-1] < other[0][0] for one, other in itertools.pairwise(parts)):
-        return np.concatenate([cells for cells, _ in parts]), np.concatenate([sums for _, sums in parts])
-    return _compact(parts)
+def _add(total: SparseSums, part: SparseSums) -> SparseSums:
+    """Return the sums of both; those of cells that `total` has are added in place."""
+    cells, sums = total
+    positions = np.searchsorted(cells, part[0])
+    known = cells.take(positions, mode="clip") == part[0]
+    sums[positions[known]] += part[1][known]
+    if known.all():
+        return total
+    new = ~known
+    return np.insert(cells, positions[new], part[0][new]), np.insert(sums, positions[new], part[1][new])
+
+
+def _join(ranges: Mapping[int, SparseSums]) -> SparseSums:
+    """Return the sums of all ranges of one key."""
+    parts = [ranges[number] for number in sorted(ranges)]
+    return np.concatenate([cells for cells, _ in parts]), np.concatenate([sums for _, sums in parts])
 
 
 def _compact(parts: Sequence[SparseSums]) -> SparseSums:

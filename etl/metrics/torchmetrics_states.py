@@ -1,7 +1,8 @@
 """Read and set the states of a metric of torchmetrics.
 
-This is the only module that uses private attributes of torchmetrics: `_reductions`, `_defaults` and `_update_count`.
-They were checked against torchmetrics 1.9.0; look at `torchmetrics/metric.py` before another version is used.
+This is the only module that uses private attributes of torchmetrics: `_reductions`, `_defaults`, `_apply` and
+`_update_count`. They were checked against torchmetrics 1.9.0; look at `torchmetrics/metric.py` before another version
+is used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
     from trainyard.etl.metrics.family import Floats
+
+
+def use_float64(metric: Metric) -> None:
+    """Convert the floating-point states, parameters and buffers to float64; `set_dtype` would convert integers too."""
+    metric._apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
 
 
 def find_unsummed_state(metric: Metric) -> str | None:
@@ -42,5 +48,5 @@ def set_states(metric: Metric, states: Mapping[str, Floats]) -> None:
 
     metric.reset()
     for name, initial in get_initial_states(metric).items():
-        setattr(metric, name, torch.from_numpy(states[name]).to(initial.dtype).reshape(initial.shape))
+        setattr(metric, name, torch.as_tensor(states[name], dtype=initial.dtype).reshape(initial.shape))
     metric._update_count = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import tracemalloc
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -23,44 +24,60 @@ FIELDS = (
     Field("x", "tensor", pa.float32(), (ENTRIES,)),
     Field("label", "scalar", pa.int64(), ()),
     Field("name", "scalar", pa.string(), ()),
+    Field("day", "scalar", pa.date32(), ()),
+    Field("at", "scalar", pa.timestamp("us", tz="UTC"), ()),
+    Field("local", "scalar", pa.timestamp("us"), ()),
+    Field("image", "scalar", pa.binary(), ()),
 )
+
+
+def make_scalars(rows: int) -> dict[str, pa.Array]:
+    """Return a column for each type of scalars, with a null and a few distinct values."""
+    days = [date(1900, 2, 28) + timedelta(days=row % 4) for row in range(rows)]
+    times = [
+        datetime(2026, 10, 25, 0, 30, tzinfo=UTC) + timedelta(hours=row % 3, microseconds=1) for row in range(rows)
+    ]
+    values = {
+        "label": [row % 5 for row in range(rows)],
+        "name": [None, *(f"n{row % 3}" for row in range(1, rows))],
+        "day": [None, *days[1:]],
+        "at": [None, *times[1:]],
+        "local": [None, *(time.replace(tzinfo=None) for time in times[1:])],
+        "image": [b"\xff"] * rows,
+    }
+    return {field.name: pa.array(values[field.name], field.element) for field in FIELDS[1:]}
 
 
 def write_task(dataset: Path, partition: int) -> TaskOutput:
     """Write 20 rows of wide tensors as one task."""
-    rng = np.random.default_rng(partition)
-    fields = (Field("x", "tensor", pa.float32(), (ENTRIES,)), *FIELDS[1:])
-    task = TaskWriter(WriteOptions.parse({"path": str(dataset)}), "shards/1", fields, partition, partition)
-    values = rng.normal(5, 2, (20, ENTRIES)).astype(np.float32)
-    task.add(
-        pa.record_batch(
-            {
-                "x": pa.array(list(values), pa.list_(pa.float32())),
-                "label": pa.array(rng.integers(0, 5, 20)),
-                "name": pa.array([f"n{number % 3}" for number in range(20)]),
-            }
-        )
-    )
+    task = TaskWriter(WriteOptions.parse({"path": str(dataset)}), "shards/1", FIELDS, partition, partition)
+    values = np.random.default_rng(partition).normal(5, 2, (20, ENTRIES)).astype(np.float32)
+    task.add(pa.record_batch({"x": pa.array(list(values), pa.list_(pa.float32()))} | make_scalars(20)))
     return task.finish()
 
 
 def test_statistics_are_the_same_from_a_file(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    statistics: SplitStatistics = {"train": {column.name: ColumnStatistics() for column in FIELDS}, "test": {}}
-    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(rng.normal(size=(10, ENTRIES)).astype(np.float32)).storage
-    for column, array in zip(FIELDS, [tensor, pa.array([True] * 10), pa.array(["a", "b"] * 5)], strict=True):
-        statistics["train"][column.name].add(column, array)
-    uri = str(tmp_path / "statistics.npz")
+    values = np.random.default_rng(0).normal(size=(10, ENTRIES)).astype(np.float32)
+    rows = {"x": pa.FixedShapeTensorArray.from_numpy_ndarray(values).storage} | make_scalars(10)
+    columns = {field.name: ColumnStatistics() for field in FIELDS}
+    for field in FIELDS:
+        columns[field.name].add(field, rows[field.name])
+    columns["flag"] = ColumnStatistics(None, 10, 0, {True: 4, False: 6})
+    columns["nulls"] = ColumnStatistics(None, 10, 10, {})
+    statistics: SplitStatistics = {"train": columns, "test": columns}
+    uri = str(tmp_path / "statistics.arrow")
     assert save_if_large(uri, statistics)
-    loaded = load(uri)["train"]
-    for name, column in statistics["train"].items():
-        for field in ("rows", "nulls", "values"):
-            assert getattr(loaded[name], field) == getattr(column, field)
-        assert (loaded[name].moments is None) == (column.moments is None)
-        if column.moments and loaded[name].moments:
-            for field in dataclasses.fields(column.moments):
-                assert np.array_equal(getattr(loaded[name].moments, field.name), getattr(column.moments, field.name))
-    assert not save_if_large(uri, {"train": {"label": statistics["train"]["label"]}}), "small ones stay in the message"
+    for split in load(uri).values():
+        assert list(split) == list(columns)
+        for name, column in columns.items():
+            loaded = split[name]
+            assert (loaded.rows, loaded.nulls, loaded.values) == (column.rows, column.nulls, column.values)
+            assert list(map(repr, loaded.values or ())) == list(map(repr, column.values or ()))
+            assert (loaded.moments is None) == (column.moments is None)
+            if column.moments and loaded.moments:
+                for part in dataclasses.fields(column.moments):
+                    assert np.array_equal(getattr(loaded.moments, part.name), getattr(column.moments, part.name))
+    assert not save_if_large(uri, {"train": {"label": columns["label"]}}), "small ones stay in the message"
 
 
 @pytest.mark.parametrize("tasks", [4, 40])

@@ -20,7 +20,9 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation import evaluate as evaluation
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.evaluation.queries import regroup_batches
+from trainyard.etl.evaluation.states import read_examples, read_sums
 from trainyard.etl.jobs.evaluate import run
+from trainyard.etl.metrics.sums import RANGE_KEYS
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.specs.evaluate import EvaluateSpec
@@ -108,13 +110,17 @@ def test_the_model_of_each_epoch_has_the_same_metrics_on_spark_as_in_training(sp
     assert on_spark[0]["log_loss"] > on_spark[2]["log_loss"]
 
 
-def test_many_partitions_are_merged_before_they_reach_the_driver(
+def test_tasks_merge_the_sums_of_all_slices_before_they_reach_the_driver(
     spark: Any, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = make_frame(spark, datasets.blobs(100, seed=2))
-    once = evaluate(rows, [model], ["accuracy", "auroc"], examples=2)
-    monkeypatch.setattr(evaluation, "_MAX_STATES", 2)
-    assert evaluate(rows, [model], ["accuracy", "auroc"], examples=2, parts=3) == once
+    gathered: list[pa.RecordBatch] = []
+    monkeypatch.setattr(evaluation, "read_sums", lambda state: gathered.append(state) or read_sums(state))
+    rows = make_frame(spark, datasets.blobs(100, seed=2)).repartition(4)
+    result = evaluate(rows, [model], ["accuracy", "auroc"], slices=["of", "label"], examples=2)
+    assert {scores.column for scores in result.model.slices} == {"of", "label"}
+    keys = [tuple(row.values()) for state in gathered for row in read_sums(state).select(RANGE_KEYS).to_pylist()]
+    assert len(keys) == len(set(keys)), "no cell is gathered twice"
+    assert sum(len(read_examples(state)) for state in gathered) == len(result.examples) == 2
 
 
 def test_regression_metrics_equal_scikit_learns_in_one_process(spark: Any, regression: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchmetrics import CatMetric, Metric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
+from torchmetrics.regression import ExplainedVariance, R2Score
 
 
 def top() -> Metric:
@@ -20,3 +21,15 @@ def nothing() -> int:
 
 def second() -> Metric:
     return MulticlassAccuracy(10, top_k=2, average="micro")
+
+
+def auroc() -> Metric:
+    return BinaryAUROC(thresholds=[0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def r2() -> Metric:
+    return R2Score()
+
+
+def explained_variance() -> Metric:
+    return ExplainedVariance()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torchmetrics.functional import classification as torch_reference
 
 from tests.etl.metrics.model_metrics import compute_metrics
 from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.classification import build_family
 from trainyard.etl.metrics.family import OutputSpec
 
 ALL = ["accuracy", "precision", "recall", "f1", "auroc", "average_precision", "log_loss", "calibration_error"]
@@ -158,6 +161,54 @@ def test_the_calibration_curve_equals_scikit_learns():
     assert curves["calibration"] == [[approx(x), approx(y)] for x, y in zip(confidence, accuracy, strict=True)]
 
 
+@pytest.mark.parametrize("spec", [OutputSpec((3,), (), 3, "softmax"), OutputSpec((3,), (3,), None, "sigmoid")])
+def test_resamples_have_the_metrics_that_each_has_alone(spec):
+    rng = np.random.default_rng(5)
+    family = build_family(ALL, spec)
+    sums = {name: rng.integers(0, 9, (4, *shape)).astype(float) for name, shape in family.shapes.items()}
+    for name, values in family.compute(sums).items():
+        alone = [family.compute({key: part[i : i + 1] for key, part in sums.items()})[name][0] for i in range(4)]
+        np.testing.assert_allclose(values, alone, err_msg=name)
+
+
+def test_scores_of_exactly_zero_and_one_are_in_the_outermost_bins():
+    truth, probability = np.array([0, 0, 1, 1]), np.array([0.0, 0.5, 0.5, 1.0])
+    with warnings.catch_warnings(action="error"):
+        computed = compute_metrics(
+            ["auroc", "calibration_error", "accuracy"], OutputSpec((), (), 2, "none"), probability, truth
+        )
+    assert computed.metrics["auroc"] == approx(0.875)
+    assert computed.metrics["accuracy"] == 0.75, "0.5 is not above 0.5"
+    assert computed.curves["calibration"] == [[0, 0], [0.5, 0.5], [1, 1]]
+
+
+def test_softmax_does_not_depend_on_the_size_of_the_logits():
+    logits, truth = make_classes()
+    shifted = logits + np.where(np.arange(len(truth)) % 2, 2000.0, -2000.0)[:, None]
+    metrics = compute_metrics(["log_loss"], OutputSpec((4,), (), 4, "softmax"), shifted, truth).metrics
+    assert metrics["log_loss"] == approx(reference.log_loss(truth, softmax(logits)))
+
+
+def test_f1_of_a_binary_model_without_positives_is_zero_as_in_scikit_learn():
+    metrics = compute_metrics(["f1"], OutputSpec((), (), 2, "sigmoid"), np.full(5, -1.0), np.zeros(5, int)).metrics
+    assert metrics["f1"] == 0
+
+
+@pytest.mark.parametrize(("count", "curves"), [(10, 9), (11, 0)])
+def test_there_is_a_roc_curve_of_limited_size_for_each_of_a_few_classes_that_occur(count, curves):
+    logits, truth = make_classes(rows=2000, count=count)
+    truth[truth == 3] = 2
+    found = compute_metrics(["auroc"], OutputSpec((count,), (), count, "softmax"), logits, truth).curves
+    assert list(found) == [f"ROC of {number}" for number in range(count) if number != 3][:curves]
+    assert all(len(curve) == 64 and curve[-1] == [1, 1] for curve in found.values())
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_a_binary_model_does_not_have_is_refused(label):
+    with pytest.raises(TrainyardError, match="labels must be 0 to 1"):
+        compute_metrics(["accuracy"], OutputSpec((), (), 2, "sigmoid"), np.zeros(2), np.array([0, label]))
+
+
 def test_a_label_that_is_not_a_class_is_refused():
     with pytest.raises(TrainyardError, match=r"labels must be 0 to 3 .*, but are 1 to 7\. Renumber them"):
         compute_metrics(["accuracy"], OutputSpec((4,), (), 4, "softmax"), np.zeros((2, 4)), np.array([1, 7]))
@@ -169,7 +220,11 @@ def test_a_label_that_is_not_a_class_is_refused():
         (OutputSpec((), (2, 2), None, "none"), "does not set the number of classes"),
         (OutputSpec((3,), (), 4, "softmax"), r"one number for each of the recipe's classes \(4\).*shape \[3\]"),
         (OutputSpec((3,), (), None, "softmax"), "does not set the number of classes"),
-        (OutputSpec((), (), None, "sigmoid"), "does not set the number of classes"),
+        (
+            OutputSpec((), (), None, "sigmoid"),
+            r"does not set the number of classes\. Set classes= in the recipe, or use",
+        ),
+        (OutputSpec((4,), (3,), 4, "softmax"), r"one for each label; .* has shape \[4\], one of the label \[3\]"),
     ],
 )
 def test_a_model_that_is_not_a_classifier_is_refused(spec, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn import metrics
 
 from tests.etl.metrics import own
 from tests.etl.metrics.model_metrics import compute_metrics
@@ -23,6 +24,29 @@ def test_a_metric_of_torchmetrics_equals_its_value_in_one_process():
         f"{MODULE}:top": pytest.approx(own.top()(torch.tensor(output), torch.tensor(truth)).item())
     }
     assert computed.intervals == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"), [("r2", metrics.r2_score), ("explained_variance", metrics.explained_variance_score)]
+)
+@pytest.mark.parametrize("mean", [0, 1e4, 1e6])
+def test_differences_of_sums_are_exact_for_labels_with_a_large_mean(name, reference, mean):
+    """In float32 both metrics are 0.98 at a mean of 1e4, and 0 at 1e6."""
+    rng = np.random.default_rng(0)
+    truth = (mean + rng.normal(size=5000)).astype(np.float32)
+    output = (truth + 0.3 * rng.normal(size=5000)).astype(np.float32)
+    spec = OutputSpec((), (), None, "none")
+    computed = compute_metrics([f"{MODULE}:{name}"], spec, output, truth, cuts=[100, 2000]).metrics[f"{MODULE}:{name}"]
+    assert computed == pytest.approx(reference(truth.astype(np.float64), output.astype(np.float64)), abs=1e-4)
+
+
+def test_a_metric_with_integer_states_and_thresholds_equals_its_value_in_one_process():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 300)
+    output = np.clip(rng.normal(truth, 1), 0, 1).astype(np.float32)
+    computed = compute_metrics([f"{MODULE}:auroc"], OutputSpec((), (), 2, "none"), output, truth, cuts=[9])
+    expected = own.auroc()(torch.tensor(output), torch.tensor(truth)).item()
+    assert computed.metrics[f"{MODULE}:auroc"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from trainyard.etl.metrics.family import OutputSpec
 def make_queries(seed=0):
     """Return scores, relevance and query of rows; some queries are short, some have no relevant row."""
     rng = np.random.default_rng(seed)
-    query = np.repeat(np.arange(40), rng.integers(2, 12, 40))
+    query = np.repeat(np.arange(1, 41), rng.integers(2, 12, 40))
     relevance = rng.integers(0, 4, len(query)) * (query % 5 > 0)
     return rng.permutation(len(query)) + 9.0 * relevance, relevance, query
 

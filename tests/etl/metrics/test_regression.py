@@ -12,6 +12,7 @@ from sklearn import metrics as reference
 
 from tests.etl.metrics.model_metrics import compute_metrics
 from trainyard.errors import TrainyardError
+from trainyard.etl.metrics import regression
 from trainyard.etl.metrics.family import OutputSpec
 
 
@@ -65,3 +66,17 @@ def test_r2_of_labels_that_are_all_equal_is_undefined():
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(TrainyardError, match=r"'mae' is for regression: .* shape \[4\], one of the label \[\]"):
         compute_metrics(["mae"], OutputSpec((4,), (), None, "none"), np.zeros((1, 4)), np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("labels", "center"),
+    [
+        (np.array([[3, 1], [5, 1], [100, 2]]), (5.0, 1.0)),
+        (np.array([[np.nan], [2.0]]), (0.0,)),
+        (np.array([[np.inf], [np.inf]]), (0.0,)),
+        (np.empty((0, 1)), (0.0,)),
+    ],
+)
+def test_the_center_is_the_median_of_labels_and_zero_without_one(labels, center):
+    (family,) = regression.center_labels([regression.Regression(("r2",), len(center))], labels)
+    assert family.center == center

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.metrics import sums as sums_of
 from trainyard.etl.metrics.family import ScoredRows
 from trainyard.etl.metrics.rows import RowCount
@@ -59,21 +60,30 @@ def test_ranges_that_are_merged_apart_are_the_sums_of_all(seeds: list[int], cell
             assert (dense == expected[key]).all()
 
 
-@pytest.mark.parametrize("tables", [20, 200])
-def test_the_memory_of_a_merge_does_not_grow_with_the_tasks(tables: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums_of, "_MAX_PENDING", 1 << 14)
+@pytest.mark.parametrize(("keys", "cells"), [(2, 5000), (100, 2000)])
+@pytest.mark.parametrize("tables", [10, 100])
+def test_a_merge_takes_the_memory_of_its_result_and_of_one_table(tables: int, keys: int, cells: int) -> None:
+    """Joining the ranges of a key takes the memory of that key once more."""
+    rng = np.random.default_rng(0)
+    every = [Key(0, "scores", Slice("of", str(number))) for number in range(keys)]
+    sums = {key: (np.unique(rng.integers(0, cells * 40, cells)), np.ones(cells)) for key in every}
+    sums = {key: (numbers, values[: len(numbers)]) for key, (numbers, values) in sums.items()}
+    arrow = pa.total_allocated_bytes()
+    held = 0
 
     def read() -> Iterator[pa.RecordBatch]:
-        for seed in range(tables):
-            yield to_table(build_sums(seed, 5000, RANGE_CELLS // 4))
+        nonlocal held
+        for _ in range(tables):
+            yield to_table(sums)
+            held = max(held, pa.total_allocated_bytes() - arrow)
 
-    merge_sums(read())  # imports
-    arrow = pa.total_allocated_bytes()
+    size = sum(part.nbytes for sparse in merge_sums(read()).values() for part in sparse)
     tracemalloc.start()
     merge_sums(read())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 6 << 20 and pa.total_allocated_bytes() <= arrow
+    assert peak < 2 * size + (1 << 19) and held < 3 * size
+    assert pa.total_allocated_bytes() == arrow
 
 
 def test_rows_of_a_batch_are_added_in_any_order_of_their_buckets() -> None:
@@ -84,3 +94,25 @@ def test_rows_of_a_batch_are_added_in_any_order_of_their_buckets() -> None:
             accumulator.add(0, ScoredRows(np.zeros(2), np.zeros(2)), [everything], np.array(batch))
         sums = merge_sums([accumulator.to_table()])[Key(0, "rows", ALL_ROWS)]
         assert to_dense(sums, (1,))[:3, 0].tolist() == [float(buckets.count(bucket)) for bucket in range(3)]
+
+
+def test_small_batches_do_not_accumulate_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums_of, "_MAX_PENDING", 1 << 10)
+    accumulator = SumAccumulator([(RowCount(),)])
+    everything = np.full(1, accumulator.number_slice(ALL_ROWS))
+    rows, bucket = ScoredRows(np.zeros(1), np.zeros(1)), np.zeros(1, np.int64)
+    tracemalloc.start()
+    for _ in range(900):
+        accumulator.add(0, rows, [everything], bucket)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert merge_sums([accumulator.to_table()])[Key(0, "rows", ALL_ROWS)][1].tolist() == [900]
+    assert used < 100_000
+
+
+def test_the_number_of_slices_is_limited() -> None:
+    accumulator = SumAccumulator([(RowCount(),)])
+    for number in range(sums_of.MAX_SLICES + 1):
+        accumulator.number_slice(Slice("of", str(number)))
+    with pytest.raises(TrainyardError, match="slices= results in more than 1,000 slices; use columns with fewer"):
+        accumulator.number_slice(ALL_ROWS)

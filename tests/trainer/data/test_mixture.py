@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Statistics
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.mixture import Portion, merge_statistics
+from trainyard.trainer.data.mixture import Mixture, Portion, merge_statistics
+from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
@@ -49,6 +51,14 @@ def test_each_dataset_has_its_share_of_an_epoch(three: dict[str, str]) -> None:
 def test_each_batch_has_about_the_same_mix(three: dict[str, str]) -> None:
     counts = [np.bincount(batch["of"], minlength=3) for batch in mixture(three)][:-1]
     assert np.abs(np.array(counts) - (50, 30, 20)).max() <= 6, "a lane in 64 on either side, and a row"
+
+
+def test_a_mixture_has_the_name_of_its_first_dataset_and_is_remote_if_one_is(three: dict[str, str]) -> None:
+    parts = [SplitReader(uri, manifests.read_current(uri), "train", ("of",)) for uri in three.values()]
+    parts[0].name = "first"
+    assert (Mixture(parts, (0.5, 0.3, 0.2)).name, Mixture(parts, (0.5, 0.3, 0.2)).remote) == ("first", False)
+    parts[2].remote = True
+    assert Mixture(parts, (0.5, 0.3, 0.2)).remote
 
 
 def test_rows_of_a_dataset_are_drawn_equally_often(three: dict[str, str]) -> None:
@@ -119,7 +129,7 @@ def test_statistics_of_a_mixture_equal_those_of_its_rows(parts: tuple[list[float
     ],
 )
 def test_invalid_shares_are_refused(three: dict[str, str], shares: list[float], message: str) -> None:
-    with pytest.raises(TrainyardError, match=f"mix: shares of {message}"):
+    with pytest.raises(TrainyardError, match=f"mix: shares of {message}.* that add up to less"):
         mixture(three, mix=[Portion.of(three["small"], share) for share in shares])
 
 

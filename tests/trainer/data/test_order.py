@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
+from dataclasses import astuple
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trainyard.trainer.data.order import Order, window_steps
+from trainyard.trainer.data.order import Order, Run, window_steps
 
 LENGTHS = np.tile(np.random.default_rng(0).geometric(0.05, (30, 400)), 13)
 WEIGHTS = np.tile(np.random.default_rng(1).integers(0, 10, (30, 400)), 13) ** 9
@@ -231,6 +235,31 @@ def test_the_order_in_buckets_stays_the_same_between_releases() -> None:
     batches = global_batches(order, epoch=3, world=1)
     assert batches[0] == [(0, 16), (0, 24), (0, 48), (1, 13), (1, 49), (2, 1), (2, 17), (2, 38)]
     assert batches[19] == [(0, 44), (1, 3), (1, 18), (1, 30), (1, 42), (1, 51), (1, 66), (2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "digest"),
+    [
+        ({}, "2fa99871"),
+        ({"bucket_by": "tokens"}, "14d47d72"),
+        ({"weights": (5000, 90, 700, 1)}, "f2f4129e"),
+        ({"weights": (5000, 90, 700, 1), "bucket_by": "tokens"}, "4460af75"),
+        ({"groups": (2, 2)}, "6055c732"),
+        ({"shuffle": False}, "e39e24ae"),
+    ],
+)
+def test_all_batches_of_a_worker_stay_the_same_between_releases(options: dict[str, Any], digest: str) -> None:
+    order = Order((50, 70, 40, 300), batch=8, seed=42, window=16, **options)
+    windows = [
+        ([astuple(run) for run in window.runs], window.gather(measure(window.runs)).tolist() if window.gather else None)
+        for window in order.windows(4, 1, 3)
+    ]
+    assert hashlib.sha256(json.dumps(windows).encode()).hexdigest()[:8] == digest
+
+
+def measure(runs: tuple[Run, ...]) -> NDArray[np.int64]:
+    """Return the lengths of the rows of some runs, end to end."""
+    return np.concatenate([np.empty(0, np.int64), *(LENGTHS[run.block, run.begin :][: run.rows] for run in runs)])
 
 
 def waste(order: Order) -> float:

@@ -16,7 +16,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.split_reader import SplitReader
-from trainyard.trainer.data.weights import build_weights
+from trainyard.trainer.data.weights import MAX_CLASSES, build_weights
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 
@@ -60,6 +60,17 @@ def test_rows_are_drawn_in_proportion_to_a_column(batches: str) -> None:
     expected = weights / weights.mean()
     assert counts.total() == ROWS
     assert all(abs(counts[row] - expected[row]) < 1 for row in range(ROWS))
+
+
+def test_only_the_ratios_of_weights_matter(batches: str, tmp_path: Path) -> None:
+    scaled = skewed() | {"weight": skewed()["weight"] * 2.0**40}
+    uri = datasets.write(tmp_path, {"train": scaled})
+    assert count_draws(uri, "row", weight_by="weight") == count_draws(batches, "row", weight_by="weight")
+
+
+def test_a_label_may_have_as_many_values_as_classes_are_allowed(tmp_path: Path) -> None:
+    uri = datasets.write(tmp_path, {"train": {"label": np.arange(2 * MAX_CLASSES) // 2}})
+    assert set(count_draws(uri, "label", balance="label").values()) == {2}
 
 
 def test_the_column_of_weights_need_not_be_among_the_columns(batches: str) -> None:
@@ -116,7 +127,10 @@ def test_a_training_with_weight_by_sees_only_rows_that_have_a_weight(batches: st
             "weight_by='below': values are -1 to 2 in split 'train' of .*; weights must be finite numbers from 0 on",
         ),
         ({"weight_by": "nothing"}, "weight_by='nothing': all weights of split 'train' of .* are 0"),
-        ({"balance": True, "recipe_params": {"label": "number"}}, "label 'number' has more than 1,000 values"),
+        (
+            {"balance": True, "recipe_params": {"label": "number"}},
+            "'number' has more than 1,000 values.*\\. Write weight_by=",
+        ),
     ],
 )
 def test_invalid_weights_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
