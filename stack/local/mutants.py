@@ -32,7 +32,6 @@ TESTS = {
     "diagnosis/memory": ["plugins/diagnosis/test_rules.py"],
     "jobs/reuse": ["plugins/jobs/test_reuse.py"],
     "operators/promotion": ["plugins/operators/test_promotion.py"],
-    "schemas/manifest": ["plugins/schemas/test_versions.py", "etl/datasource/test_shards.py"],
     "schemas/versions": ["plugins/schemas/test_versions.py"],
     "yarn/capacity": ["plugins/yarn/test_capacity.py", "plugins/yarn/test_fit.py"],
     "yarn/lifecycle": ["plugins/yarn/test_lifecycle.py"],

@@ -172,14 +172,14 @@ def test_resamples_have_the_metrics_that_each_has_alone(spec):
 
 
 def test_scores_of_exactly_zero_and_one_are_in_the_outermost_bins():
-    truth, probability = np.array([0, 0, 1, 1]), np.array([0.0, 0.5, 0.5, 1.0])
+    truth, probability = np.array([0, 0, 0, 1, 1]), np.array([0.0, 0.5, 0.5, 0.5, 1.0])
     with warnings.catch_warnings(action="error"):
         computed = compute_metrics(
             ["auroc", "calibration_error", "accuracy"], OutputSpec((), (), 2, "none"), probability, truth
         )
-    assert computed.metrics["auroc"] == approx(0.875)
-    assert computed.metrics["accuracy"] == 0.75, "0.5 is not above 0.5"
-    assert computed.curves["calibration"] == [[0, 0], [0.5, 0.5], [1, 1]]
+    assert computed.metrics["auroc"] == approx(5 / 6)
+    assert computed.metrics["accuracy"] == 0.8, "0.5 is not above 0.5"
+    assert computed.curves["calibration"] == [[0, 0], [0.5, approx(1 / 3)], [1, 1]]
 
 
 def test_softmax_does_not_depend_on_the_size_of_the_logits():

@@ -20,6 +20,7 @@ from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.sums import (
     ALL_ROWS,
     RANGE_CELLS,
+    SCHEMA,
     Key,
     Slice,
     SparseSums,
@@ -116,3 +117,19 @@ def test_the_number_of_slices_is_limited() -> None:
         accumulator.number_slice(Slice("of", str(number)))
     with pytest.raises(TrainyardError, match="slices= results in more than 1,000 slices; use columns with fewer"):
         accumulator.number_slice(ALL_ROWS)
+
+
+def test_sums_of_slices_are_those_of_their_rows() -> None:
+    accumulator = SumAccumulator([(RowCount(),)])
+    slices = [accumulator.number_slice(Slice("of", value)) for value in "abc"]
+    rows = ScoredRows(np.zeros(6), np.zeros(6))
+    accumulator.add(0, rows, [np.array(slices)[[1, 1, 2, 2, 2, 1]]], np.array([0, 3, 3, 49, 49, 0]))
+    sums = merge_sums([accumulator.to_table()])
+    assert {key.slice.value: [part.tolist() for part in sparse] for key, sparse in sums.items()} == {
+        "b": [[0, 3], [2, 1]],
+        "c": [[3, 49], [1, 2]],
+    }
+
+
+def test_a_table_without_rows_has_the_schema() -> None:
+    assert to_table({}).schema == SCHEMA and merge_sums([to_table({})]) == {}

@@ -15,8 +15,9 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.split_reader import SplitReader
-from trainyard.trainer.data.weights import MAX_CLASSES, build_weights
+from trainyard.trainer.data.weights import MAX_CLASSES, UNIT, build_weights
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 
@@ -66,6 +67,19 @@ def test_only_the_ratios_of_weights_matter(batches: str, tmp_path: Path) -> None
     scaled = skewed() | {"weight": skewed()["weight"] * 2.0**40}
     uri = datasets.write(tmp_path, {"train": scaled})
     assert count_draws(uri, "row", weight_by="weight") == count_draws(batches, "row", weight_by="weight")
+
+
+def test_the_mean_weight_is_a_unit(batches: str) -> None:
+    reader = SplitReader(batches, manifests.read_current(batches), "train", ("weight",))
+    weights = build_weights(reader, None, "weight", World())
+    assert weights and sum(weights.blocks) == pytest.approx(UNIT * ROWS)
+
+
+def test_rows_of_each_dataset_of_a_mixture_are_weighted(batches: str) -> None:
+    mix = [Portion.of(batches, 0.3)]
+    assert set(count_draws(batches, "label", weight_by="rare", mix=mix)) == {2}
+    counts = count_draws(batches, "label", balance="label", mix=mix)
+    assert all(abs(count - 2 * ROWS / 3) <= 100 for count in counts.values())
 
 
 def test_a_label_may_have_as_many_values_as_classes_are_allowed(tmp_path: Path) -> None:
