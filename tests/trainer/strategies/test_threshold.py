@@ -132,3 +132,26 @@ def test_a_single_worker_takes_what_a_group_has_left_to_send_into_its_first_step
         with strategy.optimizer_step():
             assert weight.grad.tolist() == [pytest.approx(expected)]
     assert strategy.rank_state()["residual.weight"].tolist() == [0.0, 0.0]
+
+
+def test_a_message_has_the_count_the_mean_magnitude_and_each_index_with_its_sign() -> None:
+    rest = torch.tensor([0.5, 0.0, -0.25, 0.75])
+    message = encode(rest, torch.tensor([0, 2, 3]), 5)
+    assert message.dtype == torch.int32 and len(message) == 7
+    assert message[0] == 3 and message[1].view(torch.float32) == 0.5
+    assert message[2:].tolist() == [0, 2 * 2 + 1, 2 * 3, 0, 0]
+    assert rest.tolist() == [0, 0, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("size", "density", "workers", "capacity"),
+    [
+        (1_000_000, 0.01, 2, 10_000),
+        (1_000_001, 0.01, 2, 10_001),
+        (1_000_000, 0.01, 199, 10_000),
+        (1_000_000, 0.01, 200, 0),  # each worker would receive as much as from a ring
+        (20, 1.0, 2, 0),
+    ],
+)
+def test_the_capacity_of_a_message(size: int, density: float, workers: int, capacity: int) -> None:
+    assert compute_capacity(size, density, workers) == capacity
