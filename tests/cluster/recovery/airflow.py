@@ -43,12 +43,15 @@ class Airflow:
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, component: str) -> None:
-        """Start a component in a process group of its own, so that its child processes end with it."""
+    def start(self, component: str, **settings: str) -> None:
+        """Start a component in a process group of its own, so that its child processes end with it.
+
+        `settings` are environment variables of this process alone.
+        """
         script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {OPTIONS.get(component, "")}'
         with (self.logs / f"{component}.log").open("ab") as log:
             self.processes[component] = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env=self.environment, stdout=log, stderr=log,
+                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**self.environment, **settings}, stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
