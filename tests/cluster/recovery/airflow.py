@@ -51,8 +51,8 @@ class Airflow:
         script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {OPTIONS.get(component, "")}'
         with (self.logs / f"{component}.log").open("ab") as log:
             self.processes[component] = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**self.environment, **settings}, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL, start_new_session=True,
+                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**self.environment, **settings},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
