@@ -31,8 +31,9 @@ def find_tagged(tag: str) -> list[psutil.Process]:
 def end(tag: str, grace: float = 3.0, limit: float = 10.0) -> int:
     """End every process with `tag`: SIGTERM, then after `grace` seconds SIGKILL.
 
-    It repeats until no process is left, because processes may start meanwhile, or until `limit` seconds have passed. A
-    process in uninterruptible sleep, for example of a hanging NFS server, ends when it wakes; it is logged.
+    It repeats until no process is left, because processes may start meanwhile, or until `limit` seconds have passed;
+    those that are found last get SIGKILL. A process in uninterruptible sleep, for example of a hanging NFS server, ends
+    when it wakes; it is logged.
 
     Returns:
         The number of processes that were ended.
@@ -46,6 +47,9 @@ def end(tag: str, grace: float = 3.0, limit: float = 10.0) -> int:
         _signal(remaining, hard=True)
         psutil.wait_procs(remaining, timeout=_POLL_SECONDS)
         alive, grace = find_tagged(tag), 0.0
+    found.update(alive)
+    _signal(alive, hard=True)
+    _, alive = psutil.wait_procs(alive, timeout=_POLL_SECONDS)
     if alive:
         names = ", ".join(_describe(process) for process in alive)
         _log.warning("These processes did not end within %g seconds of SIGKILL: %s", limit, names)

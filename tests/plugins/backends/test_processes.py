@@ -52,6 +52,14 @@ def test_a_process_that_ignores_sigterm_is_killed(tag: str, start: Start) -> Non
     assert processes.end(tag) == 0
 
 
+def test_what_is_found_when_the_time_is_up_is_killed_too(tag: str, start: Start) -> None:
+    """A child that was forked while its parent was ended, on a busy machine."""
+    process = start(STUBBORN)
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    assert processes.end(tag, grace=0, limit=0) == 1
+    assert processes.find_tagged(tag) == []
+
+
 def test_a_zombie_does_not_count(tag: str, start: Start) -> None:
     process = start("")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
