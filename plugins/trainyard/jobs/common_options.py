@@ -36,14 +36,14 @@ def _is_dict(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(name, str) for name in value)
 
 
-def _conf(value: dict[str, str]) -> dict[str, str]:
-    refuse_secrets(find_secrets(value), IN_CREDENTIAL_STORE)
-    return value
+def _without_secrets(remedy: str) -> AfterValidator:
+    """Refuse secrets in a dict, with what to do instead."""
 
+    def check(value: dict[str, str]) -> dict[str, str]:
+        refuse_secrets(find_secrets(value), remedy)
+        return value
 
-def _environment(value: dict[str, str]) -> dict[str, str]:
-    refuse_secrets(find_secrets(value), IN_CODE)
-    return value
+    return AfterValidator(check)
 
 
 MemoryOption = _object(Memory, "heap='4g'")
@@ -74,5 +74,5 @@ class CommonOptions(ConnectionOptions):
     jars: Jars
     packages: Packages
     files: Files
-    env_vars: Annotated[dict[str, str], AfterValidator(_environment)] | None
-    conf: Annotated[dict[str, str], AfterValidator(_conf)] | None
+    env_vars: Annotated[dict[str, str], _without_secrets(IN_CODE)] | None
+    conf: Annotated[dict[str, str], _without_secrets(IN_CREDENTIAL_STORE)] | None
