@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_an_image_takes_its_versions_from_the_lock(image: str) -> None:
 @pytest.mark.parametrize("image", IMAGES)
 def test_the_dependencies_of_an_image_are_locked(image: str) -> None:
     assert find_installed(image) <= set(LOCKED)
+
+
+def test_nodes_have_what_the_jobs_of_a_cluster_need() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [*project["optional-dependencies"]["cluster"], *project["optional-dependencies"]["tracking"]]
+    assert {canonicalize_name(Requirement(text).name) for text in needed} <= set(IMAGES["node"])
+
+
+def test_airflow_has_what_the_package_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {canonicalize_name(Requirement(text).name) for text in project["dependencies"]} <= set(IMAGES["airflow"])
 
 
 def test_airflow_has_no_torch_and_nodes_have_no_airflow() -> None:

@@ -23,13 +23,14 @@ class Requirements:
 
 
 _SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
+_MODEL_MODULES = (*_SPARK_MODULES, "safetensors", "tenacity", "torch")
 _SMALL = Memory(heap="1g", native="512m")
 _WITH_TORCH = Memory(heap="1g", native="1536m")
 _WORKER = Memory(heap="512m", native="2g")
 
 SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
-FEATURIZE = Requirements((*_SPARK_MODULES, "torch"), _WITH_TORCH, _WITH_TORCH)
+FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH)
 PREDICT = FEATURIZE
-EVALUATE = Requirements((*_SPARK_MODULES, "torch", "torchmetrics"), _WITH_TORCH, _WITH_TORCH)
-TRAIN = Requirements(("fsspec", "numpy", "pyarrow", "pydantic", "tenacity", "torch"), _WORKER, _SMALL)
-SCRIPT = Requirements(("fsspec", "pydantic", "torch"), _WORKER, _SMALL)
+EVALUATE = Requirements((*_MODEL_MODULES, "torchmetrics"), _WITH_TORCH, _WITH_TORCH)
+TRAIN = Requirements(("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch"), _WORKER, _SMALL)
+SCRIPT = Requirements(("fsspec", "pydantic", "tenacity", "torch"), _WORKER, _SMALL)
