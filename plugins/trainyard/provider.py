@@ -10,11 +10,22 @@ from typing import Any
 LINKS = ("ReportLink", "ApplicationLink", "DriverLogLink", "SparkLink")
 
 
+NAME = "Trainyard"
+OPERATORS = ("evaluate", "export", "featurize", "predict", "preflight", "promote", "reap", "script", "train")
+SENSORS = ("application", "capacity", "champion", "dataset")
+HOOKS = ("trainyard", "yarn")
+TRIGGERS = ("application", "application_end", "capacity", "champion", "dataset")
+
+
+def _modules(folder: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [{"integration-name": NAME, "python-modules": [f"trainyard.{folder}.{name}" for name in names]}]
+
+
 def get_provider_info() -> dict[str, Any]:
     """Return the provider metadata, in the form of Airflow's provider info schema."""
     return {
         "package-name": "airflow-trainyard",
-        "name": "Trainyard",
+        "name": NAME,
         "description": "Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow.",
         "connection-types": [
             {
@@ -42,13 +53,66 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "WebHDFS connection, for an Airflow that reaches the cluster by HTTP only",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "yarn": {
+                        "label": "YARN connection",
+                        "description": "YARN connection, where HADOOP_CONF_DIR does not say how to ask the "
+                        "ResourceManager",
+                        "schema": {"type": ["string", "null"]},
+                    },
                     "preflight": {
                         "label": "Preflight",
                         "description": "Check of applications before submission to YARN: strict, warn or off",
                         "schema": {"type": ["string", "null"]},
                     },
                 },
-            }
+            },
+            {
+                "hook-class-name": "trainyard.hooks.yarn.YarnHook",
+                "hook-name": "YARN",
+                "connection-type": "yarn",
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {"host": "ResourceManagers", "schema": "http or https"},
+                    "placeholders": {"host": "rm1.example.com,rm2.example.com", "port": "8088", "schema": "http"},
+                },
+                "conn-fields": {
+                    "auth": {
+                        "label": "Authentication",
+                        "description": "simple (the login as user.name), basic (login and password) or kerberos",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "gateway": {
+                        "label": "Gateway path",
+                        "description": "Path of the ResourceManager behind Knox: /gateway/default/resourcemanager",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "ca_file": {
+                        "label": "CA file",
+                        "description": "Certificates that are trusted; by default those of the system",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
+            },
         ],
+        "integrations": [{"integration-name": NAME, "tags": ["software"]}],
+        "operators": _modules("operators", OPERATORS),
+        "sensors": _modules("sensors", SENSORS),
+        "hooks": _modules("hooks", HOOKS),
+        "triggers": _modules("triggers", TRIGGERS),
+        "config": {
+            "trainyard": {
+                "description": "Settings of Trainyard.",
+                "options": {
+                    "preflight": {
+                        "description": "How applications are checked before they are submitted to YARN: strict, warn "
+                        "or off. The connection and the operator override it.",
+                        "version_added": None,
+                        "type": "string",
+                        "example": None,
+                        "default": "strict",
+                    }
+                },
+            }
+        },
         "extra-links": [f"trainyard.links.{name}" for name in LINKS],
     }

@@ -15,13 +15,15 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from glob import has_magic
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from trainyard import atomic
@@ -35,6 +37,22 @@ _CHUNK = 8 << 20
 _MEMORY = threading.Lock()
 _MODIFIED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
 """The names that file systems give to a modification time, or to a hash of the content."""
+_TIMES = ("mtime", "modification_time", "LastModified", "last_modified", "updated", "created")
+"""The names that file systems give to a modification time. A number "modification_time" is in milliseconds (HDFS)."""
+
+
+class StoredFile(NamedTuple):
+    """A file below a directory.
+
+    Attributes:
+        path: The path relative to the directory.
+        bytes: The size.
+        modified: When it was written, in seconds since the epoch; None if the file system has no such time.
+    """
+
+    path: str
+    bytes: int
+    modified: float | None
 
 
 class ShortReadError(OSError):
@@ -113,6 +131,26 @@ def list_files(uri: str) -> list[tuple[str, int, str]]:
     return sorted((name, int(info["size"]), _modification_time(name, info)) for name, info in files.items())
 
 
+def find_files(directory: str) -> list[StoredFile]:
+    """Return the files at any depth below a directory, sorted by path; none if it does not exist.
+
+    A directory that cannot be listed is an error, unlike with fsspec's own `find`.
+    """
+    fs, path = _locate(directory)
+    top = path.rstrip("/") + "/"
+    # One request to an object store lists all depths.
+    entries = fs.find(path, detail=True).values() if isinstance(fs, AsyncFileSystem) else _walk(fs, path)
+    files = ((info["name"].partition(top)[2], info) for info in entries)
+    return sorted(StoredFile(name, int(info["size"] or 0), _modified_at(info)) for name, info in files if name)
+
+
+def list_directories(directory: str) -> list[str]:
+    """Return the sorted names of the directories in one; empty if it does not exist. Other errors are raised."""
+    fs, path = _locate(directory)
+    entries = [info for info in _list_entries(fs, path) if info["type"] == "directory"]
+    return sorted(info["name"].rstrip("/").rsplit("/", 1)[-1] for info in entries)
+
+
 def read(uri: str) -> bytes:
     """Return the content of a file."""
     fs, path = _locate(uri)
@@ -122,7 +160,7 @@ def read(uri: str) -> bytes:
 def read_range(uri: str, begin: int, length: int) -> bytes:
     """Return `length` bytes from offset `begin`. Raises ShortReadError if the file has fewer."""
     fs, path = _locate(uri)
-    data = bytes(fs.cat_file(path, begin, begin + length))
+    data = bytes(fs.cat_file(path, start=begin, end=begin + length))
     if len(data) != length:
         raise ShortReadError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
     return data
@@ -184,15 +222,34 @@ def create(uri: str, data: bytes) -> None:
 
 
 def write_error(directory: str) -> str:
-    """Return why nothing can be written to a directory, "" if it can be: a file is written there and removed."""
+    """Return why nothing can be written to a directory, "" if it can be: a file is written there and removed.
+
+    So it is, too, if the storage does not create a file exclusively, as old servers of S3's protocol.
+    """
     trial = join(directory, f".trial-{uuid.uuid4().hex}")
     try:
         create(trial, b"")
-        remove(trial)
+        try:
+            is_exclusive = not _creates(trial)
+        finally:
+            remove(trial)
+        if not is_exclusive:
+            return (
+                "a file can be created twice, so two writers of one version would both succeed: the server ignores "
+                "If-None-Match. Use a server with conditional writes"
+            )
     # Each file system raises exceptions of its own.
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _creates(uri: str) -> bool:
+    try:
+        create(uri, b"")
+    except FileExistsError:
+        return False
+    return True
 
 
 def upload(uri: str, file: Path) -> None:
@@ -311,7 +368,15 @@ def _locate(uri: str) -> tuple[Any, str]:
     """
     if registered := _find_registered(uri):
         return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
-    fs, path = fsspec.core.url_to_fs(uri)
+    # What another process wrote must be seen: clients of object stores keep listings by default.
+    options = {"use_listings_cache": False} if uri.startswith(atomic.OBJECT_STORES) else {}
+    try:
+        fs, path = fsspec.core.url_to_fs(uri, **options)
+    except ImportError as error:
+        raise TrainyardError(
+            f"{uri!r} needs a client that this Python environment does not have: {error}. Install "
+            "airflow-trainyard[s3], [gcs] or [azure] for an object store, or [cluster] for HDFS."
+        ) from error
     _FILESYSTEMS[id(fs)] = fs
     return fs, path
 
@@ -332,3 +397,37 @@ def _modification_time(name: str, info: Mapping[str, Any]) -> str:
         if key in info:
             return str(info[key])
     raise ValueError(f"{name} has no modification time: {', '.join(info)}")
+
+
+def _walk(fs: Any, path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of files at any depth."""
+    pending = [path]
+    while pending:
+        for info in _list_entries(fs, pending.pop()):
+            if info["type"] == "directory":
+                pending.append(info["name"])
+            else:
+                yield info
+
+
+def _list_entries(fs: Any, path: str) -> list[Mapping[str, Any]]:
+    """Return the entries of a directory; none if it does not exist, or is a file."""
+    try:
+        entries = fs.ls(path, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [info for info in entries if info["name"].rstrip("/") != path.rstrip("/")]
+
+
+def _modified_at(info: Mapping[str, Any]) -> float | None:
+    """Return a modification time in seconds since the epoch, None if there is none that is known."""
+    for key in _TIMES:
+        match info.get(key):
+            case datetime() as time:
+                return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+            case int() | float() as number:
+                return number / 1000 if key == "modification_time" else float(number)
+            case str() as text:
+                with suppress(ValueError):
+                    return datetime.fromisoformat(text).timestamp()
+    return None

@@ -14,10 +14,10 @@ import pytest
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import Shell
 from tests.cluster.jobs import Exports, run_to_end, wait_for
-from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
+from trainyard.spark_log import SparkLog
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -83,6 +84,17 @@ def test_files_are_listed_with_a_mark_that_changes_with_them(uri: str) -> None:
     storage.replace(f"{uri}/a", b"3")
     assert storage.list_files(uri)[1:] == before[1:] and storage.list_files(uri)[0] != before[0]
     assert storage.list_files(f"{uri}/bel*") == before[1:]
+
+
+def test_files_are_found_at_any_depth_with_their_size_and_age(uri: str) -> None:
+    before = time.time() - 60
+    for name in ("b", "a/c/d"):
+        storage.create(f"{uri}/{name}", b"four")
+    found = storage.find_files(uri)
+    assert [(file.path, file.bytes) for file in found] == [("a/c/d", 4), ("b", 4)]
+    assert all(file.modified and before <= file.modified <= time.time() + 60 for file in found)
+    assert storage.list_directories(uri) == ["a"]
+    assert storage.find_files(f"{uri}/nothing") == storage.list_directories(f"{uri}/nothing") == []
 
 
 def test_a_missing_file_is_reported_as_missing(uri: str) -> None:

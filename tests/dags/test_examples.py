@@ -147,21 +147,6 @@ def test_the_trace_has_the_format_of_perfetto(digits: Run) -> None:
     assert all(isinstance(event["pid"], int) and isinstance(event["tid"], int) for event in events)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    quiet = (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,2400",
-    )  # fmt: skip
-    for argument in (*quiet, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
-
-
 def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.Chrome, tmp_path: Path) -> None:
     browser.get((digits.directory / "report.html").as_uri())
     for section in ("stages", "timeline", "training-train"):

@@ -15,6 +15,7 @@ os.environ["AIRFLOW_HOME"] = f"{_HOME.name}/airflow"
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = f"{_HOME.name}/dags"
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"] = "True"
 
 import pytest  # noqa: E402
 

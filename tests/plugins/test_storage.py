@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.plugins.readers import read_while_replaced
 from trainyard import storage
@@ -166,3 +169,36 @@ def test_a_write_that_fails_leaves_no_staged_file(tmp_path: Path, monkeypatch: p
         with pytest.raises(OSError, match="no space left"):
             write(str(tmp_path / "document"), b"data")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("protocol", ["file", "memory"])
+def test_files_are_found_at_any_depth_with_their_size_and_age(tmp_path: Path, protocol: str) -> None:
+    root = f"{protocol}://{tmp_path}/found"
+    before = time.time() - 1
+    for name in ("b", "a/c/d"):
+        storage.replace(f"{root}/{name}", b"four")
+    found = storage.find_files(f"{root}/")
+    assert [(file.path, file.bytes) for file in found] == [("a/c/d", 4), ("b", 4)]
+    assert all(file.modified and before <= file.modified <= time.time() + 1 for file in found)
+    assert storage.list_directories(root) == ["a"]
+    assert storage.find_files(f"{root}/nothing") == storage.list_directories(f"{root}/nothing") == []
+
+
+def test_links_to_directories_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert [file.path for file in storage.find_files(str(tmp_path))] == ["loop"]
+    assert storage.list_directories(str(tmp_path)) == []
+
+
+def test_a_server_that_ignores_the_condition_of_a_write_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = MemoryFileSystem.pipe_file
+    assert storage.write_error("memory://exclusive") == ""
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda fs, path, value, mode: write(fs, path, value))
+    assert "the server ignores If-None-Match" in storage.write_error("memory://exclusive")
+    assert storage.list_names("memory://exclusive") == []
+
+
+def test_a_storage_whose_client_is_not_installed_is_refused_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(TrainyardError, match=r"'gs://bucket/x' needs a client .*\[s3\], \[gcs\] or \[azure\]"):
+        storage.read("gs://bucket/x")

@@ -2,8 +2,9 @@
 
 >>> export("run/digits/model", "onnx", "digits.onnx")
 
-The module of a format has `FILE`, the name of the file or directory beside the weights of a model; `PACKAGES`, the
-packages that it needs beside those of training; and `write(model, artifact, path)`, which writes the file or directory.
+The module of a format has `FILE`, the name of the file or directory beside the weights of a model; `INDEX`, the file
+without which nobody reads that directory, "" if it is a file; `PACKAGES`, the packages that it needs beside those of
+training; and `write(model, artifact, path)`, which writes the file or directory.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 class _Format(Protocol):
     FILE: str
+    INDEX: str
     PACKAGES: tuple[str, ...]
 
     def write(self, model: str, artifact: ModelArtifact, path: Path) -> None: ...
@@ -109,15 +111,21 @@ def _write(model: str, artifact: ModelArtifact, format: str, output: str) -> Non
             raise TrainyardError(
                 f"the model cannot be written as {format}: {type(error).__name__}: {error}."
             ) from error
-        _publish(path, output)
+        _publish(path, get_format(format).INDEX, output)
 
 
-def _publish(path: Path, output: str) -> None:
+def _publish(path: Path, index: str, output: str) -> None:
+    """Copy a file or directory to the storage, where it appears in one step, or with its index."""
     if path.is_file():
         storage.replace(output, path.read_bytes())
         return
     if storage.exists(output):
         raise TrainyardError(f"{output} exists already; choose another output, or remove it.")
+    if not storage.renames_directories(output):
+        files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+        for name in sorted(files, key=lambda name: (name == index, name)):
+            storage.replace(storage.join(output, name), (path / name).read_bytes())
+        return
     staged = f"{output.rstrip('/')}.{uuid.uuid4().hex}"
     try:
         for file in path.rglob("*"):

@@ -23,6 +23,7 @@ from trainyard.trainer.formats import code
 from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
 FILE = "mlflow"
+INDEX = "MLmodel"
 PACKAGES = ("mlflow",)
 
 _REQUIREMENTS = ("torch", "torchmetrics", "numpy", "pandas", "pyarrow", "pydantic", "fsspec", "safetensors", "tenacity")

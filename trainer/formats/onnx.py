@@ -11,6 +11,7 @@ from trainyard.trainer.formats import program
 from trainyard.trainer.model.trained_model import restore_model
 
 FILE = "model.onnx"
+INDEX = ""
 PACKAGES = ("onnx", "onnxscript")
 
 

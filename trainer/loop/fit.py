@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
@@ -101,6 +102,8 @@ def fit(
 ) -> FitResult:
     """Train a recipe on the splits "train" and "validation" of a dataset, and write the model.
 
+    A training in this process alone shows a progress bar if standard error is a terminal.
+
     Args:
         recipe: The import path of the recipe, "module:name".
         dataset: The URI of the dataset.
@@ -137,7 +140,7 @@ def fit(
             with job.phases.phase("set up"):
                 full_size = workers or world.size
                 run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
-            with gpu or nullcontext():
+            with gpu or nullcontext(), ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1):
                 history = train(run)
             phase_seconds = world.gather(PhaseSeconds(world.rank, world.host, dict(job.phases.totals)))
             with job.phases.phase("write model"):

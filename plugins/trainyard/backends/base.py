@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from airflow.triggers.base import BaseTrigger
 
 from trainyard.log import Log
 from trainyard.schemas.run_record import RunRecord
+from trainyard.triggers.application import POLL_SECONDS
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How a task waits for its application on YARN.
+
+    Attributes:
+        poll_interval: The seconds between two requests for its state.
+        get_logs: Whether new lines of the driver's log are logged.
+        cancel_on_kill: Whether the application ends when the task is cleared or marked.
+    """
+
+    poll_interval: float = POLL_SECONDS
+    get_logs: bool = False
+    cancel_on_kill: bool = True
 
 
 class Backend(Protocol):

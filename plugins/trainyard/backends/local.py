@@ -8,15 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from trainyard.backends import processes
-from trainyard.backends.spark_log import SparkLog
 from trainyard.backends.submission import Submission
 from trainyard.errors import TrainyardError
 from trainyard.log import Log
 from trainyard.planning.plan import Plan
+from trainyard.progress_bar import ProgressBar
+from trainyard.schemas import worker_progress
 from trainyard.schemas.run_record import RunRecord, find_record
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.spark_log import SparkLog
 from trainyard.usage import resource_usage
+
+PROGRESS_SECONDS = 1.0
 
 
 class LocalBackend:
@@ -36,9 +43,10 @@ class LocalBackend:
         if leftovers := processes.end(plan.tag):
             log(f"Ended {leftovers} processes that an earlier attempt of this task had left.")
         spark_log, submitted_at = SparkLog(), time.time()
+        read_progress = partial(_read_progress, plan.task_key, submitted_at)
         try:
-            with _exit_on_sigterm():
-                status = Submission(plan, spark_log, log, self._end_if_killed).run()
+            with _exit_on_sigterm(), ProgressBar(read_progress, PROGRESS_SECONDS) as bar:
+                status = Submission(plan, spark_log, bar.above(log), self._end_if_killed).run()
         finally:
             processes.end(plan.tag)
         record = None if self._killed else find_record(plan.task_key)
@@ -62,6 +70,12 @@ class LocalBackend:
         """End spark-submit if `kill` was called while it started, and could not find it yet."""
         if self._killed:
             processes.end(self._plan.tag)
+
+
+def _read_progress(task_key: TaskKey, since: float) -> TrainingProgress | None:
+    """Return the progress of the training, None while there is none that was written after `since`."""
+    progress = worker_progress.read_latest(task_key)
+    return progress.training if progress and progress.at >= since else None
 
 
 @contextmanager

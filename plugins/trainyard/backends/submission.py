@@ -10,10 +10,10 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
-from trainyard.backends.spark_log import SparkLog
 from trainyard.errors import TrainyardError
 from trainyard.log import Log
 from trainyard.planning.plan import Plan
+from trainyard.spark_log import SparkLog
 
 
 class Submission(SparkSubmitHook):  # type: ignore[misc]

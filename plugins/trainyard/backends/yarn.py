@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.backends import postmortem, processes
-from trainyard.backends.spark_log import SparkLog
+from trainyard.backends.base import Waiting
 from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
@@ -31,6 +31,7 @@ from trainyard.schemas.owner import Owner, remove_owner
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import progress_uri
+from trainyard.spark_log import SparkLog
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger
 from trainyard.usage import resource_usage
 from trainyard.yarn import cluster, fit
@@ -56,11 +57,19 @@ class YarnBackend:
         task_key: The task.
         root: The storage root, a URI.
         make_plan: Returns the plan. It is called to submit, and to explain a failure.
+        waiting: How the task waits for an application.
     """
 
-    def __init__(self, operator: str, task_key: TaskKey, root: str, make_plan: Callable[[], Plan]) -> None:
+    def __init__(
+        self,
+        operator: str,
+        task_key: TaskKey,
+        root: str,
+        make_plan: Callable[[], Plan],
+        waiting: Waiting = Waiting(),  # noqa: B008
+    ) -> None:
         self._operator, self._task_key, self._root, self._make_plan = operator, task_key, root, make_plan
-        self._tag = application_tag(task_key)
+        self._tag, self._waiting = application_tag(task_key), waiting
         self._killed = False
         self._submission_tag = ""
         self._application = ""
@@ -100,7 +109,10 @@ class YarnBackend:
             log(f"{application.id} of an earlier attempt is {application.state}; this attempt waits for it.")
         self.pages = _pages(manager, application)
         log(f"{application.id} in queue {application.queue}: {application.tracking_url}")
-        return ApplicationTrigger(application.id, self._tag, reattached, progress_uri(self._task_key))
+        return ApplicationTrigger(
+            application.id, self._tag, reattached, progress_uri(self._task_key), self._waiting.get_logs,
+            self._waiting.cancel_on_kill, cluster.connection_id(), self._waiting.poll_interval,
+        )  # fmt: skip
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:
         """Log the end of the application in the trigger's event, and return its record.
@@ -128,7 +140,7 @@ class YarnBackend:
                 self._remove_owner(submission)
         if record and not failed:
             return record
-        if not record and ended and ended.state == "KILLED" and event.get("reattached"):
+        if not record and ended and ended.state == "KILLED" and event.get("reattached") and not self._killed:
             log(f"{id} of an earlier attempt was killed when that attempt was cleared.")
             return self.run(log)
         if not record and no_answer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.variable import Variable
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState, State
 from sqlalchemy import select
 
 from trainyard.hooks import airflow_id
@@ -29,3 +31,12 @@ def read_state(task_key: TaskKey) -> str | None:
     with create_session() as session:
         row = session.execute(query).one_or_none()
     return None if row is None else str(row[0] or "")
+
+
+def list_active_runs() -> list[tuple[str, str]]:
+    """Return the DAG and the run of each DAG run that has not ended, or has a task that has not."""
+    runs = select(DagRun.dag_id, DagRun.run_id).where(DagRun.state.in_([DagRunState.QUEUED, DagRunState.RUNNING]))
+    unfinished = [state for state in State.unfinished if state]
+    tasks = select(TaskInstance.dag_id, TaskInstance.run_id).where(TaskInstance.state.in_(unfinished))
+    with create_session() as session:
+        return sorted({(dag_id, run_id) for query in (runs, tasks) for dag_id, run_id in session.execute(query)})

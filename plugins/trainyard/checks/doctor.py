@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow.sdk.configuration import conf
+
 from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
@@ -224,6 +226,8 @@ def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:
 
 
 def _check_triggerer() -> str:
+    if not conf.getboolean("operators", "default_deferrable", fallback=False):
+        return "not needed: tasks wait in their workers, because [operators] default_deferrable is False"
     arguments = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
     if _run([sys.executable, "-m", "airflow", *arguments], os.environ).returncode:
         raise TrainyardError("no triggerer runs, and tasks on YARN wait in it: start `airflow triggerer`.")

@@ -18,7 +18,7 @@ def add_commands(commands: Any) -> None:
     """Add `list`, `logs` and `kill` to a parser's commands."""
     listing = commands.add_parser("list", help="list the applications on YARN that have not ended")
     listing.set_defaults(run=_list)
-    logs = commands.add_parser("logs", help="print the end of the driver's log of an application that has ended")
+    logs = commands.add_parser("logs", help="print the end of the driver's log of an application")
     logs.set_defaults(run=_logs)
     kill = commands.add_parser("kill", help="end an application; its task fails, and may submit another one")
     kill.set_defaults(run=_kill)
@@ -64,10 +64,13 @@ def _logs(chosen: argparse.Namespace) -> int:
 
     manager = cluster.resource_manager()
     application = find(manager, chosen.application)
-    if application.live:
-        where = application.driver_logs or "on its node once its driver has started"
-        raise TrainyardError(f"{application.id} is {application.state}; the driver's log is {where}")
-    files = logs.read_driver_log(manager, application)
+    if application.state == "RUNNING":
+        read = {name: logs.read_running_log(manager, application, name)[1] for name in ("stdout", "stderr")}
+        files = {name: text.decode(errors="replace") for name, text in read.items()}
+    elif application.live:
+        raise TrainyardError(f"{application.id} is {application.state}; its driver has not started.")
+    else:
+        files = logs.read_driver_log(manager, application)
     if not files:
         raise TrainyardError(f"YARN has no logs of {application.id}: yarn.log-aggregation-enable may be false.")
     for name, text in files.items():

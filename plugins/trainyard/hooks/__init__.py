@@ -1,5 +1,6 @@
-"""Hooks: what Airflow connections say about storage, Spark and HDFS."""
+"""Hooks: what Airflow connections say about storage, Spark, YARN and HDFS."""
 
 from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks.yarn import YarnHook
 
-__all__ = ["TrainyardHook"]
+__all__ = ["TrainyardHook", "YarnHook"]

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.hooks.yarn import YarnHook
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
 from trainyard.yarn import cluster, site
@@ -39,8 +40,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
     """Read a connection of type `trainyard`.
 
     Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
-    is reached over HTTP, `preflight`, as the operators' option, and `shared`, which is true for a local directory that
-    every node of the cluster mounts.
+    is reached over HTTP, `yarn`, the id of a connection by which the ResourceManager is asked, `preflight`, as the
+    operators' option, and `shared`, which is true for a local directory that every node of the cluster mounts.
     """
 
     conn_name_attr = "conn_id"
@@ -78,6 +79,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 ) from None
             extra = {}
         root = str(extra.get("storage") or default_storage())
+        if extra.get("yarn"):
+            YarnHook(str(extra["yarn"])).use()
         if extra.get("webhdfs"):
             self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", extra["webhdfs"])
         else:
@@ -85,6 +88,15 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
         checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
         return Settings(root, checked, self._is_shared(extra.get("shared", False)))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Write a file to the storage, and remove it, for the button `Test` of Airflow's form."""
+        try:
+            root = self.get_conn().storage
+        except TrainyardError as error:
+            return False, str(error)
+        problem = storage.write_error(root)
+        return not problem, f"{root} cannot be written to: {problem}" if problem else f"{root} can be written to."
 
     def _use_webhdfs(self, uri: str, route: str) -> None:
         """Read HDFS on the host of `uri` through WebHDFS, in this process from now on.

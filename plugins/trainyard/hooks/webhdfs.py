@@ -65,10 +65,14 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         return _entry(path, status)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """List a directory."""
-        entries = [
-            _entry(f"{path.rstrip('/')}/{name}", status) for name, status in self._client.list(path, status=True)
-        ]
+        """List a directory. Raises FileNotFoundError."""
+        try:
+            listed = self._client.list(path, status=True)
+        except HdfsError:
+            if self._status(path) is None:
+                raise FileNotFoundError(path) from None
+            raise
+        entries = [_entry(f"{path.rstrip('/')}/{name}", status) for name, status in listed]
         return entries if detail else [entry["name"] for entry in entries]
 
     def exists(self, path: str, **_: Any) -> bool:

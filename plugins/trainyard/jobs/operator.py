@@ -8,19 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
-from trainyard.backends.base import Backend, DeferredBackend
+from trainyard.backends.base import Backend, DeferredBackend, Waiting
 from trainyard.backends.selection import resume_backend, select_backend
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
-from trainyard.jobs import requirements, validation
+from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, as_placement
 from trainyard.jobs.locations import missing_code, uri_of
@@ -39,8 +40,11 @@ from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.triggers.application import POLL_SECONDS
+from trainyard.triggers.inline import run_inline
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 T = TypeVar("T")
@@ -73,6 +77,12 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         files: Files for the working directory of each container.
         env_vars: Environment variables of driver and executors. Secrets are refused, because YARN shows them.
         conf: Spark configuration. It overrides what Trainyard sets.
+        deferrable: Whether the task leaves its worker slot and waits in the triggerer while its application runs on
+            YARN. By default Airflow's setting `default_deferrable` in section `[operators]`.
+        poll_interval: The seconds between two requests for the state of the application on YARN.
+        get_logs: Whether the task log has the driver's output while the application runs on YARN.
+        cancel_on_kill: Whether the application on YARN ends when its task is cleared, marked or timed out while it
+            waits. False leaves it to the next attempt.
 
     Attributes:
         SPEC: The spec of the job.
@@ -114,6 +124,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         files: Sequence[str] = (),
         env_vars: dict[str, str] | None = None,
         conf: dict[str, str] | None = None,
+        deferrable: bool | None = None,
+        poll_interval: float = POLL_SECONDS,
+        get_logs: bool = False,
+        cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -129,8 +143,15 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         self.files = files
         self.env_vars = env_vars
         self.conf = conf
+        default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = default if deferrable is None else deferrable
+        self.poll_interval = poll_interval
+        self.get_logs = get_logs
+        self.cancel_on_kill = cancel_on_kill
         self._backend: Backend | None = None
+        self._lineage: lineage.Lineage | None = None
         self._killed = False
+        self._waits = False
 
     @abstractmethod
     def spec_fields(self) -> dict[str, Any]:
@@ -211,14 +232,27 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid, or the cluster can never run the application.
         """
+        spec = self.build_spec(task_key, settings.storage)
+        return self.plan_application(task_key, settings, spec.model_dump(mode="json"))
+
+    def build_spec(self, task_key: TaskKey, root: str) -> JobSpec:
+        """Build the spec of the job, once all templates are rendered.
+
+        Args:
+            task_key: The task.
+            root: The storage root, a URI.
+
+        Raises:
+            TrainyardError: An option is not valid.
+        """
         try:
-            fields = {"task_key": task_key} | self.resolve_fields(settings.storage)
+            fields = {"task_key": task_key} | self.resolve_fields(root)
         except TrainyardError as error:
             raise type(error)(f"{self.title}: {error}") from None
         spec, clauses = validation.validated(self.SPEC, fields, self.option_names())
         if spec is None:
             raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
-        return self.plan_application(task_key, settings, spec.model_dump(mode="json"))
+        return spec
 
     def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
         """Build the plan of the operator's application.
@@ -246,6 +280,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Run the application to its end, or defer until it has ended. Return what its job returned."""
         with self._end_if_final(context):
             settings, task_key = self._identify(context)
+            self.conf = lineage.inject_into_spark(self.conf, context)
             with self._final_if_refused():
                 plan = self.plan(task_key, settings)
             return self.run_plan(context, plan)
@@ -266,9 +301,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             return super().resume_execution(next_method, next_kwargs, context)
 
     def on_kill(self) -> None:
-        """End the application and all its processes."""
+        """End the application and all its processes; with `cancel_on_kill=False`, not one that runs on YARN."""
         self._killed = True
-        if self._backend:
+        if self._backend and (self.cancel_on_kill or not self._waits):
             self._backend.kill()
 
     @contextmanager
@@ -291,7 +326,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         shuts down. Else another attempt may run by then; `on_kill` has ended the application of this one.
         """
         try:
-            if self._killed and not is_running(context["ti"]):
+            if self._killed and ((self._waits and not self.cancel_on_kill) or not is_running(context["ti"])):
                 return
             if self._backend is None and spark_connection(self.spark_conn_id).master == "yarn":
                 self._backend, _ = self._resume_backend(context)
@@ -321,7 +356,13 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:
         settings, task_key = self._identify(context)
-        return resume_backend(self.title, task_key, settings.storage, partial(self.plan, task_key, settings)), task_key
+        self.conf = lineage.inject_into_spark(self.conf, context)
+        make_plan = partial(self.plan, task_key, settings)
+        return resume_backend(self.title, task_key, settings.storage, make_plan, self._waiting), task_key
+
+    @property
+    def _waiting(self) -> Waiting:
+        return Waiting(self.poll_interval, self.get_logs, self.cancel_on_kill)
 
     def _use_backend(self, backend: Backend) -> None:
         """Let `on_kill` end what this backend runs. Raises AirflowException if the attempt was killed already."""
@@ -331,7 +372,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
         with self._final_if_refused():
-            backend = select_backend(plan)
+            backend = select_backend(plan, self._waiting)
         self._use_backend(backend)
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
         spec = self.SPEC.model_validate(plan.spec)
@@ -346,14 +387,24 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         finally:
             if isinstance(backend, DeferredBackend):
                 links.push_addresses(context["ti"], backend.pages)
-        if isinstance(outcome, BaseTrigger):
-            if not is_running(context["ti"]):
-                self.on_kill()
-                raise AirflowFailException(
-                    "The task was ended while its application was submitted; the application was ended too."
-                )
+        if not isinstance(outcome, BaseTrigger):
+            return self._publish_result(context, task_key, outcome)
+        if not is_running(context["ti"]):
+            self.on_kill()
+            raise AirflowFailException(
+                "The task was ended while its application was submitted; the application was ended too."
+            )
+        if self.deferrable:
             self.defer(trigger=outcome, method_name="resume", timeout=self.execution_timeout)
-        return self._publish_result(context, task_key, outcome)
+        return self._wait_here(context, task_key, cast(DeferredBackend, backend), outcome)
+
+    def _wait_here(
+        self, context: Context, task_key: TaskKey, backend: DeferredBackend, trigger: BaseTrigger
+    ) -> dict[str, Any]:
+        """Wait for an application in this process, and return its result."""
+        self._waits = True
+        event = run_inline(trigger)
+        return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
 
     def _run_step(self, task_key: TaskKey, step: Callable[[], T]) -> T:
         """Return the result of a step, and render the report; after a failure the listener renders it."""
@@ -373,7 +424,21 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
                 context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
         run_record.mark_used(task_key, record)
+        self._lineage = lineage.keep(lambda: self._describe_lineage(record.output))
         return record.output
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage:
+        """Return the names of inputs and outputs, for the OpenLineage provider."""
+        return lineage.to_openlineage(self._describe_lineage({}))
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+        """Return inputs and outputs with their versions, for the OpenLineage provider; their names after a failure."""
+        return lineage.to_openlineage(self._lineage) if self._lineage else self.get_openlineage_facets_on_start()
+
+    def _describe_lineage(self, output: Mapping[str, Any]) -> lineage.Lineage:
+        root = TrainyardHook(self.conn_id).get_conn().storage
+        task_key = TaskKey(dag_id=self.dag_id, run_id="", task_id=self.task_id, directory=root)
+        return lineage.describe(self.build_spec(task_key, root), output)
 
     def _render_report(self, directory: str) -> None:
         """Render the report of the run. Errors are logged, not raised."""

@@ -83,7 +83,7 @@ def remove_stale_owners(
     live = {tag for one in applications for tag in one.application.tags}
     for submission in list_submissions(root):
         owner = _find_owner(root, submission) if submission not in live else None
-        if owner and owner.airflow in airflow and _is_over(read_state(owner.task_key)):
+        if owner and owner.airflow in airflow and is_over(read_state(owner.task_key)):
             remove_owner(root, submission)
 
 
@@ -105,7 +105,7 @@ def _judge(application: Application, root: str, airflow: Collection[str], read_s
     if owner.airflow not in airflow:
         return LiveApplication(application, owner, None, "other Airflow")
     state = read_state(owner.task_key)
-    return LiveApplication(application, owner, state, "orphaned" if _is_over(state) else "in use")
+    return LiveApplication(application, owner, state, "orphaned" if is_over(state) else "in use")
 
 
 def _find_owner(root: str, submission: str) -> Owner | None:
@@ -115,7 +115,7 @@ def _find_owner(root: str, submission: str) -> Owner | None:
         return None
 
 
-def _is_over(state: str | None) -> bool:
+def is_over(state: str | None) -> bool:
     """Return whether a task has ended, or does not exist."""
     return state is None or state in ENDED
 

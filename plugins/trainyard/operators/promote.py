@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import validation
+from trainyard.jobs import lineage, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import Name
 from trainyard.jobs.options import Templated, default, or_empty
@@ -22,6 +22,7 @@ from trainyard.schemas.promotion import Rule
 from trainyard.schemas.specs.fields import Location
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 OnReject = Literal["skip", "fail"]
@@ -83,6 +84,7 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         self.required = or_empty(required)
         self.on_reject = on_reject
         self.conn_id = conn_id
+        self._lineage: lineage.Lineage | None = None
         validation.check(self, PromoteOptions)
         if output := output_asset(champion, conn_id):
             self.outlets.append(output)
@@ -109,7 +111,12 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         output = output_asset(self.champion, self.conn_id)
         if output in self.outlets:
             context["outlet_events"][output].extra = result
+        self._lineage = lineage.keep(lambda: lineage.describe_promotion(evaluation, champion))
         return {"uri": champion, **result}
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
+        """Return evaluation, model and champion, for the OpenLineage provider; nothing if the champion stays."""
+        return lineage.to_openlineage(self._lineage) if self._lineage else None
 
     @property
     def _title(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -91,7 +91,7 @@ def expire(dataset: str, keep: int, days: float, now: float | None = None) -> li
         The numbers of the removed versions.
     """
     now = time.time() if now is None else now
-    leased = _leased_versions(dataset, now)
+    leased = leased_versions(dataset, now)
     numbers = manifests.list_versions(dataset)
     removed: dict[int, None] = {}
     unused: set[str] = set()
@@ -146,9 +146,14 @@ def _rows(version: DatasetManifest, split: str) -> int:
     return version.splits[split].rows if split in version.splits else 0
 
 
-def _leased_versions(dataset: str, now: float) -> set[int]:
-    names = [name for name in storage.list_names(storage.join(dataset, "leases")) if not name.startswith(".")]
-    leases = [name.split("-", 2) for name in names]
+def leased_versions(dataset: str, now: float) -> set[int]:
+    """Return the versions that are read at a time in seconds since the epoch."""
+    return read_leases(storage.list_names(storage.join(dataset, "leases")), now)
+
+
+def read_leases(names: Iterable[str], now: float) -> set[int]:
+    """Return the versions that files in `leases/` name. Raises ValueError for a name that is not one of a lease."""
+    leases = [name.split("-", 2) for name in names if not name.startswith(".")]
     return {int(number) for number, started, _ in leases if now - int(started) < MAX_LEASE_SECONDS}
 
 

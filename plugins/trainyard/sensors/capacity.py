@@ -7,10 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
 from trainyard.errors import TrainyardError
+from trainyard.jobs import validation
 from trainyard.planning.plan import Plan
+from trainyard.schemas.document import Part
 from trainyard.triggers.capacity import CapacityTrigger
 from trainyard.yarn import capacity, cluster, fit
 from trainyard.yarn.snapshot import OtherSchedulerError
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.jobs.operator import JobOperator
+
+
+class CapacityOptions(Part):
+    """The options of a CapacitySensor."""
+
+    stage: str
+    deferrable: bool
 
 
 class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
@@ -31,29 +41,49 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
 
     Args:
         stage: The Trainyard task that needs the room, or its id.
+        deferrable: Whether the sensor leaves its worker slot and waits in the triggerer. By default Airflow's setting
+            `default_deferrable` in section `[operators]`.
         kwargs: Arguments of `BaseSensorOperator`, such as `poke_interval` and `timeout`.
     """
 
-    def __init__(self, *, stage: JobOperator | str, **kwargs: Any) -> None:
+    def __init__(self, *, stage: JobOperator | str, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        default = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = default if deferrable is None else deferrable
         self.stage: str = stage if isinstance(stage, str) else getattr(stage, "task_id", "")
         if not self.stage:
             raise TrainyardError(
                 f"CapacitySensor {self.task_id!r}: stage={stage!r}: write a task of this DAG, or its id."
             )
+        validation.check(self, CapacityOptions)
 
     def execute(self, context: Context) -> None:
-        """Defer unless there is room already, or it cannot be known.
+        """Wait unless there is room already, or it cannot be known.
 
         Raises:
             AirflowException: The stage does not fit the cluster even when it is idle.
         """
+        if not self.deferrable:
+            super().execute(context)
+        elif trigger := self._make_trigger(context):
+            self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
+
+    def poke(self, context: Context) -> bool:
+        """Return whether there is room, or it cannot be known."""
+        return self._make_trigger(context) is None
+
+    def resume(self, context: Context, event: dict[str, Any]) -> None:
+        """Log the event of the trigger, and succeed."""
+        self.log.info("%s: %s", self.stage, event["room"])
+
+    def _make_trigger(self, context: Context) -> CapacityTrigger | None:
+        """Return the trigger that waits for room, None if there is room, or it cannot be known."""
         try:
             plan = self._plan(context)
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
         if plan.spark.master != "yarn":
-            return
+            return None
         try:
             snapshot = cluster.take_snapshot()
             plan = fit.fit_to_cluster(plan, snapshot, self.log.info)
@@ -63,15 +93,11 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             if plan.preflight == "strict" and not isinstance(error, OtherSchedulerError):
                 raise AirflowException(str(error)) from None
             self.log.info("%s The stage is not held back.", error)
-            return
+            return None
         if shortfall := capacity.shortfall(request, snapshot, queue):
             self.log.info("%s: %s", self.stage, shortfall)
-            trigger = CapacityTrigger(plan.queue, asdict(request), self.poke_interval)
-            self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
-
-    def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """Log the event of the trigger, and succeed."""
-        self.log.info("%s: %s", self.stage, event["room"])
+            return CapacityTrigger(plan.queue, asdict(request), self.poke_interval, cluster.connection_id())
+        return None
 
     def _plan(self, context: Context) -> Plan:
         from trainyard.jobs.dry_run import plan_task

@@ -10,6 +10,9 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from trainyard.errors import TrainyardError
+from trainyard.hooks.yarn import connect
+from trainyard.triggers.driver_log import DriverLogReader
 from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
 from trainyard.yarn.poller import Position, get_poller, kill
 from trainyard.yarn.resource_manager import Application
@@ -33,6 +36,9 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         tag: The YARN tag of every application of the task.
         reattached: Whether an earlier attempt submitted the application. The event has it too.
         progress: The URI of the task's progress document, whose content is logged while the application runs.
+        get_logs: Whether new lines of the driver's log are logged too.
+        cancel_on_kill: Whether the application is ended when the task is cleared or marked.
+        yarn_conn_id: The connection by which the ResourceManager is asked, "" for HADOOP_CONF_DIR.
         poll: The seconds between two polls.
         patience: The seconds without an answer after which the trigger fires with `error`.
     """
@@ -43,19 +49,25 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         tag: str,
         reattached: bool = False,
         progress: str = "",
+        get_logs: bool = False,
+        cancel_on_kill: bool = True,
+        yarn_conn_id: str = "",
         poll: float = POLL_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__()
         self.application, self.tag, self.reattached, self.progress = application, tag, reattached, progress
+        self.get_logs, self.cancel_on_kill, self.yarn_conn_id = get_logs, cancel_on_kill, yarn_conn_id
+        self._problem = ""
         self.poll, self.patience = poll, patience
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to recreate the trigger."""
-        fields = {
-            name: getattr(self, name) for name in ("application", "tag", "reattached", "progress", "poll", "patience")
-        }
-        return f"{type(self).__module__}.{type(self).__qualname__}", fields
+        names = (
+            "application", "tag", "reattached", "progress", "get_logs", "cancel_on_kill", "yarn_conn_id", "poll",
+            "patience",
+        )  # fmt: skip
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: the `application` that ended, with `error` when there was no answer in time."""
@@ -63,8 +75,10 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
             await asyncio.sleep(3 * self.poll)
         answered, no_answer, log_state = time.monotonic(), "", StateLog(self.log.info)
         progress = ProgressReader(self.progress) if self.progress else None
+        driver_log = DriverLogReader() if self.get_logs else None
         while time.monotonic() - answered < self.patience:
             try:
+                connect(self.yarn_conn_id)
                 found, others = await get_poller().find(self.application, self.tag, max_age=self.poll)
                 if found and not found.live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
@@ -75,6 +89,8 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                     log_state(found, await get_poller().find_position(found, max_age=self.poll))
                     if progress and found.state == "RUNNING" and (line := await progress.next_line()):
                         self.log.info("%s", line)
+                    if driver_log and found.state == "RUNNING":
+                        await self._log_driver(driver_log, found)
                 no_answer = "it has no such application"
             except Exception as error:  # a trigger that fails would leave an application without a task
                 no_answer = str(error) or type(error).__name__
@@ -83,7 +99,19 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
 
     async def on_kill(self) -> None:
         """Kill the application of a task that was cleared or marked while it was deferred."""
-        await kill(self.application)
+        if self.cancel_on_kill:
+            connect(self.yarn_conn_id)
+            await kill(self.application)
+
+    async def _log_driver(self, reader: DriverLogReader, application: Application) -> None:
+        """Log the new lines of the driver. An error is logged: the application does not depend on it."""
+        try:
+            for line in await reader.next_lines(application):
+                self.log.info("%s", line)
+        except TrainyardError as error:
+            if str(error) != self._problem:
+                self.log.warning("The driver's log is not available: %s", error)
+            self._problem = str(error)
 
     async def _kill_duplicates(self, others: list[Application]) -> None:
         """Kill applications of the task. Errors are logged: they do not concern the one that is waited for."""

@@ -1,21 +1,29 @@
-"""Read the logs of an application that has ended."""
+"""Read the logs of an application, while it runs from the node of its driver, and later from YARN's storage."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
+from urllib.parse import urljoin
 
+import requests
+
+from trainyard.errors import TrainyardError
 from trainyard.yarn import java_programs
 from trainyard.yarn.resource_manager import Application, ResourceManager
 
 TAIL_BYTES = 65536
 AGGREGATED_SECONDS = 60.0
 READER = "log_reader.py"
+NODE_SECONDS = (3.0, 10.0)
+"""How long to wait for a connection to a node, and for the next bytes of its answer."""
 _FILE = re.compile(
     r"^Container: (?P<container>\S+) on .*?^LogType:(?P<kind>\S+)$.*?^LogContents:\n(?P<text>.*?)^End of LogType:",
     re.MULTILINE | re.DOTALL,
 )
+_RUNNING = re.compile(rb"^LogLength:(?P<length>\d+)$.*?^LogContents:\n(?P<rest>.*)", re.MULTILINE | re.DOTALL)
 _CONTAINER = re.compile(r"container_\w+")
 _LOST = re.compile(r"(?P<container>container_\w+) on host: (?P<host>[^\s(]+?)[.,]? [^\n]*?[Ee]xit status: (?!0\b)-?\d+")
 
@@ -35,6 +43,38 @@ def read_driver_log(manager: ResourceManager, application: Application) -> dict[
         state = manager.application(application.id)
     container = _CONTAINER.search(application.driver_logs)
     return read_container_logs(application, [container[0]]).get(container[0], {}) if container else {}
+
+
+def read_running_log(manager: ResourceManager, application: Application, file: str) -> tuple[int, bytes]:
+    """Read a file of the driver's log while the driver runs.
+
+    Args:
+        manager: The ResourceManager; its authentication is used.
+        application: The application, whose driver has started.
+        file: `stdout` or `stderr`.
+
+    Returns:
+        The length of the file in bytes, and at most its last 64 KiB; 0 and nothing for a file that does not exist yet.
+
+    Raises:
+        TrainyardError: The node does not answer, or refuses the request.
+    """
+    container = _CONTAINER.search(application.driver_logs)
+    if container is None:
+        return 0, b""
+    address = urljoin(application.driver_logs, f"/ws/v1/node/containers/{container[0]}/logs/{file}")
+    query = {"size": str(-TAIL_BYTES)} | ({"user.name": manager.user} if manager.user and not manager.auth else {})
+    try:
+        answer = manager.session.get(address, params=query, auth=manager.auth, timeout=NODE_SECONDS)
+    except requests.RequestException as error:
+        raise TrainyardError(f"{address} cannot be read: {type(error).__name__}.") from None
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        return 0, b""
+    if not answer.ok:
+        raise TrainyardError(f"{address} cannot be read: HTTP {answer.status_code}.")
+    found = _RUNNING.search(answer.content)
+    length = int(found["length"]) if found else 0
+    return length, found["rest"][: min(length, TAIL_BYTES)] if found else b""
 
 
 def read_container_logs(application: Application, containers: Sequence[str]) -> Logs:

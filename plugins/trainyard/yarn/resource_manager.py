@@ -92,12 +92,14 @@ class ResourceManager:
         user: The user of requests, sent as `user.name` unless there is `auth`.
         auth: The authentication of requests, for example SPNEGO.
         session: The connections, and the cookies by which a server knows an authenticated client again.
+        root: The path of the REST interface, another one behind a gateway such as Knox.
     """
 
     urls: tuple[str, ...]
     user: str = ""
     auth: AuthBase | None = None
     session: requests.Session = field(default_factory=requests.Session, compare=False, repr=False)
+    root: str = "/ws/v1/cluster/"
 
     def tagged(self, tag: str, states: Iterable[str] = ()) -> list[Application]:
         """Return the applications with a tag, or those of them in `states`, oldest first."""
@@ -182,7 +184,7 @@ class ResourceManager:
             params = dict(query or {}) | ({"user.name": self.user} if self.user and not self.auth else {})
             try:
                 answer = self.session.request(
-                    method, urljoin(f"{url}/ws/v1/cluster/", path), params=params, json=body, auth=self.auth,
+                    method, urljoin(f"{url}{self.root}", path), params=params, json=body, auth=self.auth,
                     timeout=(CONNECT_SECONDS, READ_SECONDS), headers={"Accept": "application/json"},
                 )  # fmt: skip
             except requests.RequestException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -11,11 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import wait_for
 from tests.cluster.recovery.airflow import Airflow, run_airflow
+from trainyard import storage
 from trainyard.backends import processes
 from trainyard.planning.paths import application_tag, run_directory
 from trainyard.schemas.specs.task_key import TaskKey
@@ -30,7 +36,7 @@ def airflow(
     with run_airflow(environment, tmp_path_factory.mktemp("airflow")) as airflow:
         pool = {"name": "gpu", "slots": 4, "include_deferred": True}
         airflow.api("POST", "pools", **pool)
-        for dag in ("compete", "follow", "stuck", "early", "late", "untold", "trainyard_maintenance"):
+        for dag in ("compete", "follow", "learn", "stuck", "early", "late", "untold", "watch", "trainyard_maintenance"):
             wait_for(lambda dag=dag: airflow.has_dag(dag))
         yield airflow
 
@@ -77,6 +83,18 @@ def pause_submission(cluster: Cluster, dag: str, run: str, task: str) -> Iterato
         send(signal.SIGCONT)
 
 
+def list_watched_versions(airflow: Airflow) -> list[int]:
+    """Return the versions for which the scheduler has run `watch`."""
+    ended = [run for run in airflow.list_runs("watch") if airflow.get_state("watch", run) == "success"]
+    return [version for run in ended for version in airflow.get_result("watch", run, "versions")]
+
+
+def test_each_new_version_of_a_dataset_starts_the_dag_that_watches_it(airflow: Airflow, configured: Cluster) -> None:
+    for number in (1, 2):
+        storage.create(f"{configured.storage}/watched/versions/{number:08d}.json", b"{}")
+        wait_for(lambda number=number: list_watched_versions(airflow).count(number) == 1)
+
+
 def list_followed_models(airflow: Airflow) -> list[str]:
     """Return the weights of the models for which the scheduler has run `follow`."""
     ended = [run for run in airflow.list_runs("follow") if airflow.get_state("follow", run) == "success"]
@@ -116,6 +134,36 @@ def test_worker_groups_that_fit_one_at_a_time_run_in_sequence_despite_killed_pro
 
     trained = [airflow.get_result("compete", run, "train")["weights_sha256"] for run in runs]
     wait_for(lambda: sorted(list_followed_models(airflow)) == sorted(trained))
+
+
+def test_the_log_of_a_task_that_waits_shows_the_progress_of_its_training(
+    airflow: Airflow, cluster: Cluster, source: str, browser: webdriver.Chrome
+) -> None:
+    if is_first := not list_named(cluster, "compete.export"):
+        airflow.trigger("compete", "data", source=source)
+    wait_for(lambda: find_dataset(airflow), 900)
+    airflow.trigger("learn", "r", dataset=find_dataset(airflow))
+    wait_for(lambda: airflow.get_task_state("learn", "r", "train") == "deferred", 600)
+    browser.set_window_size(1300, 760)
+    browser.get(f"http://127.0.0.1:{airflow.port}/dags/learn/runs/r/tasks/train")
+    try:
+        WebDriverWait(browser, 300).until(
+            lambda page: re.search(r"epoch \d+/100000 step .* rows/s", page.find_element(By.TAG_NAME, "body").text)
+        )
+        if folder := os.environ.get("TRAINYARD_SCREENSHOTS"):
+            assert browser.save_screenshot(str(Path(folder) / "progress.png"))
+    finally:
+        airflow.api("PATCH", "dags/learn/dagRuns/r/taskInstances/train", new_state="failed")
+    wait_for(lambda: list_states(cluster, "learn.train") == ["KILLED"])
+    wait_for(lambda: not is_first or airflow.get_state("compete", "data") == "success", 900)
+
+
+def find_dataset(airflow: Airflow) -> str:
+    """Return the dataset of a run of `compete`, "" while there is none."""
+    for run in airflow.list_runs("compete"):
+        if airflow.get_task_state("compete", run, "export") == "success":
+            return str(airflow.get_result("compete", run, "export")["uri"])
+    return ""
 
 
 def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:

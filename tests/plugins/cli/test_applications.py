@@ -21,6 +21,18 @@ ENTRIES = {
     )
 }
 RUNNING, FINISHED, FOREIGN = ENTRIES
+STDOUT = """Container: container_1795290845344_0001_01_000001 on node1_8041
+LogAggregationType: LOCAL
+==============================
+LogType:stdout
+LogLastModifiedTime:Tue Nov 24 15:00:00 +0000 2026
+LogLength:8
+LogContents:
+epoch 1
+
+End of LogType:stdout
+***********************
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +40,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     def answer(method: str, path: str, query: dict[str, str]) -> Answer:
         if method == "PUT":
             return Answer({"state": "KILLED"}, 202)
+        if path.endswith("/logs/stdout"):
+            return Answer(STDOUT)
         if path.endswith("/apps"):
             tagged = [entry for entry in ENTRIES.values() if query["applicationTags"] in entry["applicationTags"]]
             return Answer(applications(*(entry for entry in tagged if entry["state"] in LIVE)))
@@ -82,6 +96,20 @@ def test_other_applications_are_refused(
     assert killed(server) == []
 
 
-def test_the_logs_of_one_that_runs_are_on_its_node(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_logs_of_one_that_runs_are_read_from_its_node(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container = "container_1795290845344_0001_01_000001"
+    address = f"{server.url}/node/containerlogs/{container}/root"
+    monkeypatch.setitem(ENTRIES, RUNNING, ENTRIES[RUNNING] | {"amContainerLogs": address})
+    assert main(["logs", RUNNING]) == 0
+    assert capsys.readouterr().out == "--- stdout\nepoch 1\n\n--- stderr\n\n"
+    assert server.requests[-2][1] == f"/ws/v1/node/containers/{container}/logs/stdout"
+
+
+def test_an_application_whose_driver_waits_has_no_logs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENTRIES, RUNNING, application(1, "ACCEPTED", applicationTags="trainyard"))
     assert main(["logs", RUNNING]) == 1
-    assert f"{RUNNING} is RUNNING; the driver's log is " in capsys.readouterr().err
+    assert capsys.readouterr().err == f"{RUNNING} is ACCEPTED; its driver has not started.\n"

@@ -77,3 +77,22 @@ def test_an_unknown_preflight_of_an_operator_is_refused_while_the_dag_is_parsed(
     with pytest.raises(TrainyardError) as refused:
         ExportOperator(task_id="export", prepare="toy.prepare:rows", source="/in", dataset="d", preflight="loose")
     assert str(refused.value) == "ExportOperator 'export': preflight='loose': write 'strict', 'warn' or 'off'."
+
+
+def test_the_test_of_a_connection_writes_to_the_storage(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], tmp_path: Path
+) -> None:
+    settings(monkeypatch, connection)
+    assert TrainyardHook().test_connection() == (True, f"{tmp_path.as_uri()} can be written to.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_test_of_a_connection_says_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    connection["storage"] = f"{tmp_path.as_uri()}/file/storage"
+    settings(monkeypatch, connection)
+    works, problem = TrainyardHook().test_connection()
+    assert not works
+    assert "file" in problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
     TaskDeferred,
 )
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 from fsspec.implementations.local import LocalFileSystem
 from hdfs import HdfsError
 
@@ -28,6 +29,7 @@ from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
 
 FAILED = ("__fail__", {"error": "Trigger failure"})
@@ -93,7 +95,7 @@ def operator(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> RecordingBackend:
     backend = RecordingBackend()
-    monkeypatch.setattr(operators, "select_backend", lambda plan: backend)
+    monkeypatch.setattr(operators, "select_backend", lambda *_: backend)
     monkeypatch.setattr(operators, "resume_backend", lambda *_: backend)
     return backend
 
@@ -316,3 +318,57 @@ def test_airflow_renders_the_templates_of_all_common_options(operator: JobOperat
     assert operator.placement == Placement(queue="train", gpus_per_worker="2")  # type: ignore[arg-type]
     assert operator.env_vars == {"QUEUE": "train"}
     assert operator.executors == ("2", 4)  # type: ignore[attr-defined]
+
+
+class ShortTrigger(BaseTrigger):  # type: ignore[misc]
+    """Fires at once; a task is killed meanwhile if it is given."""
+
+    def __init__(self, killed: JobOperator | None = None) -> None:
+        super().__init__()
+        self.killed = killed
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "ShortTrigger", {}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        if self.killed:
+            self.killed.on_kill()
+        yield TriggerEvent({"application": "application_1_0001"})
+
+
+def test_a_task_that_is_not_deferrable_waits_in_its_worker(operator: JobOperator, backend: RecordingBackend) -> None:
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory="/runs/r1")
+    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="failed")
+    outcomes = iter([ShortTrigger(), record])
+    backend.step = lambda: next(outcomes)
+    operator.deferrable = False
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator))
+    assert backend.calls == ["run", "collect"]
+
+
+@pytest.mark.parametrize(("cancel_on_kill", "calls"), [(True, ["run", "kill", "collect"]), (False, ["run", "collect"])])
+def test_a_task_that_is_killed_while_it_waits_may_leave_its_application_to_the_next_attempt(
+    operator: JobOperator, backend: RecordingBackend, cancel_on_kill: bool, calls: list[str]
+) -> None:
+    outcomes = iter([ShortTrigger(killed=operator)])
+
+    def step() -> Any:
+        if outcome := next(outcomes, None):
+            return outcome
+        raise TrainyardError("it was killed")
+
+    backend.step = step
+    operator.deferrable, operator.cancel_on_kill = False, cancel_on_kill
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator, try_number=2, state="running"))
+    assert backend.calls == [*calls, "kill_all"][: len(calls) + cancel_on_kill]
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_airflow_s_setting_is_the_default_of_deferrable(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch, default: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", str(default))
+    export = ExportOperator(task_id="t", prepare="toy.prepare:rows", source="/in", format="json", dataset="toy")
+    assert export.deferrable is default

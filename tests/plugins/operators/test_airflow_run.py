@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.plugins.conftest import MARKER
+from tests.plugins.terminals import Terminal
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -173,6 +174,44 @@ def test_every_epoch_of_a_model_can_be_evaluated(
     (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
     others = json.loads(record.read_text())["output"]["baselines"]
     assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]
+
+
+WAITING_RECIPE = (
+    RECIPE.replace("nn.MSELoss()", "Loss()")
+    + """
+import os
+
+class Loss(nn.MSELoss):
+    batches = 0
+
+    def forward(self, output, label):
+        self.batches += 1
+        if self.batches == 7:
+            print("loss of the seventh batch", flush=True)
+            open(os.environ["SEEN"]).read()
+        return super().forward(output, label)
+"""
+)
+
+
+def test_a_terminal_shows_the_progress_of_a_training_below_the_log(
+    dag: Callable[[str, str], None],
+    dag_file: Path,
+    tmp_path: Path,
+    environment: dict[str, str],
+    airflow_database: Path,
+) -> None:
+    (dag_file.parent / "recipe.py").write_text(WAITING_RECIPE)
+    dag("watched", EPOCHS_DAG.partition("    EvaluateOperator(")[0])
+    os.mkfifo(tmp_path / "seen")
+    command = [sys.executable, "-m", "airflow", "dags", "test", "watched"]
+    terminal = Terminal(command, environment | {"SEEN": str(tmp_path / "seen"), "TERM": "xterm"}, columns=400)
+    terminal.read_until(lambda lines: bool(lines) and "━ epoch 2/2 step 1/5: loss " in lines[-1])
+    (tmp_path / "seen").write_text("the bar was seen")
+    log = [line for line in terminal.end() if "loss" in line]
+    assert all(line.startswith("20") and "━" not in line for line in log)
+    for text in ("epoch 1/2: loss ", "loss of the seventh batch", "epoch 2/2: loss "):
+        assert len([line for line in log if text in line]) == 1, log
 
 
 SCRIPT_DAG = """

@@ -240,12 +240,20 @@ def test_a_task_that_is_cleared_kills_its_own_application_alone(cluster: Callabl
     assert list_kills(server) == [ID]
 
 
+def test_an_application_can_be_left_to_the_next_attempt(cluster: Callable[..., Server]) -> None:
+    server = cluster(["RUNNING"])
+    asyncio.run(ApplicationTrigger(ID, TAG, cancel_on_kill=False).on_kill())
+    assert list_kills(server) == []
+
+
 def test_a_trigger_is_recreated_from_its_fields() -> None:
-    path, fields = ApplicationTrigger(ID, "tag", True, "file:///s/progress", 2.0, 3.0).serialize()
+    path, fields = ApplicationTrigger(
+        ID, "tag", True, "file:///s/progress", True, False, "yarn_prod", 2.0, 3.0
+    ).serialize()
     assert path == "trainyard.triggers.application.ApplicationTrigger"
     assert fields == {
-        "application": ID, "tag": "tag", "reattached": True, "progress": "file:///s/progress", "poll": 2.0,
-        "patience": 3.0,
+        "application": ID, "tag": "tag", "reattached": True, "progress": "file:///s/progress", "get_logs": True,
+        "cancel_on_kill": False, "yarn_conn_id": "yarn_prod", "poll": 2.0, "patience": 3.0,
     }  # fmt: skip
     assert ApplicationTrigger(**fields).serialize() == (path, fields)
 
@@ -283,3 +291,15 @@ def test_the_progress_of_a_training_is_logged_while_it_runs(
     cluster(["RUNNING"], ["RUNNING"], ["FINISHED"])
     first(ApplicationTrigger(ID, TAG, progress=progress_uri(key), poll=0.01))
     assert capsys.readouterr().out.count("epoch 1/2 step 3/9: loss 0.5, 10 rows/s, 4 s left") == 1
+
+
+def test_a_driver_log_that_cannot_be_read_is_told_once(
+    cluster: Callable[..., Server], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> tuple[int, bytes]:
+        raise TrainyardError("the node does not answer")
+
+    cluster(["RUNNING"], ["RUNNING"], ["FINISHED"])
+    monkeypatch.setattr("trainyard.yarn.logs.read_running_log", refuse)
+    first(ApplicationTrigger(ID, TAG, get_logs=True, poll=0.01))
+    assert capsys.readouterr().out.count("The driver's log is not available: the node does not answer") == 1

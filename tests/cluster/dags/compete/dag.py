@@ -1,4 +1,4 @@
-"""A DAG of which only one run at a time fits the cluster: its worker group takes three of four GPUs."""
+"""A DAG of which only one run at a time fits the cluster: its worker group takes three of four GPUs; and a long one."""
 
 from datetime import timedelta
 
@@ -34,3 +34,15 @@ with DAG("compete", schedule=None, max_active_runs=2, default_args=RETRIES, para
         pool_slots=3,
     )
     export >> room >> train
+
+with DAG("learn", schedule=None, params={"dataset": ""}):
+    TrainOperator(
+        task_id="train",
+        recipe="compete.recipe:linear",
+        dataset="{{ params.dataset }}",
+        model="learn/model",
+        workers=2,
+        epochs=100_000,
+        memory=Memory(heap="512m", native="1g"),
+        placement=Placement(queue="train", node_label="gpu"),
+    )

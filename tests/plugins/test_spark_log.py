@@ -1,6 +1,6 @@
 """Of Spark's output the task log keeps what the job says and what went wrong."""
 
-from trainyard.backends.spark_log import SparkLog
+from trainyard.spark_log import SparkLog
 
 OUTPUT = """\
 WARNING: Using incubator modules: jdk.incubator.vector

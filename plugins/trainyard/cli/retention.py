@@ -1,0 +1,79 @@
+"""The command `trainyard gc`: remove what a storage root no longer needs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from trainyard.jobs.retention import decision
+from trainyard.jobs.retention.decision import KINDS, Decision
+from trainyard.table import table
+
+
+def add_commands(commands: Any) -> None:
+    """Add `gc` to a parser's commands."""
+    gc = commands.add_parser("gc", help="list old runs, checkpoints, versions and environments, and remove them")
+    gc.set_defaults(run=_gc)
+    gc.add_argument("--older-than", default="90d", metavar="AGE", help="the minimum age, for example 30d (default 90d)")
+    gc.add_argument(
+        "--keep", type=int, default=5, metavar="N",
+        help="how many of the newest runs of each DAG, and versions of each dataset and model, stay (default 5)",
+    )  # fmt: skip
+    gc.add_argument("--only", action="append", choices=KINDS, help="a kind to remove; may be repeated (default: all)")
+    gc.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")
+    gc.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
+    gc.add_argument("--spark-conn-id", default="spark_default", help="connection with the Spark master")
+
+
+def as_text(decided: Decision) -> str:
+    """Return a table of what is removed, the totals, and why what is old enough stays."""
+    rows = [
+        [one.item.kind, one.item.uri, decision.describe_age(one.age), _describe_bytes(one.bytes), one.why]
+        for one in decided.removals
+    ]
+    lines = [table(["kind", "URI", "age", "size", "why"], rows)] if rows else []
+    for kind in KINDS:
+        sizes = [one.bytes for one in decided.removals if one.item.kind == kind]
+        if sizes:
+            lines.append(f"{kind}: {len(sizes)}, {_describe_bytes(sum(sizes))}")
+    lines.append(f"total: {len(rows)}, {_describe_bytes(sum(one.bytes for one in decided.removals))}")
+    lines += [f"kept although old enough: {count} {reason}" for reason, count in sorted(decided.kept.items())]
+    return "\n".join(lines)
+
+
+def _gc(chosen: argparse.Namespace) -> int:
+    options = decision.build_options(chosen.older_than, chosen.keep, chosen.only)
+
+    from trainyard.checks.airflow_database import list_active_runs, list_ids, read_state
+    from trainyard.hooks.spark import spark_connection
+    from trainyard.hooks.trainyard import TrainyardHook
+    from trainyard.jobs import orphans
+    from trainyard.jobs.retention import inventory, removal, usage
+    from trainyard.yarn import cluster
+
+    root = TrainyardHook(chosen.conn_id).get_conn().storage
+    is_yarn = spark_connection(chosen.spark_conn_id).master == "yarn"
+    now = time.time()
+    stored = inventory.scan(root, options.kinds, now)
+    # After the scan, which takes time: what began meanwhile is in use.
+    airflow = list_ids()
+    live = orphans.list_live(cluster.resource_manager(), root, airflow, read_state) if is_yarn else []
+    in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state)
+    decided = decision.decide(stored, in_use, options, now)
+    print(as_text(decided))
+    if not chosen.delete:
+        print("Nothing was removed. Add --delete to remove what is listed.")
+        return 0
+    removed = removal.remove(decided.removals, now, print)
+    print(f"Removed {len(removed)} of {len(decided.removals)}.")
+    return 0 if len(removed) == len(decided.removals) else 1
+
+
+def _describe_bytes(count: float) -> str:
+    """Return a size in the largest unit of which it has one."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

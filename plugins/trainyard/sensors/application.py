@@ -1,0 +1,61 @@
+"""The sensor that waits for the end of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowException
+from pydantic import AfterValidator
+
+from trainyard.jobs import validation
+from trainyard.schemas.document import Part
+from trainyard.sensors.change import ChangeSensor
+from trainyard.triggers.application_end import ApplicationEndTrigger
+
+
+def _application_id(value: str) -> str:
+    if not value.startswith("application_"):
+        raise ValueError("write the id of an application, for example 'application_1790000000_0001'")
+    return value
+
+
+class ApplicationOptions(Part):
+    """The options of an ApplicationSensor."""
+
+    application: Annotated[str, AfterValidator(_application_id)]
+    yarn_conn_id: str
+    deferrable: bool
+
+
+class ApplicationSensor(ChangeSensor):
+    """Wait for the end of an application on YARN, of Trainyard or not; fail if it did not succeed.
+
+    Returns (XCom): the `application`, its `state`, `final_status` and `diagnostics`.
+
+    Args:
+        application: The id of the application.
+        yarn_conn_id: The connection of type `yarn`. By default the cluster in HADOOP_CONF_DIR.
+    """
+
+    OPTIONS = ApplicationOptions
+    template_fields: ClassVar[Sequence[str]] = ("application", "yarn_conn_id")
+
+    def __init__(self, *, application: str, yarn_conn_id: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.application = application
+        self.yarn_conn_id = yarn_conn_id
+        validation.check(self, ApplicationOptions)
+
+    def make_trigger(self, options: Any) -> ApplicationEndTrigger:
+        """Return the trigger that asks for the state of the application."""
+        return ApplicationEndTrigger(options.application, self.poke_interval, options.yarn_conn_id)
+
+    def accept(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return the end of the application. Raises AirflowException if it did not succeed."""
+        if payload["final_status"] != "SUCCEEDED":
+            raise AirflowException(
+                f"{payload['application']} ended {payload['state']}/{payload['final_status']}: "
+                f"{payload['diagnostics'].strip() or 'YARN has no diagnostics'}"
+            )
+        return payload

@@ -1,0 +1,48 @@
+"""The sensor that waits for another champion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trainyard.jobs import validation
+from trainyard.jobs.common_options import ConnectionOptions, Name
+from trainyard.schemas.specs.fields import Location
+from trainyard.sensors.change import ChangeSensor
+from trainyard.triggers.champion import ChampionTrigger
+
+
+class ChampionOptions(ConnectionOptions):
+    """The options of a ChampionSensor."""
+
+    champion: Location
+    other_than: Name | None
+    deferrable: bool
+
+
+class ChampionSensor(ChangeSensor):
+    """Succeed when there is a champion other than the one that is known.
+
+    Returns (XCom): the champion's `uri`, its `weights_sha256` and `metrics`.
+
+    Args:
+        champion: The champion: a name below the storage root, or a URI.
+        other_than: The `weights_sha256` of the champion that is known. Without it the sensor waits until there is one.
+        conn_id: The connection of type `trainyard`, with the storage.
+    """
+
+    OPTIONS = ChampionOptions
+    template_fields: ClassVar[Sequence[str]] = ("champion", "other_than", "conn_id")
+
+    def __init__(
+        self, *, champion: str, other_than: str | None = None, conn_id: str = "trainyard_default", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.champion = champion
+        self.other_than = other_than
+        self.conn_id = conn_id
+        validation.check(self, ChampionOptions)
+
+    def make_trigger(self, options: Any) -> ChampionTrigger:
+        """Return the trigger that looks at the champion."""
+        return ChampionTrigger(options.champion, options.other_than, options.conn_id, self.poke_interval)

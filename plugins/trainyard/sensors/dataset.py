@@ -1,0 +1,51 @@
+"""The sensor that waits for a version of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import NonNegativeInt
+
+from trainyard.jobs import validation
+from trainyard.jobs.common_options import ConnectionOptions
+from trainyard.jobs.options import Templated
+from trainyard.schemas.specs.fields import Location
+from trainyard.sensors.change import ChangeSensor
+from trainyard.triggers.dataset import DatasetTrigger
+
+
+class DatasetOptions(ConnectionOptions):
+    """The options of a DatasetSensor."""
+
+    dataset: Location
+    since: NonNegativeInt
+    deferrable: bool
+
+
+class DatasetSensor(ChangeSensor):
+    """Succeed when a dataset has a version after `since`, whoever writes it.
+
+    Returns (XCom): the dataset's `uri`, and its newest `version`.
+
+    Args:
+        dataset: The dataset: a name below the storage root, or a URI.
+        since: The newest version that is known. With 0 the sensor waits until there is a dataset.
+        conn_id: The connection of type `trainyard`, with the storage.
+    """
+
+    OPTIONS = DatasetOptions
+    template_fields: ClassVar[Sequence[str]] = ("dataset", "since", "conn_id")
+
+    def __init__(
+        self, *, dataset: str, since: Templated[int] = 0, conn_id: str = "trainyard_default", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.dataset = dataset
+        self.since = since
+        self.conn_id = conn_id
+        validation.check(self, DatasetOptions)
+
+    def make_trigger(self, options: Any) -> DatasetTrigger:
+        """Return the trigger that looks for versions."""
+        return DatasetTrigger(options.dataset, options.since, options.conn_id, self.poke_interval)
