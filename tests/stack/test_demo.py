@@ -83,7 +83,10 @@ def test_the_table_has_a_line_for_each_stage() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_without_a_terminal_a_line_is_printed_when_a_stage_begins_or_ends(tmp_path: Path, status: int) -> None:
+def test_without_a_terminal_a_line_is_printed_when_a_stage_begins_or_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(demo.__file__).parents[2] / "plugins"))
     runs, output = tmp_path / "runs", io.StringIO()
     command = [sys.executable, "-c", PROGRAM, str(runs / "r"), str(status)]
     assert demo.run(command, runs, tmp_path / "log", Console(file=output)) == status
