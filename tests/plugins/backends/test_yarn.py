@@ -148,6 +148,7 @@ def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: P
     assert not cluster.has_started
 
 
+@pytest.mark.slow
 def test_a_kill_just_before_spark_submit_starts_ends_it(
     cluster: Cluster, backend: YarnBackend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_kill_just_before_spark_submit_starts_ends_it(
     assert processes.find_tagged(plan.tag) == []
 
 
+@pytest.mark.slow
 def test_a_kill_while_spark_submit_runs_ends_it(cluster: Cluster, backend: YarnBackend, plan: Plan) -> None:
     cluster.script("sleep 3600")
     thread, errors = run_in_thread(backend)
@@ -186,6 +188,7 @@ def test_an_application_that_was_accepted_before_the_kill_is_killed(cluster: Clu
     assert set(cluster.killed) == {ID}
 
 
+@pytest.mark.slow
 def test_a_kill_of_a_submission_leaves_the_application_of_another_attempt(
     cluster: Cluster, backend: YarnBackend, plan: Plan
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_kill_of_a_submission_leaves_the_application_of_another_attempt(
     assert cluster.killed == []
 
 
+@pytest.mark.slow
 def test_a_submission_that_no_signal_ends_leaves_no_application(
     cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +219,7 @@ def test_a_submission_that_no_signal_ends_leaves_no_application(
     thread.join(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [ElementTree.ParseError("no element found"), OSError("a stale file handle")])
 def test_a_kill_without_a_readable_configuration_raises_nothing_and_ends_spark_submit(
     cluster: Cluster, backend: YarnBackend, plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -249,6 +254,7 @@ def test_an_older_application_of_another_attempt_is_kept_and_the_younger_is_kill
     assert cluster.killed == [ID] and list_submissions(plan.storage) == []
 
 
+@pytest.mark.slow
 def test_a_killed_submission_keeps_the_owner_of_that_of_the_next_attempt(
     cluster: Cluster, backend: YarnBackend, plan: Plan
 ) -> None:
