@@ -150,6 +150,14 @@ class _LineStream:
                 self._stream.flush()
         return len(text)
 
+    def flush(self) -> None:
+        """Write an incomplete line too, such as a question."""
+        with self._lock:
+            rest, self._rest = self._rest, ""
+        with self._bar.paused():
+            self._stream.write(rest)
+            self._stream.flush()
+
     def write_rest(self) -> None:
         """Write an incomplete line."""
         if self._rest:

@@ -53,12 +53,6 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "WebHDFS connection, for an Airflow that reaches the cluster by HTTP only",
                         "schema": {"type": ["string", "null"]},
                     },
-                    "yarn": {
-                        "label": "YARN connection",
-                        "description": "YARN connection, where HADOOP_CONF_DIR does not say how to ask the "
-                        "ResourceManager",
-                        "schema": {"type": ["string", "null"]},
-                    },
                     "preflight": {
                         "label": "Preflight",
                         "description": "Check of applications before submission to YARN: strict, warn or off",
@@ -110,7 +104,15 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": None,
                         "default": "strict",
-                    }
+                    },
+                    "yarn_conn_id": {
+                        "description": "The connection of type yarn by which the ResourceManager is asked. By default "
+                        "the address is that in HADOOP_CONF_DIR.",
+                        "version_added": None,
+                        "type": "string",
+                        "example": "yarn_default",
+                        "default": "",
+                    },
                 },
             }
         },

@@ -82,6 +82,22 @@ def test_lines_are_whole_and_above_the_bar() -> None:
     ]  # fmt: skip
 
 
+def test_a_question_is_shown_before_its_answer() -> None:
+    terminal = run(
+        """
+        with ProgressBar(read):
+            wait()
+            print("name? ", end="", flush=True)
+            wait()
+        """
+    )
+    terminal.read_until(shows_bar)
+    terminal.resume()
+    terminal.read_until(lambda lines: any("name?" in line for line in lines))
+    terminal.resume()
+    terminal.end()
+
+
 def test_lines_of_several_threads_are_whole() -> None:
     terminal = run(
         """

@@ -52,3 +52,9 @@ def test_the_form_of_a_connection_is_that_of_its_hook(hook: type) -> None:
     assert form["hook-class-name"] == f"{hook.__module__}.{hook.__name__}"
     expected = {name.replace("-", "_"): value for name, value in form["ui-field-behaviour"].items()}
     assert expected == hook.get_ui_field_behaviour()
+
+
+@pytest.mark.parametrize("hook", [TrainyardHook, YarnHook])
+def test_airflow_can_make_the_hook_of_a_connection(hook: type) -> None:
+    """As its form does to test a connection."""
+    assert hook(**{hook.conn_name_attr: "mine"}).conn_id == "mine"

@@ -111,7 +111,7 @@ class YarnBackend:
         log(f"{application.id} in queue {application.queue}: {application.tracking_url}")
         return ApplicationTrigger(
             application.id, self._tag, reattached, progress_uri(self._task_key), self._waiting.get_logs,
-            self._waiting.cancel_on_kill, cluster.connection_id(), self._waiting.poll_interval,
+            self._waiting.cancel_on_kill, self._waiting.poll_interval,
         )  # fmt: skip
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:

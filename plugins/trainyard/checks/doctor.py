@@ -240,10 +240,10 @@ def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:
 
 
 def _check_triggerer() -> str:
-    if not conf.getboolean("operators", "default_deferrable", fallback=False):
-        return "not needed: tasks wait in their workers, because [operators] default_deferrable is False"
     arguments = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
     if _run([sys.executable, "-m", "airflow", *arguments], os.environ).returncode:
+        if not conf.getboolean("operators", "default_deferrable", fallback=False):
+            return "none runs: it is needed for deferrable=True and for asset watchers"
         raise TrainyardError("no triggerer runs, and tasks on YARN wait in it: start `airflow triggerer`.")
     return "running"
 

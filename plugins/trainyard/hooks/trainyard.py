@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.hooks.yarn import YarnHook
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
 from trainyard.yarn import cluster, site
@@ -40,8 +39,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
     """Read a connection of type `trainyard`.
 
     Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
-    is reached over HTTP, `yarn`, the id of a connection by which the ResourceManager is asked, `preflight`, as the
-    operators' option, and `shared`, which is true for a local directory that every node of the cluster mounts.
+    is reached over HTTP, `preflight`, as the operators' option, and `shared`, which is true for a local directory that
+    every node of the cluster mounts.
     """
 
     conn_name_attr = "conn_id"
@@ -79,8 +78,6 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 ) from None
             extra = {}
         root = str(extra.get("storage") or default_storage())
-        if extra.get("yarn"):
-            YarnHook(str(extra["yarn"])).use()
         if extra.get("webhdfs"):
             self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", extra["webhdfs"])
         else:

@@ -76,7 +76,7 @@ class CommonOptions(ConnectionOptions):
     files: Files
     env_vars: Annotated[dict[str, str], _without_secrets(IN_CODE)] | None
     deferrable: bool
-    poll_interval: Annotated[float, Field(gt=0, le=3600)]
+    poll_interval: Annotated[float, Field(gt=0, le=300)]
     get_logs: bool
     cancel_on_kill: bool
     conf: Annotated[dict[str, str], _without_secrets(IN_CREDENTIAL_STORE)] | None

@@ -148,10 +148,8 @@ def is_enabled() -> bool:
 
 def keep(make: Callable[[], Lineage]) -> Lineage | None:
     """Return the lineage of a task that has succeeded; None without OpenLineage. An error is logged, not raised."""
-    if not is_enabled():
-        return None
     try:
-        return make()
+        return make() if is_enabled() else None
     except Exception as error:  # a job does not depend on its lineage
         log.warning("OpenLineage gets no versions of inputs and outputs: %s", error)
         return None
@@ -188,14 +186,14 @@ def inject_into_spark(conf: dict[str, str] | None, context: Context) -> dict[str
         conf: The user's configuration.
         context: The context of the task.
     """
-    parent, transport = (
-        airflow_conf.getboolean("openlineage", f"spark_inject_{name}_info", fallback=False)
-        for name in ("parent_job", "transport")
-    )
-    if not (parent or transport):
-        return conf
     result = dict(conf or {})
     try:
+        parent, transport = (
+            airflow_conf.getboolean("openlineage", f"spark_inject_{name}_info", fallback=False)
+            for name in ("parent_job", "transport")
+        )
+        if not (parent or transport):
+            return conf
         from airflow.providers.common.compat.openlineage.utils import spark
 
         if parent:

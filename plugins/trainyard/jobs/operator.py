@@ -79,10 +79,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         conf: Spark configuration. It overrides what Trainyard sets.
         deferrable: Whether the task leaves its worker slot and waits in the triggerer while its application runs on
             YARN. By default Airflow's setting `default_deferrable` in section `[operators]`.
-        poll_interval: The seconds between two requests for the state of the application on YARN.
+        poll_interval: The seconds between two requests for the state of the application on YARN, 300 at most.
         get_logs: Whether the task log has the driver's output while the application runs on YARN.
         cancel_on_kill: Whether the application on YARN ends when its task is cleared, marked or timed out while it
-            waits. False leaves it to the next attempt.
+            waits. False leaves it to the next attempt; the last one ends it.
 
     Attributes:
         SPEC: The spec of the job.
@@ -315,7 +315,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         except TaskDeferred:
             raise
         except BaseException as error:  # Airflow's timeout is no Exception
-            if isinstance(error, AirflowFailException | TaskDeferralTimeout) or ti.try_number > ti.max_tries:
+            is_final = isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
+            if is_final or (isinstance(error, TaskDeferralTimeout) and self.cancel_on_kill):
                 self._kill_all(context)
             raise
 
@@ -326,7 +327,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         shuts down. Else another attempt may run by then; `on_kill` has ended the application of this one.
         """
         try:
-            if self._killed and ((self._waits and not self.cancel_on_kill) or not is_running(context["ti"])):
+            if self._killed and not is_running(context["ti"]):
                 return
             if self._backend is None and spark_connection(self.spark_conn_id).master == "yarn":
                 self._backend, _ = self._resume_backend(context)
@@ -404,6 +405,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Wait for an application in this process, and return its result."""
         self._waits = True
         event = run_inline(trigger)
+        self._waits = False
         return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
 
     def _run_step(self, task_key: TaskKey, step: Callable[[], T]) -> T:

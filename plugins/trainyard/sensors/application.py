@@ -24,7 +24,6 @@ class ApplicationOptions(Part):
     """The options of an ApplicationSensor."""
 
     application: Annotated[str, AfterValidator(_application_id)]
-    yarn_conn_id: str
     deferrable: bool
 
 
@@ -35,21 +34,19 @@ class ApplicationSensor(ChangeSensor):
 
     Args:
         application: The id of the application.
-        yarn_conn_id: The connection of type `yarn`. By default the cluster in HADOOP_CONF_DIR.
     """
 
     OPTIONS = ApplicationOptions
-    template_fields: ClassVar[Sequence[str]] = ("application", "yarn_conn_id")
+    template_fields: ClassVar[Sequence[str]] = ("application",)
 
-    def __init__(self, *, application: str, yarn_conn_id: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, application: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.application = application
-        self.yarn_conn_id = yarn_conn_id
         validation.check(self, ApplicationOptions)
 
     def make_trigger(self, options: Any) -> ApplicationEndTrigger:
         """Return the trigger that asks for the state of the application."""
-        return ApplicationEndTrigger(options.application, self.poke_interval, options.yarn_conn_id)
+        return ApplicationEndTrigger(options.application, self.poke_interval)
 
     def accept(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return the end of the application. Raises AirflowException if it did not succeed."""

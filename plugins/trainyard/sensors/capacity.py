@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
 from trainyard.planning.plan import Plan
 from trainyard.schemas.document import Part
@@ -65,21 +65,36 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         """
         if not self.deferrable:
             super().execute(context)
-        elif trigger := self._make_trigger(context):
+            return
+        try:
+            trigger = self._make_trigger(context)
+        except UnavailableError as error:
+            raise AirflowException(str(error)) from None
+        if trigger:
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
 
     def poke(self, context: Context) -> bool:
-        """Return whether there is room, or it cannot be known."""
-        return self._make_trigger(context) is None
+        """Return whether there is room, or it cannot be known. What is not available now is asked again."""
+        try:
+            return self._make_trigger(context) is None
+        except UnavailableError as error:
+            self.log.warning("%s", error)
+            return False
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
         """Log the event of the trigger, and succeed."""
         self.log.info("%s: %s", self.stage, event["room"])
 
     def _make_trigger(self, context: Context) -> CapacityTrigger | None:
-        """Return the trigger that waits for room, None if there is room, or it cannot be known."""
+        """Return the trigger that waits for room, None if there is room, or it cannot be known.
+
+        Raises:
+            UnavailableError: The ResourceManager or a storage does not answer.
+        """
         try:
             plan = self._plan(context)
+        except UnavailableError:
+            raise
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
         if plan.spark.master != "yarn":
@@ -89,6 +104,8 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             plan = fit.fit_to_cluster(plan, snapshot, self.log.info)
             queue = snapshot.queue_of(plan.queue)
             request = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
+        except UnavailableError:
+            raise
         except TrainyardError as error:
             if plan.preflight == "strict" and not isinstance(error, OtherSchedulerError):
                 raise AirflowException(str(error)) from None
@@ -96,7 +113,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             return None
         if shortfall := capacity.shortfall(request, snapshot, queue):
             self.log.info("%s: %s", self.stage, shortfall)
-            return CapacityTrigger(plan.queue, asdict(request), self.poke_interval, cluster.connection_id())
+            return CapacityTrigger(plan.queue, asdict(request), self.poke_interval)
         return None
 
     def _plan(self, context: Context) -> Plan:

@@ -56,11 +56,11 @@ class ChangeSensor(BaseSensorOperator):  # type: ignore[misc]
         """Look once. What is not available now is logged, and looked for again."""
         try:
             payload = self._make_trigger().look()
-        except UnavailableError as error:
+        except Exception as error:  # each storage raises exceptions of its own
+            if isinstance(error, TrainyardError) and not isinstance(error, UnavailableError):
+                raise AirflowException(f"{type(self).__name__} {self.task_id!r}: {error}") from None
             self.log.warning("%s", error)
             payload = None
-        except TrainyardError as error:
-            raise AirflowException(f"{type(self).__name__} {self.task_id!r}: {error}") from None
         return PokeReturnValue(is_done=payload is not None, xcom_value=self.accept(payload) if payload else None)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainyard.errors import TrainyardError
-from trainyard.hooks.yarn import connect
 from trainyard.triggers.driver_log import DriverLogReader
 from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
 from trainyard.yarn.poller import Position, get_poller, kill
@@ -19,6 +18,7 @@ from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 900.0
+REATTACHED_SECONDS = 15.0
 _CHANGING = re.compile(r"^\[[^\]]*\]|\s+(?:Details\s*:|Last Node which was processed).*", re.DOTALL)
 
 
@@ -28,8 +28,8 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     While there is no answer, whatever the reason (the ResourceManager is down, recovers, or has no such application; a
     Kerberos ticket has expired), the trigger polls on for `patience` seconds. While its application is live, it kills
     younger ones of the same task: a submission that seemed lost may arrive late. An application of an earlier attempt
-    may have ended already, so the first poll for it waits three intervals: the scheduler learns a few seconds late that
-    the worker has ended, and fails a task that resumes before.
+    may have ended already, so the first poll for it waits a few seconds: the scheduler learns late that the worker has
+    ended, and fails a task that resumes before.
 
     Args:
         application: The id of the application.
@@ -38,7 +38,6 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         progress: The URI of the task's progress document, whose content is logged while the application runs.
         get_logs: Whether new lines of the driver's log are logged too.
         cancel_on_kill: Whether the application is ended when the task is cleared or marked.
-        yarn_conn_id: The connection by which the ResourceManager is asked, "" for HADOOP_CONF_DIR.
         poll: The seconds between two polls.
         patience: The seconds without an answer after which the trigger fires with `error`.
     """
@@ -51,34 +50,29 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         progress: str = "",
         get_logs: bool = False,
         cancel_on_kill: bool = True,
-        yarn_conn_id: str = "",
         poll: float = POLL_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__()
         self.application, self.tag, self.reattached, self.progress = application, tag, reattached, progress
-        self.get_logs, self.cancel_on_kill, self.yarn_conn_id = get_logs, cancel_on_kill, yarn_conn_id
+        self.get_logs, self.cancel_on_kill = get_logs, cancel_on_kill
         self._problem = ""
         self.poll, self.patience = poll, patience
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to recreate the trigger."""
-        names = (
-            "application", "tag", "reattached", "progress", "get_logs", "cancel_on_kill", "yarn_conn_id", "poll",
-            "patience",
-        )  # fmt: skip
+        names = ("application", "tag", "reattached", "progress", "get_logs", "cancel_on_kill", "poll", "patience")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: the `application` that ended, with `error` when there was no answer in time."""
         if self.reattached:
-            await asyncio.sleep(3 * self.poll)
+            await asyncio.sleep(min(3 * self.poll, REATTACHED_SECONDS))
         answered, no_answer, log_state = time.monotonic(), "", StateLog(self.log.info)
         progress = ProgressReader(self.progress) if self.progress else None
         driver_log = DriverLogReader() if self.get_logs else None
         while time.monotonic() - answered < self.patience:
             try:
-                connect(self.yarn_conn_id)
                 found, others = await get_poller().find(self.application, self.tag, max_age=self.poll)
                 if found and not found.live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
@@ -100,7 +94,6 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
     async def on_kill(self) -> None:
         """Kill the application of a task that was cleared or marked while it was deferred."""
         if self.cancel_on_kill:
-            connect(self.yarn_conn_id)
             await kill(self.application)
 
     async def _log_driver(self, reader: DriverLogReader, application: Application) -> None:

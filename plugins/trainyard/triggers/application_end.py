@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.errors import TrainyardError
-from trainyard.hooks.yarn import connect
 from trainyard.triggers.change import ChangeTrigger
 from trainyard.yarn import cluster
 
@@ -16,28 +14,29 @@ class ApplicationEndTrigger(ChangeTrigger):
     Args:
         application: The id of the application, of Trainyard or not.
         poll: The seconds between two looks.
-        yarn_conn_id: The connection by which the ResourceManager is asked, "" for HADOOP_CONF_DIR.
     """
 
-    FIELDS = ("application", "poll", "yarn_conn_id")
+    FIELDS = ("application", "poll")
 
-    def __init__(self, application: str, poll: float = 60.0, yarn_conn_id: str = "") -> None:
+    def __init__(self, application: str, poll: float = 60.0) -> None:
         super().__init__(poll)
-        self.application, self.yarn_conn_id = application, yarn_conn_id
+        self.application = application
         self._reported = False
 
     def look(self) -> dict[str, Any] | None:
-        """Return the end of the application, None while it is live.
+        """Return the end of the application, None while it is live; one that is unknown has the state `UNKNOWN`.
 
         Raises:
-            TrainyardError: The ResourceManager has no such application, or does not answer.
+            TrainyardError: The ResourceManager does not answer, or refuses the request.
         """
         if self._reported:
             return None
-        connect(self.yarn_conn_id)
         found = cluster.resource_manager().application(self.application)
         if found is None:
-            raise TrainyardError(f"the ResourceManager has no application {self.application!r}.")
+            unknown = "the ResourceManager has no application of this id"
+            return {
+                "application": self.application, "state": "UNKNOWN", "final_status": "UNKNOWN", "diagnostics": unknown,
+            }  # fmt: skip
         if found.live:
             return None
         return {

@@ -8,7 +8,6 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainyard.hooks.yarn import connect
 from trainyard.yarn.capacity import ResourceRequest, shortfall
 from trainyard.yarn.poller import get_poller
 from trainyard.yarn.snapshot import Resources
@@ -26,16 +25,15 @@ class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
         queue: The queue of the application.
         request: The fields of a `ResourceRequest`.
         poll: The seconds between two polls.
-        yarn_conn_id: The connection by which the ResourceManager is asked, "" for HADOOP_CONF_DIR.
     """
 
-    def __init__(self, queue: str, request: Mapping[str, Any], poll: float, yarn_conn_id: str = "") -> None:
+    def __init__(self, queue: str, request: Mapping[str, Any], poll: float) -> None:
         super().__init__()
-        self.queue, self.request, self.poll, self.yarn_conn_id = queue, dict(request), poll, yarn_conn_id
+        self.queue, self.request, self.poll = queue, dict(request), poll
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to recreate the trigger."""
-        fields = {"queue": self.queue, "request": self.request, "poll": self.poll, "yarn_conn_id": self.yarn_conn_id}
+        fields = {"queue": self.queue, "request": self.request, "poll": self.poll}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -44,7 +42,6 @@ class CapacityTrigger(BaseTrigger):  # type: ignore[misc]
         request = ResourceRequest(**(self.request | sizes))
         while True:
             try:
-                connect(self.yarn_conn_id)
                 snapshot = await get_poller().take_snapshot(min(self.poll, MAX_AGE_SECONDS))
                 missing = shortfall(request, snapshot, snapshot.queue_of(self.queue))
                 if not missing:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from trainyard.spark_log import SparkLog
-from trainyard.triggers.progress import READERS
 from trainyard.yarn import cluster, logs
-from trainyard.yarn.resource_manager import Application
+from trainyard.yarn.resource_manager import Application, ResourceManager
 
 FILES = ("stdout", "stderr")
+PAUSE_SECONDS = 60.0
+"""How long a node that does not answer is not asked again: a request to it takes seconds."""
+_READERS = ThreadPoolExecutor(4, thread_name_prefix="driver-log")
+"""Threads for requests to nodes: other reads do not wait for them."""
 Read = Callable[[Application, str], tuple[int, bytes]]
 """Return the length of a file of the driver's log, and its end."""
 
@@ -23,17 +28,25 @@ class DriverLogReader:
     """
 
     def __init__(self, read: Read | None = None) -> None:
-        self._read = read or _read_from_node
+        self._read = read or self._read_from_node
+        self._manager: ResourceManager | None = None
+        self._paused_until = float("-inf")
         self._length = dict.fromkeys(FILES, 0)
         self._filter = {file: SparkLog() for file in FILES}
 
     async def next_lines(self, application: Application) -> list[str]:
-        """Return the new whole lines of all files.
+        """Return the new whole lines of all files; after an error none for a minute.
 
         Raises:
             TrainyardError: The node does not answer, or refuses the request.
         """
-        return await asyncio.get_running_loop().run_in_executor(READERS, self._next_lines, application)
+        if time.monotonic() < self._paused_until:
+            return []
+        try:
+            return await asyncio.get_running_loop().run_in_executor(_READERS, self._next_lines, application)
+        except Exception:
+            self._manager, self._paused_until = None, time.monotonic() + PAUSE_SECONDS
+            raise
 
     def _next_lines(self, application: Application) -> list[str]:
         return [line for file in FILES for line in self._next_of(application, file)]
@@ -51,6 +64,6 @@ class DriverLogReader:
         title = [f"[{left_out} bytes of the driver's {file} are left out here]"] if left_out else []
         return title + [line for line in lines if self._filter[file].keep(line)]
 
-
-def _read_from_node(application: Application, file: str) -> tuple[int, bytes]:
-    return logs.read_running_log(cluster.resource_manager(), application, file)
+    def _read_from_node(self, application: Application, file: str) -> tuple[int, bytes]:
+        self._manager = self._manager or cluster.resource_manager()
+        return logs.read_running_log(self._manager, application, file)

@@ -13,7 +13,7 @@ FIRST_SECONDS = 10.0
 INTERVAL_SECONDS = 30.0
 FRESH_SECONDS = 60.0
 """The age up to which what is read first is of a training that runs: it is written every few seconds."""
-READERS = ThreadPoolExecutor(2, thread_name_prefix="progress")
+_READERS = ThreadPoolExecutor(2, thread_name_prefix="progress")
 """Threads for reads of the storage, which may be slow: polls of the ResourceManager do not wait for them."""
 
 
@@ -35,7 +35,7 @@ class ProgressReader:
         if time.monotonic() - self._read_at < interval:
             return ""
         self._read_at = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(READERS, self._read)
+        return await asyncio.get_running_loop().run_in_executor(_READERS, self._read)
 
     def _read(self) -> str:
         try:

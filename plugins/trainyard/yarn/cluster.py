@@ -4,52 +4,27 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable
 
-from trainyard.errors import TrainyardError
+from airflow.sdk.configuration import conf
+
 from trainyard.yarn import kerberos, site
+from trainyard.yarn.connection import read_connection
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.snapshot import ClusterSnapshot
 from trainyard.yarn.snapshot import take_snapshot as snapshot_of
-
-_connection: tuple[str, Callable[[], ResourceManager]] | None = None
-"""The Airflow connection of type `yarn` that this process uses, and what makes requests with it."""
-
-
-def connect_by(conn_id: str, connect: Callable[[], ResourceManager]) -> None:
-    """Ask the ResourceManager by an Airflow connection, in this process from now on.
-
-    Args:
-        conn_id: The connection of type `yarn`.
-        connect: Returns the ResourceManager of the connection.
-
-    Raises:
-        TrainyardError: This process uses another connection already: spark-submit knows one cluster alone.
-    """
-    global _connection
-    if _connection and _connection[0] != conn_id:
-        raise TrainyardError(
-            f"yarn={conn_id!r}: this process asks the ResourceManager by connection {_connection[0]!r}; write the same "
-            "yarn into the extra of each trainyard connection, because HADOOP_CONF_DIR is of one cluster."
-        )
-    _connection = conn_id, connect
-
-
-def connection_id() -> str:
-    """Return the connection of type `yarn` that this process uses, "" for HADOOP_CONF_DIR alone."""
-    return _connection[0] if _connection else ""
 
 
 def resource_manager() -> ResourceManager:
     """Return the ResourceManager, for requests as the submitting user.
 
-    It is that of the connection given to `connect_by`, by default that of the cluster in HADOOP_CONF_DIR.
+    It is that of the connection in Airflow's setting `yarn_conn_id` in section `[trainyard]`, by default that of the
+    cluster in HADOOP_CONF_DIR.
 
     Raises:
         TrainyardError: There is no configuration, or the ResourceManager requires Kerberos and there is no ticket.
     """
-    if _connection:
-        return _connection[1]()
+    if conn_id := conf.get("trainyard", "yarn_conn_id", fallback=""):
+        return read_connection(conn_id)
     urls = site.resource_managers(_yarn_site())
     if site.authentication(site.core()) == "kerberos":
         return ResourceManager(urls, *kerberos.ticket())

@@ -62,10 +62,14 @@ def read_running_log(manager: ResourceManager, application: Application, file: s
     container = _CONTAINER.search(application.driver_logs)
     if container is None:
         return 0, b""
+    if manager.is_behind_gateway:
+        raise TrainyardError("the nodes do not know the password of the gateway, so their logs cannot be read.")
     address = urljoin(application.driver_logs, f"/ws/v1/node/containers/{container[0]}/logs/{file}")
     query = {"size": str(-TAIL_BYTES)} | ({"user.name": manager.user} if manager.user and not manager.auth else {})
     try:
-        answer = manager.session.get(address, params=query, auth=manager.auth, timeout=NODE_SECONDS)
+        answer = manager.session.get(
+            address, params=query, auth=manager.auth, timeout=NODE_SECONDS, verify=manager.verify
+        )
     except requests.RequestException as error:
         raise TrainyardError(f"{address} cannot be read: {type(error).__name__}.") from None
     if answer.status_code == HTTPStatus.NOT_FOUND:

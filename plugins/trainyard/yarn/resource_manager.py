@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 WAITING = "ACCEPTED"
 """The state of an application whose driver waits for a container."""
+ROOT = "/ws/v1/cluster/"
+"""The path of the REST interface."""
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", WAITING, "RUNNING")
 CONNECT_SECONDS = 3
 READ_SECONDS = 10
@@ -93,13 +95,20 @@ class ResourceManager:
         auth: The authentication of requests, for example SPNEGO.
         session: The connections, and the cookies by which a server knows an authenticated client again.
         root: The path of the REST interface, another one behind a gateway such as Knox.
+        verify: The file of the certificates that are trusted, or True for those of the system.
     """
 
     urls: tuple[str, ...]
     user: str = ""
     auth: AuthBase | None = None
     session: requests.Session = field(default_factory=requests.Session, compare=False, repr=False)
-    root: str = "/ws/v1/cluster/"
+    root: str = ROOT
+    verify: bool | str = True
+
+    @property
+    def is_behind_gateway(self) -> bool:
+        """Whether requests go through a gateway, which knows other paths, and has passwords of its own."""
+        return self.root != ROOT
 
     def tagged(self, tag: str, states: Iterable[str] = ()) -> list[Application]:
         """Return the applications with a tag, or those of them in `states`, oldest first."""
@@ -158,7 +167,12 @@ class ResourceManager:
         return id
 
     def settings(self) -> dict[str, str]:
-        """Return the ResourceManager's configuration with its defaults; empty where this user may not read it."""
+        """Return the ResourceManager's configuration with its defaults; empty where this user may not read it.
+
+        A gateway does not forward the request.
+        """
+        if self.is_behind_gateway:
+            return {}
         try:
             properties = _parsed(self._ask("GET", "/conf")).get("properties", [])
         except TrainyardError:
@@ -185,7 +199,7 @@ class ResourceManager:
             try:
                 answer = self.session.request(
                     method, urljoin(f"{url}{self.root}", path), params=params, json=body, auth=self.auth,
-                    timeout=(CONNECT_SECONDS, READ_SECONDS), headers={"Accept": "application/json"},
+                    timeout=(CONNECT_SECONDS, READ_SECONDS), verify=self.verify, headers={"Accept": "application/json"},
                 )  # fmt: skip
             except requests.RequestException as error:
                 refused.append(f"{url}: {type(error).__name__}")

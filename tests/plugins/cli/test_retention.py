@@ -158,7 +158,7 @@ def test_a_value_that_is_not_valid_is_refused_by_its_option(
 def test_an_unknown_kind_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["gc", "--only", "run"])
-    assert "invalid choice: 'run' (choose from 'runs', 'checkpoints'" in capsys.readouterr().err
+    assert "invalid choice: 'run' (choose from 'environments', 'runs', 'checkpoints'" in capsys.readouterr().err
 
 
 def test_what_could_not_be_removed_is_an_error(

@@ -5,22 +5,19 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.plugins.resource_managers import Answer, Server, application, serve
 from trainyard.errors import TrainyardError
-from trainyard.hooks import TrainyardHook, YarnHook
-from trainyard.hooks.yarn import connect
+from trainyard.hooks import YarnHook
 from trainyard.yarn import cluster
+from trainyard.yarn.logs import read_running_log
+from trainyard.yarn.resource_manager import Application
 
 INFO = {"clusterInfo": {"hadoopVersion": "3.4.3", "state": "STARTED", "haState": "ACTIVE"}}
-
-
-@pytest.fixture(autouse=True)
-def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_connection", None)
 
 
 @pytest.fixture
@@ -74,7 +71,8 @@ def test_a_gateway_is_asked_below_its_path_with_a_password(connection: Callable[
         ({"host": "rm", "schema": "ftp"}, "schema 'ftp': write http or https"),
         ({"host": "rm", "extra": {"auth": "spnego"}}, "extra auth='spnego' is not valid"),
         ({"host": "rm", "extra": {"gateway": "gateway"}}, "extra gateway='gateway' is not valid"),
-        ({"host": "rm", "extra": {"gatway": "/x"}}, "extra gatway='/x' is not valid"),
+        ({"host": "rm", "extra": {"gatway": "/x"}}, "extra gatway is not valid"),
+        ({"host": "rm", "extra": {"ca_file": "/none.pem"}}, "extra ca_file='/none.pem' is no file of this machine"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(
@@ -89,22 +87,35 @@ def test_a_connection_that_does_not_exist_is_named() -> None:
         YarnHook("yarn_other").get_conn()
 
 
-def test_the_storage_connection_names_the_connection_of_the_resource_manager(
+def test_a_setting_of_airflow_names_the_connection(
     connection: Callable[..., YarnHook], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection(host=server.url.removeprefix("http://"))
-    extra = {"storage": "file:///data", "yarn": "yarn_prod"}
-    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps({"conn_type": "trainyard", "extra": extra}))
-    TrainyardHook().get_conn()
-    assert cluster.connection_id() == "yarn_prod"
+    monkeypatch.setenv("AIRFLOW__TRAINYARD__YARN_CONN_ID", "yarn_prod")
     assert cluster.resource_manager().urls == (server.url,)
 
 
-def test_a_process_uses_one_connection(connection: Callable[..., YarnHook]) -> None:
-    connection(host="rm").use()
-    connect("yarn_prod")
-    with pytest.raises(TrainyardError, match=r"yarn='yarn_other': this process asks .* by connection 'yarn_prod'"):
-        connect("yarn_other")
+def test_a_gateway_has_neither_settings_nor_logs_of_nodes(connection: Callable[..., YarnHook], server: Server) -> None:
+    """Nodes would get the password of the gateway."""
+    hook = connection(
+        host=server.url.removeprefix("http://"), login="me", password="marker",
+        extra={"auth": "basic", "gateway": "/gateway/default/resourcemanager"},
+    )  # fmt: skip
+    manager = hook.get_conn()
+    assert manager.settings() == {}
+    address = f"{server.url}/node/containerlogs/container_1795290845344_0001_01_000001/root"
+    running = Application("application_1", "RUNNING", "UNDEFINED", "etl", "", "", 0.0, driver_logs=address)
+    with pytest.raises(TrainyardError, match="the nodes do not know the password of the gateway"):
+        read_running_log(manager, running, "stdout")
+    assert server.requests == []
+
+
+def test_certificates_are_trusted_whatever_the_environment_says(
+    connection: Callable[..., YarnHook], tmp_path: Path
+) -> None:
+    file = tmp_path / "ca.pem"
+    file.touch()
+    assert connection(host="rm", extra={"ca_file": str(file)}).get_conn().verify == str(file)
 
 
 def test_the_test_of_a_connection_names_the_version(connection: Callable[..., YarnHook], server: Server) -> None:

@@ -120,6 +120,17 @@ def test_without_the_provider_nothing_is_described(monkeypatch: pytest.MonkeyPat
     assert lineage.keep(describe) is None
 
 
+def test_a_broken_setting_is_logged_and_not_raised(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> bool:
+        raise ValueError("the transport is no JSON")
+
+    monkeypatch.setattr(lineage, "is_enabled", fail)
+    assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"), {})) is None
+    assert "OpenLineage gets no versions of inputs and outputs: the transport is no JSON" in caplog.text
+
+
 def test_an_error_is_logged_and_not_raised(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(lineage, "is_enabled", lambda: True)
     assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"), {"version": 3})) is None

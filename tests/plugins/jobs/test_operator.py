@@ -258,6 +258,16 @@ def test_when_no_attempt_follows_the_application_of_a_trigger_that_failed_is_end
     assert backend.calls == calls
 
 
+@pytest.mark.parametrize(("attempt", "calls"), [(1, []), (2, ["kill_all"])])
+def test_an_application_that_is_left_to_the_next_attempt_outlives_a_timeout_but_the_last_one(
+    operator: JobOperator, backend: RecordingBackend, on_yarn: None, attempt: int, calls: list[str]
+) -> None:
+    operator.cancel_on_kill = False
+    with pytest.raises(TaskDeferralTimeout):
+        operator.resume_execution(*TIMED_OUT, context(operator, try_number=attempt))
+    assert backend.calls == calls
+
+
 def test_a_connection_that_is_broken_does_not_make_a_failed_trigger_final(
     operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch, on_yarn: None
 ) -> None:
@@ -361,8 +371,8 @@ def test_a_task_that_is_killed_while_it_waits_may_leave_its_application_to_the_n
     backend.step = step
     operator.deferrable, operator.cancel_on_kill = False, cancel_on_kill
     with pytest.raises(AirflowException):
-        operator.execute(context(operator, try_number=2, state="running"))
-    assert backend.calls == [*calls, "kill_all"][: len(calls) + cancel_on_kill]
+        operator.execute(context(operator, try_number=1, state="running"))
+    assert backend.calls == calls
 
 
 @pytest.mark.parametrize("default", [True, False])

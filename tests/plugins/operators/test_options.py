@@ -118,7 +118,7 @@ COMMON: dict[str, list[Refused]] = {
 }  # fmt: skip
 COMMON |= {
     "deferrable": OPTIONAL_SWITCH,
-    "poll_interval": [*POSITIVE_NUMBER, (3601, "write 3600 or less")],
+    "poll_interval": [*POSITIVE_NUMBER, (301, "write 300 or less")],
     "get_logs": SWITCH,
     "cancel_on_kill": SWITCH,
     "jars": [*LIST_OF_STRINGS, ([""], "write 1 or more characters")],
@@ -314,7 +314,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     },
     ApplicationSensor: {
         "application": [*STRING, ("job_1", "write the id of an application, for example 'application_17")],
-        "yarn_conn_id": STRING, "deferrable": OPTIONAL_SWITCH,
+        "deferrable": OPTIONAL_SWITCH,
     },
 }  # fmt: skip
 VALID: dict[type, dict[str, Any]] = {

@@ -90,5 +90,19 @@ def test_an_application_that_does_not_exist_fails_the_sensor_at_once(
 ) -> None:
     with serve(lambda *_: Answer({"RemoteException": {"message": "none"}}, 404)) as server:
         write_yarn_site(root, monkeypatch, server)
-        with pytest.raises(AirflowException, match="ApplicationSensor 'wait': the ResourceManager has no application"):
+        with pytest.raises(AirflowException, match=f"{ID} ended UNKNOWN/UNKNOWN: the ResourceManager has no"):
             ApplicationSensor(task_id="wait", application=ID, deferrable=True).execute(CONTEXT)
+
+
+def test_a_storage_that_is_away_for_a_while_does_not_fail_a_sensor(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([ConnectionError("no route to host"), [1]])
+
+    def list_versions(uri: str) -> list[int]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("trainyard.schemas.manifest.list_versions", list_versions)
+    sensor = DatasetSensor(task_id="wait", dataset="toy", deferrable=False, poke_interval=0.01, timeout=60)
+    assert sensor.execute(CONTEXT)["version"] == 1

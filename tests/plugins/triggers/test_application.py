@@ -247,13 +247,11 @@ def test_an_application_can_be_left_to_the_next_attempt(cluster: Callable[..., S
 
 
 def test_a_trigger_is_recreated_from_its_fields() -> None:
-    path, fields = ApplicationTrigger(
-        ID, "tag", True, "file:///s/progress", True, False, "yarn_prod", 2.0, 3.0
-    ).serialize()
+    path, fields = ApplicationTrigger(ID, "tag", True, "file:///s/progress", True, False, 2.0, 3.0).serialize()
     assert path == "trainyard.triggers.application.ApplicationTrigger"
     assert fields == {
         "application": ID, "tag": "tag", "reattached": True, "progress": "file:///s/progress", "get_logs": True,
-        "cancel_on_kill": False, "yarn_conn_id": "yarn_prod", "poll": 2.0, "patience": 3.0,
+        "cancel_on_kill": False, "poll": 2.0, "patience": 3.0,
     }  # fmt: skip
     assert ApplicationTrigger(**fields).serialize() == (path, fields)
 

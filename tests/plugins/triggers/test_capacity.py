@@ -99,4 +99,4 @@ def test_applications_are_listed_while_snapshots_are_slow(listed: str, monkeypat
 def test_a_trigger_is_recreated_from_its_fields() -> None:
     path, fields = trigger().serialize()
     assert path == "trainyard.triggers.capacity.CapacityTrigger"
-    assert fields == {"queue": "train", "request": REQUEST, "poll": 60.0, "yarn_conn_id": ""}
+    assert fields == {"queue": "train", "request": REQUEST, "poll": 60.0}

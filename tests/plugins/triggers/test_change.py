@@ -104,7 +104,7 @@ def test_the_end_of_an_application_is_reported(root: Path, monkeypatch: pytest.M
     [
         DatasetTrigger("toy", 3, "other", 5.0),
         ChampionTrigger("toy/champion", "abc", "other", 5.0),
-        ApplicationEndTrigger(ID, 5.0, "yarn_prod"),
+        ApplicationEndTrigger(ID, 5.0),
     ],
 )
 def test_a_trigger_is_recreated_from_its_fields(trigger: ChangeTrigger) -> None:

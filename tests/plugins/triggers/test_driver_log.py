@@ -57,5 +57,7 @@ def test_an_error_of_the_node_is_raised() -> None:
     def fail(application: Application, file: str) -> tuple[int, bytes]:
         raise OSError("no route to host")
 
+    reader = DriverLogReader(fail)
     with pytest.raises(OSError, match="no route"):
-        asyncio.run(DriverLogReader(fail).next_lines(RUNNING))
+        asyncio.run(reader.next_lines(RUNNING))
+    assert asyncio.run(reader.next_lines(RUNNING)) == [], "the node is not asked again at once"

@@ -14,8 +14,9 @@ from typing import Literal, get_args
 
 from trainyard.errors import TrainyardError
 
-Kind = Literal["runs", "checkpoints", "datasets", "models", "environments", "owners"]
+Kind = Literal["environments", "runs", "checkpoints", "datasets", "models", "owners"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of removal. Environments are first, at once after the look at what runs: a run may begin meanwhile."""
 REFERENCED: frozenset[Kind] = frozenset({"datasets", "models"})
 """The kinds that documents refer to: all of them stay while a document that stays cannot be read."""
 SAFE_SECONDS = 7 * 86400.0

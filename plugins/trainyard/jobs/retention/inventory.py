@@ -237,6 +237,7 @@ def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
     current = _read_document(storage.join(uri, "model.json"))
     folder = "" if isinstance(current, str) else str(current.get("weights_sha256", ""))[:16]
     problem = current if isinstance(current, str) else ""
+    replaced = next((file.modified for file in files if file.path == "model.json"), None)
     for name, group in itertools.groupby(files, lambda file: file.path.partition("/")[0]):
         version = list(group)
         if not _HASH.fullmatch(name):
@@ -246,6 +247,8 @@ def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
         is_committed = f"{name}/model.json" in paths
         references, unreadable = _read_model(directory) if is_committed else ((), "")
         since = newest_change(version)
+        if since is not None and replaced is not None and is_committed:  # a job may have read it until then
+            since = max(since, replaced)
         protected = f"{problem} cannot be read" if problem else ""
         if not problem and not folder:
             protected = "the current version of its model is not known"

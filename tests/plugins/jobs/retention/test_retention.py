@@ -151,6 +151,15 @@ def test_old_versions_of_a_model_are_removed_but_not_the_current_one(store: Stor
     assert storage.exists(first) and storage.exists(third)
 
 
+def test_the_age_of_a_version_of_a_model_counts_from_the_last_replacement(store: Store) -> None:
+    """Until then a job may have begun to read it."""
+    for number in (1, 2):
+        store.model(number, 100)
+    assert len(listed(store)) == 1
+    make_old(store.path(f"{store.root}/toy/model/model.json"), 1)
+    assert listed(store) == set()
+
+
 def test_a_model_that_becomes_current_meanwhile_stays(store: Store) -> None:
     first = store.model(1, 100)
     store.model(2, 90)
