@@ -5,8 +5,6 @@ SHELL := bash
 .PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check docs mutants faults kerberos lock clean
 
 VENV := .venv
-# The newest Python that everything runs on.
-PYTHON := $(firstword $(foreach version,3.13 3.12 3.11,$(shell command -v python$(version))))
 UV := $(VENV)/bin/uv
 LOCKS := requirements.txt requirements-dev.txt
 S3_LOCK := requirements-s3.txt
@@ -92,10 +90,14 @@ clean: ## remove what runs and checks left behind; the environment stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(READY):
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: apt-get install python3-venv, or brew install python@3.13" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Making the environment in $(VENV) with $(PYTHON); this takes some minutes, once." >&2
-	@$(PYTHON) -m venv $(VENV)
+	@for version in 3.13 3.12 3.11 none; do \
+	  if python$$version -c 'import ensurepip' 2>/dev/null; then break; fi; \
+	done; \
+	if [ $$version = none ]; then \
+	  echo "Python 3.11, 3.12 or 3.13 with venv is needed: apt-get install python3-venv, or brew install python@3.13" >&2; exit 1; \
+	fi; \
+	echo "Making the environment in $(VENV) with Python $$version; this takes some minutes, once." >&2; \
+	python$$version -m venv $(VENV)
 	@$(VENV)/bin/pip install -q uv==0.13.9
 	@$(UV) pip install $(QUIET) --python $(VENV) $(addprefix -r ,$(LOCKS))
 	@$(UV) pip install $(QUIET) --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
