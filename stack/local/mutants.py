@@ -32,6 +32,7 @@ TESTS = {
     "diagnosis/memory": ["plugins/diagnosis/test_rules.py"],
     "jobs/reuse": ["plugins/jobs/test_reuse.py"],
     "operators/promotion": ["plugins/operators/test_promotion.py"],
+    "schemas/manifest": ["plugins/schemas/test_manifest.py", "plugins/schemas/test_versions.py"],
     "schemas/versions": ["plugins/schemas/test_versions.py"],
     "yarn/capacity": ["plugins/yarn/test_capacity.py", "plugins/yarn/test_fit.py"],
     "yarn/lifecycle": ["plugins/yarn/test_lifecycle.py"],
@@ -45,6 +46,7 @@ TESTS = {
     "trainer/data/mixture": ["trainer/data/test_mixture.py"],
     "trainer/data/order": ["trainer/data/test_order.py"],
     "trainer/data/weights": ["trainer/data/test_weights.py", "trainer/data/test_mixture.py"],
+    "trainer/strategies/threshold": ["trainer/strategies/test_threshold.py"],
 }
 """Pure modules, and the tests that cover each of them."""
 

@@ -43,6 +43,25 @@ def test_the_same_job_gives_the_same_plan() -> None:
     assert planned(workers=2) == planned(workers=2)
 
 
+def test_the_plan_has_what_the_job_requests_and_the_installation_provides() -> None:
+    job = Job(
+        "TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, modules=("torch",),
+        workers=4, min_workers=2, memory=Memory(heap="3g"), driver_memory=Memory(heap="2g"), grow_memory_to="8g",
+        placement=Placement(queue="train", workers_per_container=2), preflight="warn", jars=("a.jar",),
+        packages=("g:a:1",), files=("labels.csv",),
+    )  # fmt: skip
+    plan = build_plan(job, YARN, RUNTIME)
+    same = (
+        "operator", "task_key", "storage", "modules", "workers", "min_workers", "memory", "driver_memory",
+        "grow_memory_to", "placement", "preflight", "jars", "packages", "files", "spec",
+    )  # fmt: skip
+    assert {name: getattr(plan, name) for name in same} == {name: getattr(job, name) for name in same}
+    assert (plan.name, plan.tag, plan.spark) == ("toy.train", application_tag(task_key()), YARN)
+    assert (plan.program, plan.py_files) == (RUNTIME.program, RUNTIME.py_files)
+    assert plan.spec_uri == "file:///s/runs/toy/r1/specs/train.json"
+    assert plan.env == {**RUNTIME.env, "TRAINYARD_TAG": plan.tag}
+
+
 def test_the_only_argument_is_the_uri_of_the_job_spec() -> None:
     assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/specs/train.json")
 
@@ -234,7 +253,7 @@ def test_tags_of_the_user_are_added_to_those_by_which_the_application_is_found()
     ("tags", "message"),
     [
         ("a,b,c,d,e,f,g", "YARN allows ten tags and Trainyard needs four, so write at most 6"),
-        ("größe", "at most 100 characters of ASCII"),
+        ("größe", r"at most 100 characters of ASCII, without spaces\.$"),
         ("x" * 101, "at most 100 characters of ASCII"),
         ("team-x,Trainyard-1", "begin with trainyard-. Write another tag instead of 'Trainyard-1'"),
     ],
@@ -244,6 +263,10 @@ def test_tags_that_yarn_or_trainyard_would_mistake_are_named(tags: str, message:
         TrainyardError, match=rf"^TrainOperator 'train': conf sets spark.yarn.tags='{tags}'; .*{message}"
     ):
         planned_on_yarn(**{"spark.yarn.tags": tags})
+
+
+def test_as_many_tags_as_yarn_allows_are_added() -> None:
+    assert planned_on_yarn(**{"spark.yarn.tags": "a,b,c,d,e,f"}).conf["spark.yarn.tags"].endswith(",a,b,c,d,e,f")
 
 
 @pytest.mark.parametrize("name", RESERVED)
@@ -275,10 +298,15 @@ def test_memory_and_placement_become_settings_only_on_yarn() -> None:
     assert local.files == ()
 
 
-def test_on_yarn_only_cluster_deploy_mode_is_accepted() -> None:
-    client = SparkConnection("spark_default", "yarn", deploy_mode="client")
-    with pytest.raises(TrainyardError, match="connection 'spark_default' has deploy-mode client; on YARN"):
+@pytest.mark.parametrize("mode", ["client", None])
+def test_on_yarn_only_cluster_deploy_mode_is_accepted(mode: str | None) -> None:
+    client = SparkConnection("spark_default", "yarn", deploy_mode=mode)
+    with pytest.raises(TrainyardError) as refused:
         build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}), client, RUNTIME)
+    assert str(refused.value) == (
+        "TrainOperator 'train': connection 'spark_default' has deploy-mode client; on YARN the driver must outlive "
+        'processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
+    )
 
 
 def test_a_run_id_of_any_characters_names_a_directory_of_its_own() -> None:

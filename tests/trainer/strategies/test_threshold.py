@@ -75,6 +75,11 @@ def test_a_threshold_does_not_oscillate() -> None:
     assert all(target / 2 < count < target * 2 for count in counts[100:]), counts
 
 
+def test_the_magnitude_of_a_single_element_is_its_own() -> None:
+    message = encode(torch.tensor([0.0, -0.75]), torch.tensor([1]), 2)
+    assert (message[0], message[1].view(torch.float32)) == (1, 0.75)
+
+
 @pytest.mark.parametrize(
     ("size", "density", "workers", "capacity"),
     [
@@ -151,6 +156,8 @@ def test_a_message_has_the_count_the_mean_magnitude_and_each_index_with_its_sign
         (1_000_000, 0.01, 199, 10_000),
         (1_000_000, 0.01, 200, 0),  # each worker would receive as much as from a ring
         (20, 1.0, 2, 0),
+        (72, 0.1, 8, 0),  # as many bytes
+        (73, 0.1, 8, 16),
     ],
 )
 def test_the_capacity_of_a_message(size: int, density: float, workers: int, capacity: int) -> None:
