@@ -1,4 +1,4 @@
-"""What Airflow is told of the package."""
+"""The metadata by which Airflow knows the package."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainyard.errors import TrainyardError
 from trainyard.triggers.driver_log import DriverLogReader
+from trainyard.triggers.poller import Position, get_poller, kill
 from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
-from trainyard.yarn.poller import Position, get_poller, kill
 from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from trainyard.triggers.poller import get_poller
 from trainyard.yarn.capacity import ResourceRequest, shortfall
-from trainyard.yarn.poller import get_poller
 from trainyard.yarn.snapshot import Resources
 
 MAX_AGE_SECONDS = 5.0

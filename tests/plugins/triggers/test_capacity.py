@@ -16,9 +16,9 @@ from tests.plugins.clusters import NODE, node, queue, snapshot
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
 from trainyard.triggers.capacity import CapacityTrigger
+from trainyard.triggers.poller import get_poller
 from trainyard.yarn import cluster
 from trainyard.yarn.capacity import ResourceRequest
-from trainyard.yarn.poller import get_poller
 from trainyard.yarn.snapshot import ClusterSnapshot, Resources
 
 SENSORS = 200

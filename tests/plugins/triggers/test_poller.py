@@ -11,7 +11,7 @@ import pytest
 
 from tests.plugins.resource_managers import Answer, Server, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
-from trainyard.yarn.poller import get_poller
+from trainyard.triggers.poller import get_poller
 from trainyard.yarn.resource_manager import LIVE, Application
 
 WAITING = 100
