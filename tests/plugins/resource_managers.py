@@ -59,7 +59,7 @@ def serve(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[Serv
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         server.url = f"http://127.0.0.1:{http.server_port}"
         yield server
         http.shutdown()

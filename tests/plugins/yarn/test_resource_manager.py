@@ -51,7 +51,7 @@ def manager() -> Iterator[Callable[[str], ResourceManager]]:
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
         def answering(text: str) -> ResourceManager:
             nonlocal answer

@@ -352,6 +352,7 @@ def test_a_group_that_was_taken_for_dead_publishes_nothing(batches: str, tmp_pat
     assert not (tmp_path / "model" / "model.json").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_after_a_training_has_failed(
     batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def read(uri: str, **options: Any) -> Iterator[dict[str, torch.Tensor]]:
     return iter(Dataset(uri, batch_size=100, **{"decode": {"image": gray}} | options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"world": 3, "rank": 1}])
 def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str, Any]) -> None:
     seen = 0

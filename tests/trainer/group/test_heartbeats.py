@@ -61,6 +61,7 @@ def test_workers_that_are_all_in_one_phase_are_all_named() -> None:
     assert hang and "rank 0 on node1" in hang and "rank 1 on node1" in hang and "others" not in hang
 
 
+@pytest.mark.slow
 def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
     current = CurrentPhase()
     with HeartbeatMonitor("127.0.0.1") as monitor:

@@ -79,6 +79,7 @@ def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: 
     assert params == {"recipe": "a:b", "batch_size": "50"}
 
 
+@pytest.mark.slow
 def test_an_attempt_after_a_failed_one_resumes_its_run(batches: str, tmp_path: Path, server: str) -> None:
     def tracker(batch_size: int) -> MLflow:
         changed = PARAMS | {"batch_size": batch_size}
