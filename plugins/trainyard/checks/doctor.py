@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow.sdk.configuration import conf
-
 from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
@@ -27,6 +25,7 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, requirements
+from trainyard.jobs.options import or_default_deferrable
 from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
 from trainyard.planning.job import SparkConnection
@@ -242,7 +241,7 @@ def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:
 def _check_triggerer() -> str:
     arguments = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
     if _run([sys.executable, "-m", "airflow", *arguments], os.environ).returncode:
-        if not conf.getboolean("operators", "default_deferrable", fallback=False):
+        if not or_default_deferrable(None):
             return "none runs: it is needed for deferrable=True and for asset watchers"
         raise TrainyardError("no triggerer runs, and tasks on YARN wait in it: start `airflow triggerer`.")
     return "running"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
@@ -25,6 +24,7 @@ from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, as_placement
 from trainyard.jobs.locations import missing_code, uri_of
+from trainyard.jobs.options import or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
@@ -143,8 +143,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         self.files = files
         self.env_vars = env_vars
         self.conf = conf
-        default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = default if deferrable is None else deferrable
+        self.deferrable = or_default_deferrable(deferrable)
         self.poll_interval = poll_interval
         self.get_logs = get_logs
         self.cancel_on_kill = cancel_on_kill

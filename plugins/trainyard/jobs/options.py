@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union
 
+from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.xcom_arg import XComArg
 from pydantic import BaseModel
 
@@ -21,6 +22,11 @@ def default(model: type[BaseModel], field: str) -> Any:
 def or_empty(value: Any) -> Any:
     """Return `value`, or an empty dict for None."""
     return {} if value is None else value
+
+
+def or_default_deferrable(value: bool | None) -> bool:
+    """Return `value`, or for None Airflow's setting `default_deferrable` in section `[operators]`."""
+    return conf.getboolean("operators", "default_deferrable", fallback=False) if value is None else value
 
 
 def source_fields(source: Any, format: str | None, options: Mapping[str, str] | None) -> Any:

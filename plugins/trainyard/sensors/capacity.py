@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
+from trainyard.jobs.options import or_default_deferrable
 from trainyard.planning.plan import Plan
 from trainyard.schemas.document import Part
 from trainyard.triggers.capacity import CapacityTrigger
@@ -48,8 +48,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
 
     def __init__(self, *, stage: JobOperator | str, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        default = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = default if deferrable is None else deferrable
+        self.deferrable = or_default_deferrable(deferrable)
         self.stage: str = stage if isinstance(stage, str) else getattr(stage, "task_id", "")
         if not self.stage:
             raise TrainyardError(

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
+from trainyard.jobs.options import or_default_deferrable
 from trainyard.schemas.document import Part
 from trainyard.triggers.change import ChangeTrigger
 
@@ -36,8 +36,7 @@ class ChangeSensor(BaseSensorOperator):  # type: ignore[misc]
 
     def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        default = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = default if deferrable is None else deferrable
+        self.deferrable = or_default_deferrable(deferrable)
 
     @abstractmethod
     def make_trigger(self, options: Any) -> ChangeTrigger:
