@@ -18,6 +18,13 @@ settings.load_profile("no deadline")
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a browser."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session on two cores; its Python workers import from the working tree."""

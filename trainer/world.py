@@ -93,14 +93,14 @@ def select_gpu(assigned: Sequence[str], local_rank: int, visible: int) -> int:
     """Return the index of the GPU that a worker uses.
 
     A GPU that Spark assigned to the task is used as it is: a container that YARN isolates sees its own GPUs only, and
-    counts them from 0. Without an assignment (node labels, whole nodes, local masters) the workers of a host take
-    turns.
+    counts them from 0. Without an assignment (node labels, whole nodes, local masters), or where the process sees only
+    its own GPU whatever its number, the workers of a host take turns.
 
     Args:
         assigned: Addresses of the GPUs that Spark assigned to the task of this worker.
         local_rank: The number of this worker among those of its host.
         visible: How many GPUs the process sees.
     """
-    if assigned:
+    if assigned and int(assigned[0]) < visible:
         return int(assigned[0])
     return local_rank % visible if visible else 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.scoring.inputs import Columns
+if TYPE_CHECKING:
+    from trainyard.etl.scoring.inputs import Columns
 
 
 class BatchSizeTuner:

@@ -53,6 +53,11 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "WebHDFS connection, for an Airflow that reaches the cluster by HTTP only",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "environment": {
+                        "label": "Environment",
+                        "description": "URI of a packed environment, from trainyard environment pack",
+                        "schema": {"type": ["string", "null"]},
+                    },
                     "preflight": {
                         "label": "Preflight",
                         "description": "Check of applications before submission to YARN: strict, warn or off",

@@ -22,8 +22,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,13 @@ class Cluster:
         home: The folder with all its files.
         ports: The number of each port, by `daemon.port`, such as "namenode.rpc".
         kdc: The KDC of a cluster that requires Kerberos.
+        node_environment: Environment variables of NodeManagers, which containers inherit.
     """
 
     home: Path
     ports: dict[str, int]
     kdc: Kdc | None = None
+    node_environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def create(cls, home: Path, kerberos: bool = False, pair: bool = False) -> Cluster:
@@ -105,9 +107,11 @@ class Cluster:
 
     @classmethod
     @contextlib.contextmanager
-    def launch(cls, home: Path, kerberos: bool = False, pair: bool = False) -> Iterator[Cluster]:
+    def launch(
+        cls, home: Path, kerberos: bool = False, pair: bool = False, node_environment: Mapping[str, str] | None = None
+    ) -> Iterator[Cluster]:
         """Run a new cluster in the empty folder `home` while the context is active; it is healthy on entry."""
-        cluster = cls.create(home, kerberos, pair)
+        cluster = replace(cls.create(home, kerberos, pair), node_environment=node_environment or {})
         try:
             cluster.start()
             if pair:
@@ -158,7 +162,8 @@ class Cluster:
         """Start the daemons that do not run."""
         self._start_kdc()
         for name, daemon in self.daemons.items():
-            self._start(name, self._build_command(daemon))
+            own = self.node_environment if daemon in NODE_MANAGERS else {}
+            self._start(name, self._build_command(daemon), own)
 
     def activate(self, name: str) -> None:
         """Make one ResourceManager of a pair the active one, as soon as it answers; the other must not be active."""
@@ -253,13 +258,13 @@ class Cluster:
             if not _wait_until(TIMEOUT_SECONDS, self.kdc.log_in):
                 raise SystemExit(f"the KDC issues no ticket; see {self.home}/log/kdc.log")
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
         if self.get_pid(name) is not None:
             return
         with (self.home / "log" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env=self._daemon_environment(), cwd=self.home, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True,
+                command, env={**self._daemon_environment(), **(environment or {})}, cwd=self.home,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         (self.home / "pid" / name).write_text(f"{process.pid} {_get_start_time(process.pid)}")
 
@@ -285,7 +290,7 @@ class Cluster:
         headers = {"Accept": "application/json"}
         response = requests.get(url, params=query, headers=headers, auth=self._auth, timeout=5)
         response.raise_for_status()
-        return response.json()
+        return response.json(object_pairs_hook=_merge_entries)
 
     @property
     def _auth(self) -> AuthBase | None:
@@ -297,7 +302,7 @@ class Cluster:
 
     def _build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
         return [
-            "java",
+            shutil.which("java") or "java",
             *config.build_java_arguments(daemon, self._conf_dir(daemon), fetch_jars(), self.home / "log"),
             *arguments,
         ]
@@ -350,6 +355,12 @@ def _get_start_time(pid: int) -> str:
 def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+
+
+def _merge_entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Hadoop before 3.5 writes a map as repeated keys `entry`, which become a list."""
+    entries = [value for name, value in pairs if name == "entry"]
+    return dict(pairs) | ({"entry": entries} if len(entries) > 1 else {})
 
 
 def _wait_until(seconds: float, condition: Callable[[], object]) -> bool:

@@ -85,7 +85,7 @@ class ContainerWatch:
         for app in running.get("app", []):
             attempts = self._cluster.query_yarn(f"apps/{app['id']}/appattempts")["appAttempts"]["appAttempt"]
             path = f"apps/{app['id']}/appattempts/{attempts[-1]['appAttemptId']}/containers"
-            for container in self._cluster.query_yarn(path).get("container", []):
+            for container in _as_list(self._cluster.query_yarn(path).get("container", [])):
                 gpus = {r["key"]: int(r["value"]) for r in _list_resources(container)}.get("yarn.io/gpu", 0)
                 self._seen[container["containerId"]] = Container(
                     application=app["name"], id=container["containerId"], queue=app["queue"].removeprefix("root."),
@@ -96,7 +96,12 @@ class ContainerWatch:
 
 def _list_resources(container: dict[str, object]) -> list[dict[str, str]]:
     resources = container.get("allocatedResources")
-    return list(resources.get("entry", [])) if isinstance(resources, dict) else []
+    return _as_list(resources.get("entry", [])) if isinstance(resources, dict) else []
+
+
+def _as_list(entries: Any) -> list[Any]:
+    """Return entries as a list; Hadoop 3.2 writes a single one as an object."""
+    return entries if isinstance(entries, list) else [entries]
 
 
 _HEADER = ("application", "process", "queue", "node", "label", "memory", "cores", "GPUs")

@@ -32,7 +32,7 @@ class Exports:
     folder: Path
     root: str
 
-    def plan(self, prepare: str = ROWS, **options: Any) -> Plan:
+    def plan(self, prepare: str = ROWS, settings: Settings | None = None, **options: Any) -> Plan:
         package = self.folder / "dags" / "toy"
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").write_text("")
@@ -45,14 +45,14 @@ class Exports:
             task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", dataset="dataset",
             source=source.as_uri(), **options,
         )  # fmt: skip
-        return build_plan(operator, self.root)
+        return build_plan(operator, self.root, settings)
 
 
-def build_plan(operator: JobOperator, root: str) -> Plan:
+def build_plan(operator: JobOperator, root: str, settings: Settings | None = None) -> Plan:
     """Return the plan of a task in a run of its DAG, and write its spec below `root`."""
     run = storage.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
-    plan = operator.plan(task_key, Settings(storage=root, shared=True))
+    plan = operator.plan(task_key, settings or Settings(storage=root, shared=True))
     storage.replace(plan.spec_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
     return plan
 

@@ -80,7 +80,7 @@ def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell:
     process = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
     lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
-    assert "imports fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Python of gpu"]
+    assert "imports fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Java, Python of gpu"]
     assert lines["GPU of gpu"].endswith("ok")
     assert lines["clock"].endswith("ok") and lines["queue"].endswith("ok")
     assert lines["triggerer"].endswith("FIX"), "none is running"
@@ -101,7 +101,7 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
     assert process.returncode != 0
     assert "'first': Queue root.etl may not use label 'gpu'; queues that may: train." in output
     assert "'second': memory does not fit. One memory container needs 13.5 GB" in output
-    assert "cannot import what the job imports: /bin/bash: line 1: /opt/none/bin/python: No such file" in output
+    assert "it cannot run with /opt/none/bin/python on nodes without a label: sh: " in output
     assert f"{nowhere}/c cannot be written" in output
     assert list_applications(cluster, "trainyard-first") == []
 

@@ -13,6 +13,7 @@ from trainyard.trainer.world import select_gpu
         (["0"], 1, 1, 0),  # two containers of a node, each isolated with one GPU
         (["1"], 0, 2, 1),
         (["2", "3"], 0, 4, 2),
+        (["2"], 0, 1, 0),  # the container sees only its GPU, which has the number of the node
         ([], 1, 2, 1),
         ([], 2, 2, 0),
         ([], 1, 0, 0),

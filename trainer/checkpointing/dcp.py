@@ -1,7 +1,7 @@
 """Adapt torch's distributed checkpoint (DCP): checksums while writing, and no unpickling while reading.
 
 This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_MEM_FORMAT_ENCODING`), as
-of torch 2.15.0.
+of torch 2.6, 2.11 and 2.15; the first two have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemBase, _StorageInfo
-from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
 from torch.distributed.checkpoint.metadata import (
     _MEM_FORMAT_ENCODING,
     BytesStorageMetadata,
@@ -32,6 +31,14 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from trainyard.retries import retry
 from trainyard.schemas.checkpoint import File
+
+try:
+    from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
+except ImportError:
+    from torch.distributed.checkpoint._fsspec_filesystem import (
+        FsspecReader,
+        FsspecWriter,
+    )
 
 METADATA = "metadata.pt"
 OnProgress = Callable[[], None]
@@ -62,6 +69,9 @@ class Writer(FsspecWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the metadata."""
         super().finish(metadata, results)
+        # Some releases fill in a copy of the metadata.
+        metadata.storage_data = {one.index: one.storage_data for written in results for one in written}
+        metadata.storage_meta = self.storage_meta()
         with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "wb") as stream:
             torch.save(metadata, stream)  # type: ignore[arg-type]
 

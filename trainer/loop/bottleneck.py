@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainyard.schemas.specs.strategies import StrategyOptions
-from trainyard.trainer.loop.phases import COMMUNICATION_WAIT
+from trainyard.trainer.loop.phases import COMMUNICATION_WAIT, DATA_WAIT
 
-DATA_WAIT = "data wait"
 COMPUTE = ("copy", "forward", "backward", "optimizer")
 MIN_MENTIONED_SHARE = 0.01
 """A smaller share is not mentioned."""

@@ -25,6 +25,7 @@ from trainyard.trainer.checkpointing.staging import copy_tensors
 from trainyard.trainer.data.jagged import slice_rows
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
+from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.loop.evaluation import autocast, compute_loss, evaluate, sum_over_workers, to_device
 from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
@@ -103,6 +104,8 @@ class _Engine:
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
+        if self._device.type == "cuda":
+            run.phases.device_times = DeviceTimes(CudaStream(self._device))
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.worker_progress import TrainingProgress
 
+if TYPE_CHECKING:
+    from trainyard.trainer.loop.device_times import DeviceTimes, Event, Span
+
 MAX_SPANS = 4000
 """Spans of steps that a worker logs: each epoch may use a tenth of what remains. The others are summarized."""
+DATA_WAIT = "data wait"
 COMMUNICATION_WAIT = "wait for communication"
 COMMUNICATION = "communication"
 WORKER_WAIT = "wait for workers"
-STEP_PHASES = ("data wait", "copy", "forward", "backward", COMMUNICATION_WAIT, "optimizer", COMMUNICATION)
+STEP_PHASES = (DATA_WAIT, "copy", "forward", "backward", COMMUNICATION_WAIT, "optimizer", COMMUNICATION)
 """The phases of steps, of which only some have a span of their own."""
 OMITTED = "steps"
 """The span over the phases of steps that have none of their own."""
@@ -60,6 +64,7 @@ class _Phase:
         self._name, self._phases = name, phases
 
     def __enter__(self) -> None:
+        self._phases.drain()
         self._phases.current.enter(self._name)
         self._phases.waited_ns = 0
         self._wall, self._start = time.time_ns(), time.perf_counter_ns()
@@ -69,6 +74,43 @@ class _Phase:
         self._phases.add(self._name, self._wall, duration - waited)
 
 
+class _DataWait:
+    """Wait on the host for the batch of a step on a GPU. The GPU may still compute the step before."""
+
+    __slots__ = ("_phases", "_start", "_times")
+
+    def __init__(self, phases: Phases, times: DeviceTimes) -> None:
+        self._phases, self._times = phases, times
+
+    def __enter__(self) -> None:
+        self._phases.current.enter(DATA_WAIT)
+        self._start = time.perf_counter_ns()
+
+    def __exit__(self, error: object, *_: object) -> None:
+        duration = time.perf_counter_ns() - self._start
+        if error is None:
+            self._phases.add_spans(self._times.collect())
+            self._times.begin_step(duration)
+
+
+class _DevicePhase:
+    """A phase of a step on a GPU, between two of its events."""
+
+    __slots__ = ("_name", "_phases", "_start", "_times")
+    _start: Event
+
+    def __init__(self, name: str, phases: Phases, times: DeviceTimes) -> None:
+        self._name, self._phases, self._times = name, phases, times
+
+    def __enter__(self) -> None:
+        self._phases.current.enter(self._name)
+        self._start = self._times.start()
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:  # after an error, the GPU may accept no more events
+            self._times.end(self._name, self._start)
+
+
 class Phases:
     """Measure the phases of the loop, which do not overlap.
 
@@ -76,12 +118,16 @@ class Phases:
     for communication"; waiting for other workers outside of steps is "wait for workers". Both are subtracted from the
     phase in which the worker waits.
 
+    The phases of steps are times of the device that computes them: of the host's clock, or, with `device_times`, of a
+    GPU, which are added after later steps.
+
     Args:
         log: The events of this worker; None to log nothing.
         current: The phase object that heartbeats read.
 
     Attributes:
         totals: The seconds of each phase since the beginning.
+        device_times: Measures the steps on a GPU; None on a CPU.
     """
 
     def __init__(self, log: EventLog | None, current: CurrentPhase | None = None) -> None:
@@ -89,18 +135,30 @@ class Phases:
         self.current = current or CurrentPhase()
         self.totals: dict[str, float] = defaultdict(float)
         self.waited_ns = 0
+        self.device_times: DeviceTimes | None = None
         self._epoch: dict[str, float] = defaultdict(float)
         self._spans_left = MAX_SPANS
         self._epoch_spans_left = MAX_SPANS // 10
         self._omitted = 0
         self._omitted_from = self._omitted_to = 0
 
-    def phase(self, name: str) -> _Phase:
+    def phase(self, name: str) -> _Phase | _DataWait | _DevicePhase:
         """Return a context manager whose duration is added to the phase `name`."""
-        return _Phase(name, self)
+        times = self.device_times
+        if times is None:
+            return _Phase(name, self)
+        if name == DATA_WAIT:
+            return _DataWait(self, times)
+        return _DevicePhase(name, self, times) if times.in_step and name in STEP_PHASES else _Phase(name, self)
 
     def on_communication(self, wall_ns: int, duration_ns: int, waited: bool) -> None:
-        """Add a communication; `waited` is whether the worker did nothing else meanwhile."""
+        """Add a communication; `waited` is whether the worker did nothing else meanwhile.
+
+        For a GPU, `duration_ns` is the time to launch it: events measure how long it takes.
+        """
+        if self.device_times and self.device_times.in_step:
+            self.device_times.communicate(waited)
+            return
         self._log_span(COMMUNICATION, wall_ns, duration_ns)
         if waited:
             self._add_wait(COMMUNICATION_WAIT, wall_ns, duration_ns)
@@ -108,6 +166,7 @@ class Phases:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Measure a body that only waits for other workers, outside of steps."""
+        self.drain()
         wall, start = time.time_ns(), time.perf_counter_ns()
         yield
         self._add_wait(WORKER_WAIT, wall, time.perf_counter_ns() - start)
@@ -115,7 +174,7 @@ class Phases:
     def measure_data_wait(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield `batches`, and measure the wait for each as the phase "data wait"."""
         while True:
-            with self.phase("data wait"):
+            with self.phase(DATA_WAIT):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -123,6 +182,7 @@ class Phases:
 
     def end_epoch(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call, and write the events so far in the background."""
+        self.drain()
         self._log_omitted()
         seconds = dict(self._epoch)
         self._epoch.clear()
@@ -142,6 +202,19 @@ class Phases:
         self._epoch[name] += duration_ns / 1e9
         self.totals[name] += duration_ns / 1e9
         self._log_span(name, wall_ns, duration_ns)
+
+    def drain(self) -> None:
+        """Wait until a GPU has finished all steps, and add their phases; what follows is not part of a step."""
+        if self.device_times and self.device_times.in_step:
+            self.add_spans(self.device_times.drain())
+
+    def add_spans(self, spans: Iterable[Span]) -> None:
+        """Add phases and communications that a GPU has finished."""
+        for name, start, duration in spans:
+            if name == COMMUNICATION:  # overlaps the phases
+                self._log_span(name, start, duration)
+            else:
+                self.add(name, start, duration)
 
     def _add_wait(self, name: str, wall_ns: int, duration_ns: int) -> None:
         self.waited_ns += duration_ns

@@ -28,14 +28,14 @@ from trainyard.jobs import orphans, requirements
 from trainyard.jobs.options import or_default_deferrable
 from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
+from trainyard.planning.environment import node_runtime, packed_settings
 from trainyard.planning.job import SparkConnection
-from trainyard.planning.runtime import find_spark, node_python, spark_defaults, spark_environment, spark_version
+from trainyard.planning.runtime import MIN_JAVA, find_spark, spark_defaults, spark_environment, spark_version
 from trainyard.table import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, OtherSchedulerError, Queue
 
-MIN_JAVA = 17
 MAX_SKEW_SECONDS = 5.0
 
 
@@ -142,7 +142,7 @@ def _check_yarn(spark: SparkConnection, conn_id: str) -> Iterator[Check]:
     yield _check("clock", lambda: _check_clock(manager))
     yield _check("tokens", lambda: _check_tokens(conn_id))
     if snapshot:
-        yield from _check_nodes(manager, snapshot, spark)
+        yield from _check_nodes(manager, snapshot, spark, conn_id)
     else:
         yield Check("queues and nodes", f"not checked: {other_scheduler}")
     yield _check("triggerer", _check_triggerer)
@@ -157,12 +157,14 @@ def _take_snapshot() -> tuple[ClusterSnapshot | None, str]:
         return None, str(error)
 
 
-def _check_nodes(manager: ResourceManager, snapshot: ClusterSnapshot, spark: SparkConnection) -> Iterator[Check]:
+def _check_nodes(
+    manager: ResourceManager, snapshot: ClusterSnapshot, spark: SparkConnection, conn_id: str
+) -> Iterator[Check]:
     queue = snapshot.queue(spark.queue or "default")
     yield _check("queue", lambda: _check_queue(spark, snapshot, queue))
     for partition in (DEFAULT_PARTITION, *sorted(snapshot.partitions)):
         if partition or snapshot.nodes_of(partition):
-            yield from _check_partition(manager, snapshot, queue, partition)
+            yield from _check_partition(manager, snapshot, queue, partition, conn_id)
 
 
 def _check_tokens(conn_id: str) -> str:
@@ -193,7 +195,7 @@ def _check_queue(spark: SparkConnection, snapshot: ClusterSnapshot, queue: Queue
 
 
 def _check_partition(
-    manager: ResourceManager, snapshot: ClusterSnapshot, preferred: Queue | None, partition: str
+    manager: ResourceManager, snapshot: ClusterSnapshot, preferred: Queue | None, partition: str, conn_id: str
 ) -> Iterator[Check]:
     subject, nodes = f"label {partition}" if partition else "nodes without label", snapshot.nodes_of(partition)
     gpus, memory = sum(node.total.gpus for node in nodes), sum(node.total.memory for node in nodes)
@@ -206,26 +208,27 @@ def _check_partition(
         return
     yield Check(subject, f"{summary}, by queue {queue.name}")
     needs = requirements.TRAIN if partition else requirements.SPARK
-    yield _check(f"Python of {partition or 'no label'}", lambda: _check_python(manager, queue, partition, needs))
+    yield _check(
+        f"Java, Python of {partition or 'no label'}", lambda: _check_runtime(manager, queue, partition, needs, conn_id)
+    )
     if gpus:
         yield _check(f"GPU of {partition or 'no label'}", lambda: _check_gpu(manager, queue, partition))
 
 
-def _check_python(manager: ResourceManager, queue: Queue, partition: str, needs: Requirements) -> str:
-    python = node_python({}, spark_environment())
-    if not python.startswith("/"):
-        return f"{python}, shipped with applications, not checked"
+def _check_runtime(manager: ResourceManager, queue: Queue, partition: str, needs: Requirements, conn_id: str) -> str:
+    environment = TrainyardHook(conn_id).get_conn().environment
+    conf = packed_settings(environment, {}) if environment else {}
+    runtime = node_runtime(conf, spark_environment())
+    if not runtime.is_checkable:
+        return f"{runtime.python}, shipped with applications, not checked"
     memory = sizing.size(needs.memory, "doctor", "memory").needed
     try:
-        error = probe.find_import_error(manager, queue.path, partition or None, memory, python, needs.modules)
+        error = probe.find_runtime_error(manager, queue.path, partition or None, memory, runtime, needs.modules)
     except probe.NoRoomError:
         return "not checked, the nodes are busy"
     if error:
-        raise TrainyardError(
-            f"{python} on the nodes cannot import what jobs import: {error}. Install requirements.txt there, or name "
-            "another Python with spark.pyspark.python in spark-defaults.conf."
-        )
-    return f"{python} imports {', '.join(needs.modules)}"
+        raise TrainyardError(f"jobs cannot run there with {runtime.python}: {error}. {probe.RUNTIME_FIX}")
+    return f"{runtime.python} imports {', '.join(needs.modules)}"
 
 
 def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:

@@ -13,8 +13,9 @@ from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.jobs.validation import is_pending
 from trainyard.planning import sizing
+from trainyard.planning.environment import NodeRuntime, node_runtime
 from trainyard.planning.plan import Plan
-from trainyard.planning.runtime import node_python, spark_defaults
+from trainyard.planning.runtime import spark_defaults
 from trainyard.yarn import cluster, fit
 from trainyard.yarn.fit import Finding
 from trainyard.yarn.resource_manager import ResourceManager
@@ -80,32 +81,33 @@ class _Environment:
 
     queue: str
     label: str | None
-    python: str
+    runtime: NodeRuntime
     modules: tuple[str, ...]
 
 
 def _check_python(plans: Sequence[Plan]) -> list[Finding]:
-    manager, findings = cluster.resource_manager(), dict[_Environment, Finding]()
+    manager, findings = cluster.resource_manager(), list[Finding]()
+    environments: list[_Environment] = []
     for plan in plans:
-        python = node_python(plan.conf, plan.env)
-        environment = _Environment(plan.queue, plan.placement.node_label, python, plan.modules)
-        if environment not in findings:
-            findings[environment] = _probe(manager, plan, environment)
-    return list(findings.values())
+        runtime = node_runtime(plan.conf, plan.env)
+        environment = _Environment(plan.queue, plan.placement.node_label, runtime, plan.modules)
+        if environment not in environments:
+            environments.append(environment)
+            findings.append(_probe(manager, plan, environment))
+    return findings
 
 
 def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> Finding:
-    stage, python, modules = plan.task_key.task, environment.python, environment.modules
-    if not python.startswith("/"):
+    stage, python, modules = plan.task_key.task, environment.runtime.python, environment.modules
+    if not environment.runtime.is_checkable:
         return Finding(stage, "Python", python, "shipped with the application, not checked")
     memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(modules)
     where = f"on nodes of partition {environment.label!r}" if environment.label else "on nodes without a label"
     try:
-        error = probe.find_import_error(manager, environment.queue, environment.label, memory, python, modules)
-        problem = error and (
-            f"{plan.operator}: {python} {where} cannot import what the job imports: {error}. Install "
-            "requirements.txt there, or name another Python with spark.pyspark.python."
+        error = probe.find_runtime_error(
+            manager, environment.queue, environment.label, memory, environment.runtime, modules
         )
+        problem = error and f"{plan.operator}: it cannot run with {python} {where}: {error}. {probe.RUNTIME_FIX}"
     except probe.NoRoomError:
         return Finding(stage, "Python", names, "not checked, the nodes are busy")
     except TrainyardError as error:

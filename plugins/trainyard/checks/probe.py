@@ -1,4 +1,4 @@
-"""Probe a node: a container there imports what a stage needs, or counts its GPUs.
+"""Probe a node: a container there runs Java and imports what a stage needs, or counts its GPUs.
 
 The probe is an application with a single container, submitted without Spark. It takes a second or two. Its
 application master never registers, so YARN always reports it as failed; the exit status in the diagnostics is the
@@ -14,12 +14,18 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 
+from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.planning.environment import NodeRuntime
 from trainyard.planning.placement import DISCOVERY
+from trainyard.planning.runtime import MIN_JAVA
 from trainyard.yarn import java_programs
-from trainyard.yarn.resource_manager import ResourceManager
+from trainyard.yarn.resource_manager import Archive, ResourceManager
 
 SECONDS = 60.0
+UNPACK_SECONDS = 600.0
+"""The limit where nodes first fetch and unpack an archive, which may have gigabytes."""
+
 SUBMITTER = "gpu_submitter.py"
 _EXECUTOR_ENV = "spark.executorEnv."
 _COUNT = """
@@ -29,37 +35,61 @@ answer=$(
 found=$(echo "$answer" | sed 's/.*\\[//; s/\\].*//' | tr , '\\n' | grep -c .)
 [ "$found" -ge {gpus} ] || {{ echo "on node $NM_HOST, nvidia-smi found $found of {gpus} GPUs" >&2; exit 1; }}
 """
+_RUN = """
+java="{java_home}/bin/java"
+fail() {{ echo "$1" >&2; exit 1; }}
+printed=$("$java" -version 2>&1) || fail "$NM_HOST has no Java at $java"
+major=$(echo "$printed" | sed -n 's/.*version "\\(1\\.\\)\\{{0,1\\}}\\([0-9]*\\).*/\\2/p' | head -n 1)
+[ "${{major:-0}}" -ge {min_java} ] || fail "$NM_HOST has Java $major at $java, and Spark needs {min_java} or newer"
+exec {python} -c {program}
+"""
+_IMPORT = """
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("Python of the node is %d.%d, and jobs need 3.11 or newer" % sys.version_info[:2])
+import {modules}
+"""
 _EXIT = re.compile(r"exited with\s+exitCode: (-?\d+)")
 _STDERR = re.compile(r"Last \d+ bytes of stderr :\n(.*?)\n\n", re.DOTALL)
+
+
+RUNTIME_FIX = (
+    f"Install requirements.txt and Java {MIN_JAVA} there, or name others with spark.pyspark.python and JAVA_HOME; or "
+    "ship both, to nodes that have neither: `trainyard environment pack`."
+)
 
 
 class NoRoomError(TrainyardError):
     """No container was granted in time, because the nodes are busy."""
 
 
-def find_import_error(
-    manager: ResourceManager, queue: str, label: str | None, memory: int, python: str, modules: Sequence[str]
+def find_runtime_error(
+    manager: ResourceManager, queue: str, label: str | None, memory: int, runtime: NodeRuntime, modules: Sequence[str]
 ) -> str:
-    """Return why `python` cannot import `modules` on a node of `label`; empty when it can.
+    """Return why applications cannot run on a node of `label`, with Java and Python; empty when they can.
 
     Args:
         manager: The client of the ResourceManager.
         queue: The queue to submit to.
         label: The node label, None for nodes without one.
         memory: The memory of the container, in MB.
-        python: The path of the interpreter.
-        modules: The names of the modules.
+        runtime: The Java and the Python. Their archives are unpacked on the node first.
+        modules: What Python must import.
 
     Raises:
-        TrainyardError: YARN refuses the container.
-        NoRoomError: No container was granted within a minute.
+        TrainyardError: YARN refuses the container, or an archive is not in storage.
+        NoRoomError: No container was granted in time.
     """
-    program = "import " + ", ".join(modules)
+    java_home = (runtime.java_home or "$JAVA_HOME").replace("{{PWD}}", "$PWD")
+    program = _IMPORT.format(modules=", ".join(modules))
+    script = _RUN.format(
+        java_home=java_home, min_java=MIN_JAVA, python=shlex.quote(runtime.python), program=shlex.quote(program)
+    )
     id = manager.submit(
-        name="trainyard-probe", queue=queue, label=label, memory=memory,
-        command=f"exec {shlex.quote(python)} -c {shlex.quote(program)}",
+        name="trainyard-probe", queue=queue, label=label, memory=memory, command=_as_command(script),
+        archives={folder: _find_archive(uri) for folder, uri in runtime.archives.items() if "://" in uri},
     )  # fmt: skip
-    return _reason(manager, id)
+    return _reason(manager, id, UNPACK_SECONDS if runtime.archives else SECONDS)
 
 
 def find_gpu_error(
@@ -87,17 +117,29 @@ def find_gpu_error(
         "environment": {
             name.removeprefix(_EXECUTOR_ENV): value for name, value in conf.items() if name.startswith(_EXECUTOR_ENV)
         },
-        # YARN runs a command inside double quotes, so the script must not have special characters.
-        "command": f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | sh",
+        "command": _as_command(script),
     }  # fmt: skip
     printed = java_programs.run(SUBMITTER, json.dumps(request), failure="a container with GPUs could not be requested")
-    return _reason(manager, printed.split()[-1])
+    return _reason(manager, printed.split()[-1], SECONDS)
 
 
-def _reason(manager: ResourceManager, id: str) -> str:
+def _as_command(script: str) -> str:
+    """Return a command that runs a script. YARN puts it inside double quotes, so it has no special characters."""
+    return f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | sh"
+
+
+def _find_archive(uri: str) -> Archive:
+    directory, _, name = uri.rpartition("/")
+    file = next((file for file in storage.find_files(directory) if file.path == name), None)
+    if file is None:
+        raise TrainyardError(f"there is no {uri}. Pack it again: `trainyard environment pack`.")
+    return Archive(uri, file.bytes, round((file.modified or 0) * 1000))
+
+
+def _reason(manager: ResourceManager, id: str, seconds: float) -> str:
     """Return the last line that the container of an application wrote to stderr, "" if it succeeded."""
     try:
-        diagnostics = _diagnostics(manager, id)
+        diagnostics = _diagnostics(manager, id, seconds)
     finally:
         manager.kill(id)
     status = _EXIT.search(diagnostics)
@@ -110,11 +152,11 @@ def _reason(manager: ResourceManager, id: str) -> str:
     return lines[-1] if lines else f"the container ended with exit status {status[1]}"
 
 
-def _diagnostics(manager: ResourceManager, id: str) -> str:
-    deadline = time.monotonic() + SECONDS
+def _diagnostics(manager: ResourceManager, id: str, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         application = manager.application(id)
         if application and not application.live:
             return application.diagnostics
         time.sleep(0.25)
-    raise NoRoomError(f"no container was granted within {SECONDS:.0f} s.")
+    raise NoRoomError(f"no container was granted within {seconds:.0f} s.")

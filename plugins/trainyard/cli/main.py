@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from trainyard.cli import airflow, applications, dataset, model, retention
+from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.errors import TrainyardError
 
 
@@ -40,5 +40,6 @@ def parser() -> argparse.ArgumentParser:
     applications.add_commands(commands)
     dataset.add_commands(commands)
     model.add_commands(commands)
+    environment.add_commands(commands)
     retention.add_commands(commands)
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from trainyard.diagnosis import application_master, executors
+from trainyard.diagnosis import application_master, executors, node_runtime
 from trainyard.diagnosis.diagnosis import Rule, sentence
 from trainyard.diagnosis.memory import (
     gpu_out_of_memory,
@@ -153,5 +153,5 @@ def _compile(*tables: list[tuple[str, Rule]]) -> list[tuple[re.Pattern[str], Rul
     return [(re.compile(pattern, re.DOTALL), rule) for table in tables for pattern, rule in table]
 
 
-RULES = _compile(application_master.BY_TEXT, executors.BY_TEXT, _TABLE)
+RULES = _compile(node_runtime.BY_TEXT, application_master.BY_TEXT, executors.BY_TEXT, _TABLE)
 EXIT_CODE_RULES = _compile(application_master.BY_EXIT_CODE)

@@ -28,11 +28,13 @@ class Settings:
         storage: The storage root, the URI that relative names are below.
         preflight: How plans are checked against the cluster, for operators without an option of their own.
         shared: Whether every node of the cluster mounts the local directories of the URIs, at the same paths.
+        environment: The URI of a packed environment, with which applications run on YARN.
     """
 
     storage: str
     preflight: Preflight = "strict"
     shared: bool = False
+    environment: str | None = None
 
 
 class TrainyardHook(BaseHook):  # type: ignore[misc]
@@ -84,7 +86,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             cluster.require_ticket(root)
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
         checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
-        return Settings(root, checked, self._is_shared(extra.get("shared", False)))
+        shared = self._is_shared(extra.get("shared", False))
+        return Settings(root, checked, shared, self._environment(extra.get("environment")))
 
     def test_connection(self) -> tuple[bool, str]:
         """Write a file to the storage, and remove it, for the button `Test` of Airflow's form."""
@@ -114,6 +117,16 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         for host in hosts:
             storage.register_filesystem(host, filesystem)
         _ROUTES[self.conn_id] = hosts, route
+
+    def _environment(self, value: Any) -> str | None:
+        if not value:
+            return None
+        if not isinstance(value, str) or "://" not in value or "#" in value:
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra environment={value!r}: write the URI of an archive that "
+                "`trainyard environment pack` made, for example hdfs:///trainyard/environments/NAME.tar.gz."
+            )
+        return value
 
     def _is_shared(self, value: Any) -> bool:
         try:

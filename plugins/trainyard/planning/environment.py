@@ -1,4 +1,4 @@
-"""Upload Spark's jars and the user's archives to storage, once for each content instead of with each submission."""
+"""What nodes need beside code: Spark's jars, Python and Java, uploaded to storage once for each content."""
 
 from __future__ import annotations
 
@@ -6,13 +6,53 @@ import hashlib
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.planning.runtime import node_python, spark_defaults
 
 PROVIDED = ("spark.yarn.archive", "spark.yarn.jars")
 ARCHIVES = "spark.archives"
+FOLDER = "environment"
+"""The folder in a container's working directory where YARN unpacks a packed environment."""
+
+PACKED_PYTHON = f"./{FOLDER}/bin/python"
+PACKED_JAVA = f"{{{{PWD}}}}/{FOLDER}/java"
+"""The JAVA_HOME of a packed environment; YARN replaces {{PWD}} by the container's working directory."""
+
+_PYTHON = "spark.pyspark.python"
+_JAVA = "spark.executorEnv.JAVA_HOME"
+
+
+@dataclass(frozen=True)
+class NodeRuntime:
+    """The Python and the Java with which an application runs on the nodes.
+
+    Attributes:
+        python: The path of the Python, relative to the container's working directory if it is shipped.
+        java_home: The JAVA_HOME of the application, None for the nodes' own.
+        archives: The URIs of shipped archives, by the folder that they are unpacked in.
+    """
+
+    python: str
+    java_home: str | None = None
+    archives: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_checkable(self) -> bool:
+        """Whether a probe can run it: it is on the nodes, or in an archive in storage."""
+        folder = self.python.removeprefix("./").partition("/")[0]
+        return self.python.startswith("/") or "://" in self.archives.get(folder, "")
+
+
+def node_runtime(conf: Mapping[str, str], env: Mapping[str, str]) -> NodeRuntime:
+    """Return what an application with this Spark configuration and environment runs on the nodes."""
+    known = {**spark_defaults(), **conf}
+    entries = [entry.strip().partition("#") for entry in known.get(ARCHIVES, "").split(",") if entry.strip()]
+    archives = {name or uri.rpartition("/")[2]: uri for uri, _, name in entries}
+    return NodeRuntime(node_python(conf, env), known.get(_JAVA), archives)
 
 
 def settings(root: str, known: Mapping[str, str], spark_home: Path) -> dict[str, str]:
@@ -27,11 +67,28 @@ def settings(root: str, known: Mapping[str, str], spark_home: Path) -> dict[str,
     if not any(name in known for name in PROVIDED):
         changes["spark.yarn.archive"] = spark_archive(root, spark_home)
     if ARCHIVES in known:
-        changes[ARCHIVES] = ",".join(_upload_archive(root, entry.strip()) for entry in known[ARCHIVES].split(","))
+        changes[ARCHIVES] = ",".join(upload_archive(root, entry.strip()) for entry in known[ARCHIVES].split(","))
     return changes
 
 
-def _upload_archive(root: str, entry: str) -> str:
+def packed_settings(uri: str, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with which driver and executors run the Python and Java of a packed environment.
+
+    Args:
+        uri: The archive that `trainyard environment pack` made.
+        known: The settings so far. Those that name a Python keep it; their archives remain.
+    """
+    if _PYTHON in known:
+        return {}
+    return {
+        ARCHIVES: ",".join([f"{uri}#{FOLDER}", *filter(None, [known.get(ARCHIVES)])]),
+        _PYTHON: PACKED_PYTHON,
+        "spark.yarn.appMasterEnv.JAVA_HOME": PACKED_JAVA,
+        _JAVA: PACKED_JAVA,
+    }
+
+
+def upload_archive(root: str, entry: str) -> str:
     """Upload a local file of `spark.archives` ("file#name"), named by its sha256, and return the entry for it."""
     uri, mark, name = entry.partition("#")
     if "://" in uri.removeprefix("file://"):

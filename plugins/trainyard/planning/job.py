@@ -40,6 +40,7 @@ class Job:
         grow_memory_to: The largest container that a retry may ask for after a memory kill.
         placement: Queue, node labels and GPUs.
         preflight: How the plan is checked against the cluster before it is submitted.
+        environment: The URI of a packed environment with Python and Java, None where the nodes have their own.
     """
 
     operator: str
@@ -61,6 +62,7 @@ class Job:
     grow_memory_to: str | None = None
     placement: Placement = field(default_factory=Placement)
     preflight: Preflight = "strict"
+    environment: str | None = None
 
 
 @dataclass(frozen=True)

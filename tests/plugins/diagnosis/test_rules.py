@@ -77,6 +77,45 @@ def test_a_text_of_the_daemons_becomes_a_sentence_with_the_fix(text: str, senten
     assert diagnosis and diagnosis.sentence.startswith(sentence), diagnosis
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "/bin/bash: line 1: /opt/java/bin/java: No such file or directory",
+            "There is no Java on the node at /opt/java",
+        ),
+        (  # Java 11, the driver of Spark 4.2
+            "Error occurred during initialization of boot layer\njava.lang.module.FindException: Module "
+            "jdk.incubator.vector not found\n",
+            "The Java of a node is older than 17, or lacks the module jdk.incubator.vector",
+        ),
+        (  # Java 8
+            "Unrecognized option: --add-modules=jdk.incubator.vector\nError: Could not create the Java Virtual",
+            "The Java of a node is older than 17",
+        ),
+        (
+            'Exception in thread "main" java.lang.UnsupportedClassVersionError: mine/Udf has been compiled by a more '
+            "recent version of the Java Runtime (class file version 61.0), this version of the Java Runtime only "
+            "recognizes class file versions up to 52.0",
+            "A node has Java 8, and what it was given needs Java 17.",
+        ),
+        (  # pyspark/errors/error-conditions.json
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark "
+            "cannot run with different minor versions.",
+            "The nodes have different Pythons at one path: 3.9 where a task ran, and 3.11 where the driver did.",
+        ),
+        (
+            "./environment/bin/python: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by "
+            "./environment/lib/libpython3.11.so.1.0)",
+            "A node's C library is older than glibc 2.34, which ./environment/lib/libpython3.11.so.1.0 needs.",
+        ),
+    ],
+)
+def test_a_node_whose_java_python_or_c_library_will_not_do(text: str, sentence: str) -> None:
+    diagnosis = diagnose(group_plan(), text)
+    assert diagnosis and diagnosis.sentence.startswith(sentence), diagnosis
+
+
 FAILED_ONCE = (
     "Application application_1_0001 failed 1 times (global limit =2; local limit is =1) due to {}. Failing the "
     "application."

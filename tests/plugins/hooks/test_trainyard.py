@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks import TrainyardHook
 from trainyard.hooks.trainyard import Settings
 from trainyard.operators import ExportOperator
+from trainyard.planning.plan import Plan
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -26,14 +28,22 @@ def settings(monkeypatch: pytest.MonkeyPatch, extra: dict[str, str]) -> Settings
     return TrainyardHook().get_conn()
 
 
+def planned_conf(at: Settings, dag_file: Path) -> Mapping[str, str]:
+    return planned(at, dag_file, None).conf
+
+
 def planned_preflight(at: Settings, dag_file: Path, preflight: str | None) -> str:
+    return planned(at, dag_file, preflight).preflight
+
+
+def planned(at: Settings, dag_file: Path, preflight: str | None) -> Plan:
     dag = DAG("toy", schedule=None)
     dag.fileloc = str(dag_file)
     operator = ExportOperator(
         task_id="export", dag=dag, prepare="toy.prepare:rows", source="/in", dataset="d", preflight=preflight,
     )  # fmt: skip
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory=f"{at.storage}/runs/toy/r")
-    return operator.plan(task_key, at).preflight
+    return operator.plan(task_key, at)
 
 
 def test_without_any_setting_preflight_is_strict(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:
@@ -96,3 +106,27 @@ def test_the_test_of_a_connection_says_what_is_wrong(
     works, problem = TrainyardHook().test_connection()
     assert not works
     assert "file" in problem
+
+
+def test_a_packed_environment_is_a_uri(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:
+    assert settings(monkeypatch, connection).environment is None
+    uri = "hdfs:///trainyard/environments/a-environment.tar.gz"
+    assert settings(monkeypatch, {**connection, "environment": uri}).environment == uri
+
+
+@pytest.mark.parametrize("value", ["environment.tar.gz", "/data/environment.tar.gz", "hdfs:///e.tar.gz#environment", 5])
+def test_another_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], value: str
+) -> None:
+    with pytest.raises(TrainyardError, match="connection 'trainyard_default': extra environment="):
+        settings(monkeypatch, {**connection, "environment": value})
+
+
+def test_applications_on_yarn_run_with_the_connections_environment(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], dag_file: Path
+) -> None:
+    yarn = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(yarn))
+    uri = "hdfs:///trainyard/environments/a-environment.tar.gz"
+    at = settings(monkeypatch, {**connection, "environment": uri, "shared": "true"})
+    assert planned_conf(at, dag_file)["spark.pyspark.python"] == "./environment/bin/python"

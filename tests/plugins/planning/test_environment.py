@@ -64,3 +64,39 @@ def test_a_local_archive_is_uploaded_once_under_its_hash(spark: Path, tmp_path: 
 def test_a_missing_archive_is_named(spark: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"spark\.archives names /nowhere\.tar\.gz"):
         environment.settings(f"file://{tmp_path}/s", {"spark.archives": "/nowhere.tar.gz#environment"}, spark)
+
+
+PACKED = "hdfs:///t/environments/a-environment.tar.gz"
+
+
+def test_an_application_runs_the_python_and_java_of_a_packed_environment() -> None:
+    conf = environment.packed_settings(PACKED, {})
+    assert conf["spark.archives"] == f"{PACKED}#environment"
+    assert environment.node_runtime(conf, {"PYSPARK_PYTHON": "/usr/bin/python3"}) == environment.NodeRuntime(
+        "./environment/bin/python", "{{PWD}}/environment/java", {"environment": PACKED}
+    )
+
+
+def test_archives_of_the_application_remain_beside_a_packed_environment() -> None:
+    conf = environment.packed_settings(PACKED, {"spark.archives": "/x/words.zip"})
+    assert conf["spark.archives"] == f"{PACKED}#environment,/x/words.zip"
+
+
+def test_an_application_that_names_a_python_has_no_packed_environment() -> None:
+    assert environment.packed_settings(PACKED, {"spark.pyspark.python": "/opt/bin/python"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("python", "archives", "checkable"),
+    [
+        ("/usr/bin/python3", {}, True),
+        ("./environment/bin/python", {"environment": PACKED}, True),
+        ("./environment/bin/python", {"environment": "/local/x.tar.gz"}, False),
+        ("./environment/bin/python", {"other": PACKED}, False),
+        ("python3", {}, False),
+    ],
+)
+def test_a_probe_runs_a_python_of_the_node_or_of_an_archive_in_storage(
+    python: str, archives: dict[str, str], checkable: bool
+) -> None:
+    assert environment.NodeRuntime(python, None, archives).is_checkable is checkable
