@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check docs mutants faults kerberos lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs mutants faults kerberos matrix lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -64,6 +64,12 @@ quick-airflow: $(READY)
 check: $(READY) ## lint and quick, side by side
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync quick lint
 
+GPU_PYTHON := $(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,python3)
+
+gpu: ## accept a GPU node: its tests, and what the training loop costs there; any python3 with torch, without Spark or Airflow
+	@$(GPU_PYTHON) -m pytest tests/gpu
+	@$(IMPORTS) $(GPU_PYTHON) -m bench.training.gpu
+
 docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
 
@@ -79,6 +85,9 @@ faults: $(READY) tools horovod ## kill everything in every stage on a real clust
 kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Kerberos, with a KDC of its own
 	@stack/hadoop/kerberos.sh $(VENV)
 	. stack/local/env.sh && pytest -q tests/cluster/kerberos.py
+
+matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
+	$(VENV)/bin/python -m stack.matrix $(ROWS)
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms
 	for name in requirements requirements-dev requirements-s3; do \
@@ -107,8 +116,4 @@ $(READY):
 
 .PHONY: tools
 tools:
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v mvn >/dev/null \
-	  && command -v g++ >/dev/null && command -v cmake >/dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver maven g++ cmake >/dev/null; \
-	else echo "The tests need chromium and chromedriver (the report's looks), Maven (Hadoop), g++ and cmake (Horovod); install them." >&2; exit 1; fi
+	@stack/local/tools.sh

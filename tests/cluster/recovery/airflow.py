@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +64,22 @@ class Airflow:
         process.wait()
 
     def api(self, method: str, path: str, **body: Any) -> Any:
-        """Return the answer of the REST interface."""
-        base = f"http://127.0.0.1:{self.port}"
-        token = requests.get(f"{base}/auth/token", timeout=30).json()["access_token"]
-        response = requests.request(
-            method, f"{base}/api/v2/{path}", json=body or None, timeout=30, headers={"Authorization": f"Bearer {token}"}
-        )
+        """Return the answer of the REST interface; a question is repeated while the database, a SQLite, is locked."""
+        deadline = time.monotonic() + 120
+        while True:
+            response = self._request(method, path, body)
+            is_locked = method == "GET" and response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+            if not is_locked or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
         assert response.ok, f"{method} {path}: {response.status_code} {response.text}"
         return response.json()
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any]) -> requests.Response:
+        base = f"http://127.0.0.1:{self.port}"
+        token = requests.get(f"{base}/auth/token", timeout=120).json()["access_token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.request(method, f"{base}/api/v2/{path}", json=body or None, timeout=120, headers=headers)
 
     def is_healthy(self) -> bool:
         try:

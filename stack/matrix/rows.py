@@ -1,0 +1,112 @@
+"""The rows of the matrix: other versions of Python, Hadoop, Spark, torch, pandas and Airflow, and the tests of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+QUICK = ("-m", "not ranks and not spark and not airflow and not cluster and not slow")
+CLUSTER = (
+    "-k", "not share_its_gpus and not lost_a_worker", "tests/cluster/test_preflight.py",
+    "tests/cluster/test_storage.py", "tests/cluster/test_pipeline.py",
+)  # fmt: skip
+SPARK = (
+    "-m", "spark and not slow", "tests/etl/datasource", "tests/etl/evaluation", "tests/etl/jobs/test_export.py",
+    "tests/etl/jobs/test_predict.py",
+)  # fmt: skip
+# Horovod's wheel is built for one version of torch.
+TORCH = (
+    "-m", "not spark and not airflow and not cluster and not slow", "-k", "not horovod", "tests/trainer/checkpointing",
+    "tests/trainer/data", "tests/trainer/formats", "tests/trainer/loop", "tests/trainer/model",
+    "tests/trainer/strategies",
+)  # fmt: skip
+PANDAS = (
+    "tests/etl/evaluation", "tests/etl/jobs/test_predict.py", "tests/etl/jobs/test_featurize.py",
+    "tests/etl/datasource/test_interchange.py", "tests/trainer/formats",
+)  # fmt: skip
+AIRFLOW = (*QUICK, "tests/plugins")
+
+SECTIONS = {
+    "Hadoop": """HDFS and YARN (CapacityScheduler) run on one machine. The client is that of pyspark: Hadoop 3.5.0.
+YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.etl`.""",
+    "Python": "The quick tests.",
+    "Spark": "Exports, evaluations, predictions and the data source on local[2].",
+    "torch": "Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod.",
+    "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
+    "Airflow": """The quick tests of the Airflow side. The package requires Airflow 3.3, which calls `on_kill` of a
+trigger; before, the application of a deferred task that is marked as failed or cleared runs on.""",
+}
+"""What the rows of each software run."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One version of one software, and the tests that run with it.
+
+    Attributes:
+        software: The software, a key of `SECTIONS`.
+        version: Its version.
+        tests: The arguments of pytest.
+        packages: Requirements that replace the locked versions of packages.
+        python: The version of Python, an empty string for that of this environment.
+        variables: Environment variables of the tests.
+        minutes: The time after which the tests are ended.
+        gigabytes: The disk that its environment takes beside those of other rows, downloads included.
+    """
+
+    software: str
+    version: str
+    tests: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    python: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    minutes: int = 20
+    gigabytes: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name by which a row is chosen, such as "hadoop-3.3.6"."""
+        return f"{self.software.lower()}-{self.version}"
+
+
+def _build_hadoop(version: str) -> Row:
+    return Row("Hadoop", version, CLUSTER, variables={"TRAINYARD_HADOOP_VERSION": version})
+
+
+def _build_spark(version: str) -> Row:
+    # Both write the same folder, so that both have one version.
+    return Row("Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), gigabytes=2)
+
+
+ROWS = (
+    *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
+    *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13")),
+    _build_spark("4.1.3"),
+    *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
+    Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
+    *(Row("Airflow", version, AIRFLOW, packages=(f"apache-airflow=={version}",)) for version in ("3.1.8", "3.2.2")),
+)
+
+
+def select_rows(names: Sequence[str]) -> list[Row]:
+    """Return the rows with these names, all rows if there are no names.
+
+    Raises:
+        SystemExit: There is no row with a name.
+    """
+    known = {row.name: row for row in ROWS}
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"ROWS: there is no row {unknown[0]!r}; use one of {', '.join(known)}")
+    return [known[name] for name in names] if names else list(ROWS)
+
+
+def merge_requirements(texts: Sequence[str], packages: Sequence[str]) -> str:
+    """Return the requirements of several files as one, where `packages` replace those of the same names."""
+    replaced = {_get_name(package) for package in packages}
+    lines = [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-c"))]
+    return "".join(f"{line}\n" for line in (*(line for line in lines if _get_name(line) not in replaced), *packages))
+
+
+def _get_name(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
