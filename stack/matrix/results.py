@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -85,6 +86,8 @@ def summarize(output: str) -> str:
 def _summarize_failure(element: ElementTree.Element) -> str:
     """Return the message of a failure in a line. The message of one in a collection is only in its traceback."""
     message = element.get("message") or ""
+    if inner := re.findall(r"^\s*([\w.]+Error: .+)$", message.partition("Traceback")[2], re.MULTILINE):
+        return _shorten(inner[-1])  # the error of a Python worker of Spark
     return summarize(element.text or "") if message in ("", "collection failure") else _shorten(message)
 
 

@@ -208,14 +208,15 @@ def _check_partition(
         return
     yield Check(subject, f"{summary}, by queue {queue.name}")
     needs = requirements.TRAIN if partition else requirements.SPARK
+    name = snapshot.submission_name(queue)
     yield _check(
-        f"Java, Python of {partition or 'no label'}", lambda: _check_runtime(manager, queue, partition, needs, conn_id)
+        f"Java, Python of {partition or 'no label'}", lambda: _check_runtime(manager, name, partition, needs, conn_id)
     )
     if gpus:
-        yield _check(f"GPU of {partition or 'no label'}", lambda: _check_gpu(manager, queue, partition))
+        yield _check(f"GPU of {partition or 'no label'}", lambda: _check_gpu(manager, name, partition))
 
 
-def _check_runtime(manager: ResourceManager, queue: Queue, partition: str, needs: Requirements, conn_id: str) -> str:
+def _check_runtime(manager: ResourceManager, queue: str, partition: str, needs: Requirements, conn_id: str) -> str:
     environment = TrainyardHook(conn_id).get_conn().environment
     conf = packed_settings(environment, {}) if environment else {}
     runtime = node_runtime(conf, spark_environment())
@@ -223,7 +224,7 @@ def _check_runtime(manager: ResourceManager, queue: Queue, partition: str, needs
         return f"{runtime.python}, shipped with applications, not checked"
     memory = sizing.size(needs.memory, "doctor", "memory").needed
     try:
-        error = probe.find_runtime_error(manager, queue.path, partition or None, memory, runtime, needs.modules)
+        error = probe.find_runtime_error(manager, queue, partition or None, memory, runtime, needs.modules)
     except probe.NoRoomError:
         return "not checked, the nodes are busy"
     if error:
@@ -231,9 +232,9 @@ def _check_runtime(manager: ResourceManager, queue: Queue, partition: str, needs
     return f"{runtime.python} imports {', '.join(needs.modules)}"
 
 
-def _check_gpu(manager: ResourceManager, queue: Queue, partition: str) -> str:
+def _check_gpu(manager: ResourceManager, queue: str, partition: str) -> str:
     try:
-        error = probe.find_gpu_error(manager, queue.path, partition or None, 512, 1, spark_defaults())
+        error = probe.find_gpu_error(manager, queue, partition or None, 512, 1, spark_defaults())
     except probe.NoRoomError:
         return "not checked, the nodes are busy"
     if error:

@@ -145,6 +145,14 @@ class ClusterSnapshot:
         assumed = Queue(name, name, True, True, frozenset("*"), DEFAULT_PARTITION, UNLIMITED, {}, {}, {}, None)
         return self.queue(name) or assumed
 
+    def submission_name(self, queue: Queue) -> str:
+        """Return the name by which YARN finds a queue: its own, or its path where another queue has the same name.
+
+        YARN before 3.3 does not know paths.
+        """
+        is_unique = sum(other.name == queue.name for other in self.queues if other.leaf) == 1
+        return queue.name if is_unique else queue.path
+
     def nodes_of(self, partition: str) -> tuple[Node, ...]:
         """Return the nodes of a partition."""
         return tuple(node for node in self.nodes if node.partition == partition)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,3 +113,10 @@ def test_whether_placement_rules_replace_any_queue_is_a_setting(override: str | 
 def test_another_scheduler_is_named() -> None:
     with pytest.raises(OtherSchedulerError, match="is a fairScheduler"):
         snapshot_of(root={"type": "fairScheduler", "rootQueue": {}})
+
+
+@pytest.mark.parametrize(("paths", "name"), [(("a.etl", "b.train"), "etl"), (("a.etl", "b.etl"), "a.etl")])
+def test_a_queue_is_submitted_to_by_its_name_unless_another_one_has_it(paths: tuple[str, ...], name: str) -> None:
+    at = snapshot_of()
+    queues = [replace(at.queue_of("other"), name=path.rpartition(".")[2], path=path) for path in paths]
+    assert replace(at, queues=tuple(queues)).submission_name(queues[0]) == name
