@@ -52,14 +52,15 @@ def _gc(chosen: argparse.Namespace) -> int:
     from trainyard.jobs.retention import inventory, removal, usage
     from trainyard.yarn import cluster
 
-    root = TrainyardHook(chosen.conn_id).get_conn().storage
+    settings = TrainyardHook(chosen.conn_id).get_conn()
+    root = settings.storage
     is_yarn = spark_connection(chosen.spark_conn_id).master == "yarn"
     now = time.time()
     stored = inventory.scan(root, options.kinds, now)
     # After the scan, which takes time: what began meanwhile is in use.
     airflow = list_ids()
     live = orphans.list_live(cluster.resource_manager(), root, airflow, read_state) if is_yarn else []
-    in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state)
+    in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state, settings.environment)
     decided = decision.decide(stored, in_use, options, now)
     print(as_text(decided))
     if not chosen.delete:

@@ -18,6 +18,7 @@ def find_usage(
     live: Sequence[LiveApplication],
     airflow: Collection[str],
     read_state: StateReader,
+    environment: str | None = None,
 ) -> Usage:
     """Return what is in use.
 
@@ -27,10 +28,14 @@ def find_usage(
         live: The applications of this storage that have not ended.
         airflow: The identities of this Airflow.
         read_state: Returns Airflow's state of a task.
+        environment: The packed environment that the connection names.
     """
+    active = list(active)
     items = {run_directory(root, dag_id, run_id): "its DAG run is active" for dag_id, run_id in active}
+    if environment:  # the connection may write the storage root in another way
+        items[storage.join(root, "environments", environment.rpartition("/")[2])] = "the connection names it"
     kinds: dict[Kind, str] = {}
-    if items or live:
+    if active or live:
         kinds["environments"] = "a DAG run or an application is active"
     if unknown := next((one for one in live if one.owner is None), None):
         kinds["runs"] = kinds["checkpoints"] = f"{unknown.application.id} is active, and has no owner record"

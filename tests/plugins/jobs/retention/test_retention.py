@@ -246,6 +246,17 @@ def test_environments_are_removed_while_nothing_is_active(store: Store) -> None:
     assert listed(store) == {f"environments/{names[0]}"}
 
 
+def test_the_environment_that_the_connection_names_stays(store: Store) -> None:
+    names = [f"{letter * 16}-environment.tar.gz" for letter in "abc"]
+    for name in names:
+        storage.replace(f"{store.root}/environments/{name}", b"tar")
+        make_old(store.folder / "environments" / name, 100)
+    named = find_usage(store.root, [], [], [], lambda _: None, f"hdfs:///elsewhere/{names[0]}")
+    assert f"environments/{names[0]}" not in listed(store, usage=named)
+    assert len(listed(store, usage=named)) == 1, "the newest stays too"
+    assert len(listed(store)) == 2
+
+
 AIRFLOW = frozenset({"trainyard_airflow_1"})
 
 
