@@ -80,6 +80,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 ) from None
             extra = {}
         root = str(extra.get("storage") or default_storage())
+        if not extra.get("storage") and (warning := warn_of_hosts(self.conn_id, conf.get("core", "executor"))):
+            self.log.warning(warning)
         if extra.get("webhdfs"):
             self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", extra["webhdfs"])
         else:
@@ -142,6 +144,23 @@ def _host(uri: str) -> str:
     """Return scheme, host and port of a URI."""
     scheme, _, rest = uri.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def warn_of_hosts(conn_id: str, executors: str) -> str:
+    """Return what is wrong with the default storage, if an executor runs tasks on several hosts; else "".
+
+    Args:
+        conn_id: The connection, which names no storage.
+        executors: Airflow's setting `[core] executor`.
+    """
+    remote = [one for one in executors.split(",") if "LocalExecutor" not in one]
+    if not remote:
+        return ""
+    return (
+        f"connection {conn_id!r} names no storage, so each host uses {default_storage()} of its own, and {remote[0]} "
+        'runs tasks on several hosts: a task may not find what another one wrote. Write {"storage": "..."}, a URI that '
+        "all hosts share, into its extra."
+    )
 
 
 def default_storage() -> str:

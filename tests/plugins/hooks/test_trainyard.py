@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks import TrainyardHook
-from trainyard.hooks.trainyard import Settings
+from trainyard.hooks.trainyard import Settings, warn_of_hosts
 from trainyard.operators import ExportOperator
 from trainyard.planning.plan import Plan
 from trainyard.schemas.specs.task_key import TaskKey
@@ -130,3 +130,25 @@ def test_applications_on_yarn_run_with_the_connections_environment(
     uri = "hdfs:///trainyard/environments/a-environment.tar.gz"
     at = settings(monkeypatch, {**connection, "environment": uri, "shared": "true"})
     assert planned_conf(at, dag_file)["spark.pyspark.python"] == "./environment/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("executors", "warns"),
+    [
+        ("LocalExecutor", False),
+        ("CeleryExecutor", True),
+        ("LocalExecutor,airflow.providers.cncf.kubernetes.executors.kubernetes_executor.KubernetesExecutor", True),
+    ],
+)
+def test_a_default_storage_on_several_hosts_is_a_warning(executors: str, warns: bool) -> None:
+    assert ("runs tasks on several hosts" in warn_of_hosts("trainyard_default", executors)) is warns
+
+
+def test_a_connection_with_a_storage_has_no_warning(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    settings(monkeypatch, connection)
+    assert "names no storage" not in capsys.readouterr().out
+    settings(monkeypatch, {})
+    assert "names no storage" in capsys.readouterr().out
