@@ -31,16 +31,25 @@ def render(rows: Sequence[Row], results: Mapping[str, Result]) -> str:
 
 
 def _render_section(software: str, text: str, rows: Sequence[Row], results: Mapping[str, Result]) -> str:
-    head = ["| version | result | minutes | date | command |", "| --- | --- | --- | --- | --- |"]
+    head = ["| version | result | minutes | date |", "| --- | --- | --- | --- |"]
     table = "\n".join([*head, *(_render_row(row, results.get(row.name)) for row in rows)])
-    return f"## {software}\n\n{text}\n\n{table}\n"
+    return "\n".join([f"## {software}\n", f"{text}\n", f"{table}\n", *_render_commands(rows, results)])
+
+
+def _render_commands(rows: Sequence[Row], results: Mapping[str, Result]) -> list[str]:
+    """Return a paragraph for each command that rows ran."""
+    versions: dict[str, list[str]] = {}
+    for row in rows:
+        if (result := results.get(row.name)) and result.status != "not run":
+            versions.setdefault(result.command, []).append(row.version)
+    return [f"{', '.join(those)}: `{_escape(command)}`\n" for command, those in versions.items()]
 
 
 def _render_row(row: Row, result: Result | None) -> str:
     if result is None:
-        return f"| {row.version} | not run yet | - | - | - |"
+        return f"| {row.version} | not run yet | - | - |"
     minutes = f"{result.seconds / 60:.1f}" if result.seconds else "-"
-    return f"| {row.version} | {describe(result)} | {minutes} | {result.date} | `{_escape(result.command)}` |"
+    return f"| {row.version} | {describe(result)} | {minutes} | {result.date} |"
 
 
 def describe(result: Result) -> str:

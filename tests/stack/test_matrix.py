@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,8 +123,16 @@ def test_a_result_is_described_in_a_line(result: Result, text: str) -> None:
 
 def test_a_row_without_a_result_is_not_run_yet() -> None:
     text = page.render([Row("torch", "2.6.0", ()), Row("torch", "2.10.0", ())], {"torch-2.10.0": PASSED})
-    assert "| 2.6.0 | not run yet | - | - | - |" in text
-    assert "| 2.10.0 | passed 12 | 1.5 | 2026-11-24 | `pytest -q tests/a` |" in text
+    assert "| 2.6.0 | not run yet | - | - |" in text
+    assert "| 2.10.0 | passed 12 | 1.5 | 2026-11-24 |" in text
+
+
+def test_each_command_is_on_the_page_once_with_the_versions_that_ran_it() -> None:
+    other = replace(PASSED, command="pytest -q tests/b")
+    versions = ("1.0", "1.1", "1.2")
+    recorded = {"torch-1.0": PASSED, "torch-1.1": other, "torch-1.2": PASSED}
+    text = page.render([Row("torch", version, ()) for version in versions], recorded)
+    assert "\n1.0, 1.2: `pytest -q tests/a`\n\n1.1: `pytest -q tests/b`\n" in text
 
 
 def test_the_page_has_the_recorded_results() -> None:
