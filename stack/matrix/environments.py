@@ -35,10 +35,10 @@ def prepare_environment(row: Row, folder: Path) -> Path:
     Raises:
         MissingEnvironmentError: There is no such Python, no packages fit together, or the disk is full.
     """
-    if not row.packages and not row.python:
+    if not row.packages and not row.added and not row.python:
         return Path(sys.prefix)
     python = row.python or sys.executable
-    wanted = merge_requirements([(ROOT / f"{name}.in").read_text() for name in FILES], row.packages)
+    wanted = merge_requirements([(ROOT / f"{name}.in").read_text() for name in FILES], (*row.packages, *row.added))
     pinned = "".join((ROOT / f"{name}.txt").read_text() for name in FILES)
     environment = CACHE / "matrix" / get_key(row.python or sys.version, wanted, pinned)
     ready = environment / ".ready"

@@ -26,6 +26,7 @@ PANDAS = (
     "tests/etl/datasource/test_interchange.py", "tests/trainer/formats",
 )  # fmt: skip
 AIRFLOW = (*QUICK, "tests/plugins")
+CELERY = ("tests/cluster/celery.py",)
 
 SECTIONS = {
     "Hadoop": """HDFS and YARN (CapacityScheduler) run on one machine. The client is that of pyspark: Hadoop 3.5.0.
@@ -36,6 +37,8 @@ YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.e
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
     "Airflow": """The quick tests of the Airflow side. The package requires Airflow 3.3, which calls `on_kill` of a
 trigger; before, the application of a deferred task that is marked as failed or cleared runs on.""",
+    "Executor": """A pipeline on Hadoop by Airflow's Celery executor, with PostgreSQL, Redis and two workers; all workers
+are killed when the first application has been submitted, and one is started again.""",
 }
 """What the rows of each software run."""
 
@@ -49,6 +52,7 @@ class Row:
         version: Its version.
         tests: The arguments of pytest.
         packages: Requirements that replace the locked versions of packages.
+        added: Requirements beside the locked packages.
         python: The version of Python, an empty string for that of this environment.
         variables: Environment variables of the tests.
         minutes: The time after which the tests are ended.
@@ -59,6 +63,7 @@ class Row:
     version: str
     tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     python: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     minutes: int = 20
@@ -86,6 +91,7 @@ ROWS = (
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
     *(Row("Airflow", version, AIRFLOW, packages=(f"apache-airflow=={version}",)) for version in ("3.1.8", "3.2.2")),
+    Row("Executor", "celery", CELERY, added=("apache-airflow-providers-celery", "psycopg2-binary", "asyncpg")),
 )
 
 

@@ -44,13 +44,16 @@ class Airflow:
     logs: Path
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
 
     def start(self, component: str, **settings: str) -> None:
         """Start a component in a process group of its own, so that its child processes end with it.
 
         `settings` are environment variables of this process alone.
         """
-        script = f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {OPTIONS.get(component, "")}'
+        script = (
+            f'. stack/local/env.sh && . "$CLUSTER_ENV" && exec airflow {component} {self.options.get(component, "")}'
+        )
         with (self.logs / f"{component}.log").open("ab") as log:
             self.processes[component] = subprocess.Popen(
                 ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**self.environment, **settings},
@@ -115,8 +118,16 @@ class Airflow:
 
 
 @contextmanager
-def run_airflow(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]:
-    """Run all components while the context is active; they are healthy on entry."""
+def run_airflow(
+    environment: Mapping[str, str], home: Path, workers: Mapping[str, str] | None = None
+) -> Iterator[Airflow]:
+    """Run all components while the context is active; they are healthy on entry.
+
+    Args:
+        environment: The environment variables of all of them; they override those that make the tests quick.
+        home: The folder of its files.
+        workers: More components, as arguments of the command `airflow`, with their options.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -127,15 +138,16 @@ def run_airflow(environment: Mapping[str, str], home: Path) -> Iterator[Airflow]
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "tests" / "cluster" / "dags"),
     }
-    airflow = Airflow({**environment, **variables, **QUICK}, home, port)
+    airflow = Airflow({**QUICK, **environment, **variables}, home, port, options={**OPTIONS, **(workers or {})})
+    components = (*COMPONENTS, *(workers or {}))
     try:
-        for component in COMPONENTS:
+        for component in components:
             airflow.start(component)
             if component == "api-server":
                 wait_for((home / "airflow" / "airflow.db").exists)
         wait_for(airflow.is_healthy)
         yield airflow
     finally:
-        for component in reversed(COMPONENTS):
+        for component in reversed(components):
             if component in airflow.processes:
                 airflow.kill(component)

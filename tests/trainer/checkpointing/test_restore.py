@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader
 
 from trainyard import retries
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
+from trainyard.trainer.checkpointing.dcp import FsspecReader
 from trainyard.trainer.world import World
 
 
