@@ -33,7 +33,8 @@ SECTIONS = {
 YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.etl`.""",
     "Python": "The quick tests.",
     "Spark": "Exports, evaluations, predictions and the data source on local[2].",
-    "torch": "Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod.",
+    "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
+package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
     "Airflow": """The quick tests of the Airflow side. The package requires Airflow 3.3, which calls `on_kill` of a
 trigger; before, the application of a deferred task that is marked as failed or cleared runs on.""",

@@ -1,7 +1,7 @@
 """Adapt torch's distributed checkpoint (DCP): checksums while writing, and no unpickling while reading.
 
 This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_MEM_FORMAT_ENCODING`), as
-of torch 2.6, 2.11 and 2.15; the first two have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
+of torch 2.10, 2.11 and 2.15; the first two have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
 """
 
 from __future__ import annotations

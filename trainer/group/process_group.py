@@ -15,8 +15,6 @@ def end_process_group(abort: bool) -> None:
     dist = sys.modules.get("torch.distributed")  # torch may be what cannot be imported
     if dist is None or not dist.is_initialized():
         return
-    if abort and hasattr(dist.group.WORLD, "abort"):
+    if abort:
         dist.group.WORLD.abort()
-    elif abort:  # before torch 2.8
-        dist.distributed_c10d._abort_process_group()
     dist.destroy_process_group()

@@ -90,7 +90,10 @@ def test_a_program_of_torch_export_predicts_the_same(trained: tuple[str, Any], t
         assert_same({name: tensor.numpy() for name, tensor in result.items()}, model.predict(columns))
 
 
-def test_mlflow_scores_a_frame_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
+def test_mlflow_scores_a_frame_the_same(
+    trained: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())  # MLflow adds the code of the model
     uri, rows = trained
     export(uri, "mlflow", str(tmp_path / "model"))
     scorer, model = mlflow.pyfunc.load_model(str(tmp_path / "model")), load_model(uri)
