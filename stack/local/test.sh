@@ -30,15 +30,17 @@ log=$PWD/.run/cluster-tests.log
 : >"$log"
 status=0
 if $hadoop; then
-  in_home "$PWD/.run/cluster-tests" "${markers[@]}" tests/cluster > >(tee "$log" | sed -u 's/^/cluster | /') 2>&1 &
+  in_home "$PWD/.run/cluster-tests" "${markers[@]}" tests/cluster >"$log" 2>&1 &
   cluster=$!
+  tail -n +1 -f --pid=$cluster "$log" | sed -u 's/^/cluster | /' &
+  output=$!
 fi
 (in_home "$PWD/.run" "${markers[@]}" --ignore=tests/cluster) || status=$?
 if $hadoop; then
   [ $status != $INTERRUPTED ] || kill -INT $cluster || true # it may have ended
   wait $cluster || status=$?
+  wait $output
 fi
-wait # for the end of their output
 grep -aE '^(FAILED|ERROR) |^=+ .*(passed|failed|error).* =+$' "$log" | sed 's/^/cluster | /' || true
 [ ${#not_run[@]} = 0 ] || printf '%s\n' "${not_run[@]}"
 exit $status

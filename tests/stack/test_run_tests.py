@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("bash", "cat", "dirname", "grep", "mkdir", "sed", "tee")
+PROGRAMS = ("bash", "cat", "dirname", "grep", "mkdir", "sed", "tail")
 PYTEST = """
 case "$*" in
   *--ignore=tests/cluster*) echo "others: $*"; exit {others};;
