@@ -87,9 +87,9 @@ def find_runtime_error(
     )
     id = manager.submit(
         name="trainyard-probe", queue=queue, label=label, memory=memory, command=_as_command(script),
-        archives={folder: _find_archive(uri) for folder, uri in runtime.archives.items() if "://" in uri},
+        archives={folder: _find_archive(uri) for folder, uri in runtime.on_hdfs.items()},
     )  # fmt: skip
-    return _reason(manager, id, UNPACK_SECONDS if runtime.archives else SECONDS)
+    return _reason(manager, id, UNPACK_SECONDS if runtime.on_hdfs else SECONDS)
 
 
 def find_gpu_error(

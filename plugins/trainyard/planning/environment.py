@@ -41,10 +41,14 @@ class NodeRuntime:
     archives: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def on_hdfs(self) -> dict[str, str]:
+        """The archives that YARN can fetch without Spark, which uploads local ones when it submits."""
+        return {folder: uri for folder, uri in self.archives.items() if uri.startswith("hdfs://")}
+
+    @property
     def is_checkable(self) -> bool:
-        """Whether a probe can run it: it is on the nodes, or in an archive in storage."""
-        folder = self.python.removeprefix("./").partition("/")[0]
-        return self.python.startswith("/") or "://" in self.archives.get(folder, "")
+        """Whether a probe can run it: it is on the nodes, or in an archive on HDFS."""
+        return self.python.startswith("/") or self.python.removeprefix("./").partition("/")[0] in self.on_hdfs
 
 
 def node_runtime(conf: Mapping[str, str], env: Mapping[str, str]) -> NodeRuntime:

@@ -92,11 +92,13 @@ def test_an_application_that_names_a_python_has_no_packed_environment() -> None:
         ("/usr/bin/python3", {}, True),
         ("./environment/bin/python", {"environment": PACKED}, True),
         ("./environment/bin/python", {"environment": "/local/x.tar.gz"}, False),
+        ("./environment/bin/python", {"environment": "file:///local/x.tar.gz"}, False),
+        ("./environment/bin/python", {"environment": "s3a://bucket/x.tar.gz"}, False),
         ("./environment/bin/python", {"other": PACKED}, False),
         ("python3", {}, False),
     ],
 )
-def test_a_probe_runs_a_python_of_the_node_or_of_an_archive_in_storage(
+def test_a_probe_runs_a_python_of_the_node_or_of_an_archive_on_hdfs(
     python: str, archives: dict[str, str], checkable: bool
 ) -> None:
     assert environment.NodeRuntime(python, None, archives).is_checkable is checkable
