@@ -35,7 +35,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
         task_id="export",
         prepare="digits.prepare:images",
         source=source,
-        format="image",
+        format="binaryFile",
         options={"recursiveFileLookup": "true"},
         dataset="digits/dataset",
         splits={"train": 0.8, "validation": 0.1, "test": 0.1},
@@ -76,7 +76,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
     promote >> PredictOperator(
         task_id="predict",
         model="digits/champion",
-        source={"format": "image", "path": source, "options": {"recursiveFileLookup": "true"}},
+        source={"format": "binaryFile", "path": source, "options": {"recursiveFileLookup": "true"}},
         prepare="digits.prepare:images",
         keys=["id"],
         output="digits/predictions",

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from trainyard.etl.datasource import source
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs import arrow_batches
+from trainyard.etl.jobs.preload import preload
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
@@ -22,6 +23,7 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
     Raises:
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
     """
+    preload(spark)
     manifest = manifests.read_version(spec.dataset, spec.dataset_version)
     manifest.split(spec.split)  # raises the error of a split that does not exist
     source.register(spark)

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import export
 from trainyard.etl.jobs.predict import to_arrow_column
+from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
 from trainyard.etl.scoring.inputs import Columns
 from trainyard.schemas import model_artifact
@@ -25,6 +26,7 @@ from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> dict[str, Any]:
     """Export a dataset of features; return its summary. Arguments and errors are those of the export job."""
+    preload(spark)
     transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features)
     return export.run(spark, spec, events, transform)
 

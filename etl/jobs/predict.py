@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
+from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
@@ -27,6 +28,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     Raises:
         TrainyardError: The user can correct what is wrong. The output's previous predictions are unchanged then.
     """
+    preload(spark)
     destinations.check_storage(spec)
     artifact = model_artifact.read_current(spec.model)
     with events.span("read source"):

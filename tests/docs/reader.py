@@ -46,7 +46,7 @@ docker() { [ "$1" = compose ] && grep -q "^  ${*: -1:1}:\\|^  $3:\\|^  $4:" dock
 """The beginning of every shell. `make` and `docker compose` only check that targets and services exist."""
 
 DIGITS: dict[str, Any] = {"dataset": "digits/dataset", "model": "digits/model"}
-IMAGES: dict[str, Any] = {"prepare": "digits.prepare:images", "source": "digits/source", "format": "image"}
+IMAGES: dict[str, Any] = {"prepare": "digits.prepare:images", "source": "digits/source", "format": "binaryFile"}
 ELIDED: dict[str, dict[str, Any]] = {
     "ExportOperator": IMAGES | {"dataset": "digits/dataset"},
     "FeaturizeOperator": IMAGES | DIGITS | {"layer": "4"},
@@ -156,6 +156,7 @@ KINDS: dict[str, Callable[[Reader, Block], None]] = {
     "text": Reader.nothing,
     "{eval-rst": Reader.nothing,
     "{toctree": Reader.nothing,
+    "{include": Reader.nothing,
 }
 
 

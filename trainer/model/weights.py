@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import safetensors.torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -133,8 +132,9 @@ def load_into(module: nn.Module, model: str, artifact: ModelArtifact) -> None:
 
 
 def _gather(tensor: Tensor) -> Tensor:
-    full = tensor.detach()
-    return (full.full_tensor() if isinstance(full, DTensor) else full).cpu()
+    own = tensor.detach()
+    gather = getattr(own, "full_tensor", None)  # of a DTensor, whose module takes seconds to import
+    return (gather() if gather else own).cpu()
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from trainyard import storage
@@ -47,12 +48,15 @@ def run(spec: JobSpec) -> RunRecord:
     application, output, error, trace = _application_on_yarn(), {}, None, None
     try:
         with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
-            with events.span("start Spark"):
-                spark = _session(spec)
-            application = spark.sparkContext.applicationId
             module, name = spec.ENTRY.split(":")
-            with events.span("import"):
-                job = getattr(importlib.import_module(module), name)
+            importlib.import_module("pyspark.sql")  # by one thread: its modules import each other
+            with ThreadPoolExecutor(1) as importer:
+                imported = importer.submit(importlib.import_module, module)
+                with events.span("start Spark"):
+                    spark = _session(spec)
+                application = spark.sparkContext.applicationId
+                with events.span("import"):
+                    job = getattr(imported.result(), name)
             output = job(spark, spec, events)
     except Exception as failure:
         error = reason(failure) or f"{type(failure).__name__}: {failure}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from trainyard.backends import processes
+from trainyard.backends.class_sharing import ClassSharing, cache_folder
 from trainyard.backends.submission import Submission
 from trainyard.errors import TrainyardError
 from trainyard.log import Log
@@ -42,13 +45,16 @@ class LocalBackend:
         plan = self._plan
         if leftovers := processes.end(plan.tag):
             log(f"Ended {leftovers} processes that an earlier attempt of this task had left.")
+        sharing = ClassSharing(os.environ | dict(plan.env), cache_folder())
+        submitted = replace(plan, env={**plan.env, **sharing.prepare()})
         spark_log, submitted_at = SparkLog(), time.time()
-        read_progress = partial(_read_progress, plan.task_key, submitted_at)
+        read_progress, status = partial(_read_progress, plan.task_key, submitted_at), 1
         try:
             with _exit_on_sigterm(), ProgressBar(read_progress, PROGRESS_SECONDS) as bar:
-                status = Submission(plan, spark_log, bar.above(log), self._end_if_killed).run()
+                status = Submission(submitted, spark_log, bar.above(log), self._end_if_killed).run()
         finally:
             processes.end(plan.tag)
+            sharing.finish(succeeded=status == 0)
         record = None if self._killed else find_record(plan.task_key)
         if record and record.started_at < submitted_at:
             record = None

@@ -271,7 +271,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
             placement=options.placement, preflight=options.preflight or settings.preflight, jars=options.jars,
             packages=options.packages, files=options.files, env_vars=options.env_vars or {}, conf=options.conf or {},
-            environment=settings.environment,
+            environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
             **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)

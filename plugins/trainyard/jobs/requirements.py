@@ -15,11 +15,14 @@ class Requirements:
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         memory: The default memory of an executor.
         driver_memory: The default memory of the driver.
+        daemon: The module of the process that Spark forks Python workers from on a local master, which imports what
+            they need once; None for Spark's own.
     """
 
     modules: tuple[str, ...]
     memory: Memory
     driver_memory: Memory
+    daemon: str | None = None
 
 
 _SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
@@ -28,9 +31,12 @@ _SMALL = Memory(heap="1g", native="512m")
 _WITH_TORCH = Memory(heap="1g", native="1536m")
 _WORKER = Memory(heap="512m", native="2g")
 
+_SCORING_DAEMON, _GROUP_DAEMON = "trainyard.etl.jobs.daemon", "trainyard.trainer.group.daemon"
+_GROUP_MODULES = ("fsspec", "pydantic", "tenacity", "torch")
+
 SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
-FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH)
+FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
 PREDICT = FEATURIZE
-EVALUATE = Requirements((*_MODEL_MODULES, "torchmetrics"), _WITH_TORCH, _WITH_TORCH)
-TRAIN = Requirements(("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch"), _WORKER, _SMALL)
-SCRIPT = Requirements(("fsspec", "pydantic", "tenacity", "torch"), _WORKER, _SMALL)
+EVALUATE = Requirements((*_MODEL_MODULES, "torchmetrics"), _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
+TRAIN = Requirements((*_GROUP_MODULES, "numpy", "pyarrow", "safetensors"), _WORKER, _SMALL, _GROUP_DAEMON)
+SCRIPT = Requirements(_GROUP_MODULES, _WORKER, _SMALL, _GROUP_DAEMON)

@@ -125,14 +125,14 @@ def spark_conf(
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
         conf |= WORKER_GROUP_CONF
-    if job.workers and slots:
-        conf["spark.python.daemon.module"] = "trainyard.trainer.group.daemon"
+    if job.daemon and slots:
+        conf["spark.python.daemon.module"] = job.daemon
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
             conf |= environment.packed_settings(job.environment, conf)
-    if job.workers and slots:  # the daemon starts before Spark adds py_files to the path
+    if job.daemon and slots:  # the daemon starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
 

@@ -1,4 +1,6 @@
-"""Cause all faults in all stages, several times each: `make faults`, hours. Its table is for docs/faults.md.
+"""Cause all faults in all stages, several times each: `make faults`, hours.
+
+Its table is for docs/explanation/durability.md.
 
 A trial is clean if one application did the work in the end, and no other application or process is left.
 """
@@ -27,7 +29,7 @@ from trainyard.table import table
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 TRIALS = int(os.environ.get("TRIALS", "5"))
-IMAGES: dict[str, Any] = {"format": "image", "options": {"recursiveFileLookup": "true"}}
+IMAGES: dict[str, Any] = {"format": "binaryFile", "options": {"recursiveFileLookup": "true"}}
 STAGES: dict[str, Callable[..., JobOperator]] = {
     "export": lambda **task: ExportOperator(
         prepare="digits.prepare:images", source="digits/source", dataset=f"{task['task_id']}/dataset",

@@ -1,14 +1,19 @@
-"""The record of a driver that fails before it has a Spark session."""
+"""What a driver does before its job begins, and the record where it fails before that."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from trainyard.backends import driver
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
+
+IMPORTED = threading.Event()
 
 
 @pytest.mark.parametrize(
@@ -30,3 +35,26 @@ def test_the_record_of_a_driver_without_a_spark_session_names_its_application(
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
     record = driver.run(ScriptSpec(task_key=task_key, script="toy.script"))
     assert (record.status, record.application) == ("failed", application)
+
+
+def test_the_module_of_the_job_is_imported_while_spark_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    imported = threading.Event()
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "slow_job.py").write_text(
+        "from tests.plugins.backends import test_driver\n"
+        "test_driver.IMPORTED.set()\n"
+        "def run(spark, spec, events): return {'application': spark.sparkContext.applicationId}\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(ScriptSpec, "ENTRY", "slow_job:run")
+    monkeypatch.setattr(f"{__name__}.IMPORTED", imported)
+
+    def start(_: object) -> Any:
+        assert imported.wait(60), "the import has to begin before Spark has started"
+        return SimpleNamespace(sparkContext=SimpleNamespace(applicationId="local-1"))
+
+    monkeypatch.setattr(driver, "_session", start)
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
+    record = driver.run(ScriptSpec(task_key=task_key, script="toy.script"))
+    assert (record.error, record.output) == (None, {"application": "local-1"})

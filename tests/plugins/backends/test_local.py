@@ -111,3 +111,20 @@ def test_archived_code_wins_over_code_in_the_working_directory(plan, tmp_path, m
     [usage] = resource_usage.read_run(record.task_key.directory)
     assert usage.application == record.application
     assert 0 < usage.busy_seconds < record.seconds < usage.seconds
+
+
+def test_an_application_maps_the_classes_that_the_one_before_it_wrote(plan, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    prepare = f"""
+        from pathlib import Path
+
+        def rows(spark, source):
+            jvm = Path("/proc/self/status").read_text().partition("PPid:")[2].split()[0]
+            Path("{tmp_path}/maps").write_text(Path(f"/proc/{{jvm}}/maps").read_text())
+            return spark.range(50)
+    """
+    for _ in range(2):
+        assert LocalBackend(plan(prepare)).run(lambda line: None).status == "succeeded"
+    [archive] = (tmp_path / "cache/trainyard").iterdir()
+    assert str(archive) in (tmp_path / "maps").read_text()

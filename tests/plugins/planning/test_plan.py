@@ -25,9 +25,9 @@ def task_key(**fields: Any) -> TaskKey:
     )
 
 
-def planned(master: str = "local[2]", workers: int | None = None, **conf: str) -> Plan:
+def planned(master: str = "local[2]", workers: int | None = None, daemon: str | None = None, **conf: str) -> Plan:
     spec = {"recipe": "toy.recipe:network"}
-    job = Job("TrainOperator 'train'", task_key(), "file:///s", spec, workers=workers, conf=conf)
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", spec, workers=workers, daemon=daemon, conf=conf)
     return build_plan(job, SparkConnection("spark_default", master), RUNTIME)
 
 
@@ -79,14 +79,19 @@ def test_a_worker_group_gets_all_slots_at_once_or_an_early_error() -> None:
 
 
 def test_local_workers_are_forked_from_a_daemon_that_has_their_imports() -> None:
-    conf = planned(workers=2).conf
-    assert conf["spark.python.daemon.module"] == "trainyard.trainer.group.daemon"
+    conf = planned(daemon="my.daemon").conf
+    assert conf["spark.python.daemon.module"] == "my.daemon"
     assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip", "the daemon starts before Spark puts it on the path"
     assert "spark.python.daemon.module" not in planned().conf
 
 
+def test_containers_have_sparks_own_daemon_because_no_memory_is_requested_for_another() -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, daemon="my.daemon")
+    assert "spark.python.daemon.module" not in build_plan(job, YARN, RUNTIME).conf
+
+
 def test_a_python_path_of_the_user_is_kept() -> None:
-    conf = planned(workers=2, **{"spark.executorEnv.PYTHONPATH": "/mine"}).conf
+    conf = planned(daemon="my.daemon", **{"spark.executorEnv.PYTHONPATH": "/mine"}).conf
     assert conf["spark.executorEnv.PYTHONPATH"] == "/c/code.zip:/mine"
 
 
