@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow.jobs.job import Job, JobState
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.variable import Variable
@@ -31,6 +32,14 @@ def read_state(task_key: TaskKey) -> str | None:
     with create_session() as session:
         row = session.execute(query).one_or_none()
     return None if row is None else str(row[0] or "")
+
+
+def is_triggerer_running() -> bool:
+    """Return whether a triggerer has sent a heartbeat lately, as `airflow jobs check` does."""
+    running = Job.job_type == "TriggererJob", Job.state == JobState.RUNNING
+    newest = select(Job).where(*running).order_by(Job.latest_heartbeat.desc()).limit(100)
+    with create_session() as session:
+        return any(job.is_alive() for job in session.scalars(newest))
 
 
 def list_active_runs() -> list[tuple[str, str]]:

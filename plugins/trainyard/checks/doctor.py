@@ -9,17 +9,18 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
-from trainyard.checks.airflow_database import list_ids, read_state
+from trainyard.checks.airflow_database import is_triggerer_running, list_ids, read_state
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
@@ -37,6 +38,7 @@ from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, OtherSchedulerError, Queue
 
 MAX_SKEW_SECONDS = 5.0
+MAX_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,18 @@ class Check:
     fix: str = ""
 
 
+class FailedCheckError(TrainyardError):
+    """What a check found is not usable; `result` describes it, and the message says what to change."""
+
+    def __init__(self, result: str, fix: str) -> None:
+        super().__init__(fix)
+        self.result = result
+
+
+NamedCheck = tuple[str, Callable[[], str]]
+"""The subject of a check, and the function that returns its result, or raises TrainyardError with what to change."""
+
+
 def as_text(checks: Sequence[Check]) -> str:
     """Return a table of the checks, and below it how to fix those that failed."""
     lines = table(["check", "result", ""], [[c.subject, c.result, "FIX" if c.fix else "ok"] for c in checks])
@@ -55,26 +69,43 @@ def as_text(checks: Sequence[Check]) -> str:
 
 
 def run_checks(conn_id: str, spark_conn_id: str) -> Iterator[Check]:
-    """Run every check, whether or not others failed; those of YARN where the Spark connection's master is yarn."""
-    yield _check("Java", _check_java)
-    yield _check("Spark", _check_spark)
-    yield _check(f"storage of {conn_id}", lambda: _check_storage(conn_id))
-    try:
-        spark = spark_connection(spark_conn_id)
-    except TrainyardError as error:
-        yield Check(f"connection {spark_conn_id}", "not usable", str(error))
-        return
-    target = f"{spark.master}, queue {spark.queue}" if spark.queue else spark.master
-    yield Check(f"connection {spark_conn_id}", target, problem := check_master(spark))
-    if not problem:
-        yield from _check_yarn(spark, conn_id) if spark.master == "yarn" else _check_this_machine()
+    """Run every check, whether or not others failed; those of YARN where the Spark connection's master is yarn.
+
+    They run side by side, because most of them wait: for a container, or for a command.
+    """
+    with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+        running = [pool.submit(_run_check, subject, check) for subject, check in _list_checks(conn_id, spark_conn_id)]
+        yield from (one.result() for one in running)
 
 
-def _check(subject: str, check: Callable[[], str]) -> Check:
+def _run_check(subject: str, check: Callable[[], str]) -> Check:
     try:
         return Check(subject, check())
+    except FailedCheckError as error:
+        return Check(subject, error.result, str(error))
     except TrainyardError as error:
         return Check(subject, "not usable", str(error))
+
+
+def _list_checks(conn_id: str, spark_conn_id: str) -> Iterator[NamedCheck]:
+    yield "Java", _check_java
+    yield "Spark", _check_spark
+    yield f"storage of {conn_id}", partial(_check_storage, conn_id)
+    yield f"connection {spark_conn_id}", partial(_check_connection, spark_conn_id)
+    try:
+        spark = spark_connection(spark_conn_id)
+    except TrainyardError:
+        return
+    if not check_master(spark):
+        yield from _list_yarn_checks(spark, conn_id) if spark.master == "yarn" else _list_local_checks()
+
+
+def _check_connection(spark_conn_id: str) -> str:
+    spark = spark_connection(spark_conn_id)
+    target = f"{spark.master}, queue {spark.queue}" if spark.queue else spark.master
+    if problem := check_master(spark):
+        raise FailedCheckError(target, problem)
+    return target
 
 
 def _check_java() -> str:
@@ -115,11 +146,10 @@ def _check_storage(conn_id: str) -> str:
     return f"{root}, writable"
 
 
-def _check_this_machine() -> Iterator[Check]:
+def _list_local_checks() -> Iterator[NamedCheck]:
     python = spark_environment()["PYSPARK_PYTHON"]
-    yield _check("Python", lambda: _check_imports(python))
-    count = _run([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
-    yield Check("GPUs", count.stdout.strip() or "unknown, without torch")
+    yield "Python", partial(_check_imports, python)
+    yield "GPUs", partial(_count_gpus, python)
 
 
 def _check_imports(python: str) -> str:
@@ -131,22 +161,32 @@ def _check_imports(python: str) -> str:
     return f"{python} imports {', '.join(modules)}"
 
 
-def _check_yarn(spark: SparkConnection, conn_id: str) -> Iterator[Check]:
+def _count_gpus(python: str) -> str:
+    count = _run([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
+    return count.stdout.strip() or "unknown, without torch"
+
+
+def _list_yarn_checks(spark: SparkConnection, conn_id: str) -> Iterator[NamedCheck]:
     try:
         manager = cluster.resource_manager()
         snapshot, other_scheduler = _take_snapshot()
     except TrainyardError as error:
-        yield Check("ResourceManager", "not usable", str(error))
+        yield "ResourceManager", partial(_fail, "not usable", str(error))
         return
-    yield Check("ResourceManager", f"{', '.join(manager.urls)}, as user {manager.user}")
-    yield _check("clock", lambda: _check_clock(manager))
-    yield _check("tokens", lambda: _check_tokens(conn_id))
+    described = f"{', '.join(manager.urls)}, as user {manager.user}"
+    yield "ResourceManager", lambda: described
+    yield "clock", partial(_check_clock, manager)
+    yield "tokens", partial(_check_tokens, conn_id)
     if snapshot:
-        yield from _check_nodes(manager, snapshot, spark, conn_id)
+        yield from _list_node_checks(manager, snapshot, spark, conn_id)
     else:
-        yield Check("queues and nodes", f"not checked: {other_scheduler}")
-    yield _check("triggerer", _check_triggerer)
-    yield _check("applications", lambda: _check_applications(manager, conn_id))
+        yield "queues and nodes", lambda: f"not checked: {other_scheduler}"
+    yield "triggerer", _check_triggerer
+    yield "applications", partial(_check_applications, manager, conn_id)
+
+
+def _fail(result: str, fix: str) -> str:
+    raise FailedCheckError(result, fix)
 
 
 def _take_snapshot() -> tuple[ClusterSnapshot | None, str]:
@@ -157,14 +197,14 @@ def _take_snapshot() -> tuple[ClusterSnapshot | None, str]:
         return None, str(error)
 
 
-def _check_nodes(
+def _list_node_checks(
     manager: ResourceManager, snapshot: ClusterSnapshot, spark: SparkConnection, conn_id: str
-) -> Iterator[Check]:
+) -> Iterator[NamedCheck]:
     queue = snapshot.queue(spark.queue or "default")
-    yield _check("queue", lambda: _check_queue(spark, snapshot, queue))
+    yield "queue", partial(_check_queue, spark, snapshot, queue)
     for partition in (DEFAULT_PARTITION, *sorted(snapshot.partitions)):
         if partition or snapshot.nodes_of(partition):
-            yield from _check_partition(manager, snapshot, queue, partition, conn_id)
+            yield from _list_partition_checks(manager, snapshot, queue, partition, conn_id)
 
 
 def _check_tokens(conn_id: str) -> str:
@@ -194,9 +234,9 @@ def _check_queue(spark: SparkConnection, snapshot: ClusterSnapshot, queue: Queue
     return f"{queue.path}, running; {snapshot.user} may also use {usable}"
 
 
-def _check_partition(
+def _list_partition_checks(
     manager: ResourceManager, snapshot: ClusterSnapshot, preferred: Queue | None, partition: str, conn_id: str
-) -> Iterator[Check]:
+) -> Iterator[NamedCheck]:
     subject, nodes = f"label {partition}" if partition else "nodes without label", snapshot.nodes_of(partition)
     gpus, memory = sum(node.total.gpus for node in nodes), sum(node.total.memory for node in nodes)
     summary = f"{len(nodes)} nodes, {memory} MB, {gpus} GPUs"
@@ -204,16 +244,17 @@ def _check_partition(
     queue = preferred if preferred in usable else next(iter(usable), None)
     if not nodes or queue is None:
         problem = "none of its nodes runs" if not nodes else f"no queue that {snapshot.user!r} may submit to may use it"
-        yield Check(subject, summary, f"{problem}; see `yarn cluster --list-node-labels` and accessible-node-labels.")
+        fix = f"{problem}; see `yarn cluster --list-node-labels` and accessible-node-labels."
+        yield subject, partial(_fail, summary, fix)
         return
-    yield Check(subject, f"{summary}, by queue {queue.name}")
+    described = f"{summary}, by queue {queue.name}"
+    yield subject, lambda: described
     needs = requirements.TRAIN if partition else requirements.SPARK
     name = snapshot.submission_name(queue)
-    yield _check(
-        f"Java, Python of {partition or 'no label'}", lambda: _check_runtime(manager, name, partition, needs, conn_id)
-    )
+    runtime = partial(_check_runtime, manager, name, partition, needs, conn_id)
+    yield f"Java, Python of {partition or 'no label'}", runtime
     if gpus:
-        yield _check(f"GPU of {partition or 'no label'}", lambda: _check_gpu(manager, name, partition))
+        yield f"GPU of {partition or 'no label'}", partial(_check_gpu, manager, name, partition)
 
 
 def _check_runtime(manager: ResourceManager, queue: str, partition: str, needs: Requirements, conn_id: str) -> str:
@@ -243,8 +284,7 @@ def _check_gpu(manager: ResourceManager, queue: str, partition: str) -> str:
 
 
 def _check_triggerer() -> str:
-    arguments = ["jobs", "check", "--job-type", "TriggererJob", "--limit", "100", "--allow-multiple"]
-    if _run([sys.executable, "-m", "airflow", *arguments], os.environ).returncode:
+    if not is_triggerer_running():
         if not or_default_deferrable(None):
             return "none runs: it is needed for deferrable=True and for asset watchers"
         raise TrainyardError("no triggerer runs, and tasks on YARN wait in it: start `airflow triggerer`.")

@@ -57,5 +57,26 @@ def test_tasks_and_commands_share_one_identity_and_the_states_of_tasks(
     assert read["states"] == ["success", "success", "failed", None, None]
 
 
+BEAT = """
+from datetime import timedelta
+from airflow.jobs.job import Job, JobState
+from airflow.sdk import timezone
+from airflow.utils.session import create_session
+from trainyard.checks.airflow_database import is_triggerer_running
+
+answers = [is_triggerer_running()]
+for job_type, seconds in (("SchedulerJob", 0), ("TriggererJob", 3600), ("TriggererJob", 0)):
+    with create_session() as session:
+        beat = timezone.utcnow() - timedelta(seconds=seconds)
+        session.add(Job(job_type=job_type, state=JobState.RUNNING, latest_heartbeat=beat))
+    answers.append(is_triggerer_running())
+print("answers:", *answers)
+"""
+
+
+def test_only_a_triggerer_with_a_recent_heartbeat_runs(python: Run, airflow_database: Path) -> None:
+    assert "answers: False False False True" in python("-c", BEAT).stdout
+
+
 def test_without_a_task_there_is_no_identity() -> None:
     assert airflow_id.get_id() == ""
