@@ -9,6 +9,7 @@ from typing import Literal
 _RECORD = re.compile(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
 _FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
 _THROWABLE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b")
+_CONTINUATION = re.compile(r"^Output: .+#\d+L?$|^\s+[a-z][a-z0-9+.-]*:/\S*$")
 _RULE = re.compile(r"^={20,}$")
 _NOISE = re.compile(
     r"^(?:WARNING: (?:Using incubator modules|package |A |Use |Please |An illegal|All illegal|Unknown module)"
@@ -23,8 +24,9 @@ _QUIET = frozenset({"TRACE", "DEBUG", "INFO", "WARN"})
 class SparkLog:
     """Filter the lines of one application, in their order.
 
-    It drops Spark's records below ERROR, JVM stack frames, the throwable that is printed beneath a record, and the
-    lists that an application master prints between two rules. It keeps everything else: the job's own output above all.
+    It drops Spark's records below ERROR, JVM stack frames, the throwable, the columns or the paths that are printed
+    beneath a record, and the lists that an application master prints between two rules. It keeps everything else: the
+    job's own output above all.
     """
 
     def __init__(self, max_last: int = 5) -> None:
@@ -51,6 +53,8 @@ class SparkLog:
             self._beneath = "list" if self._beneath == "record" else None
             return False
         if self._beneath == "list":
+            return False
+        if self._beneath == "record" and _CONTINUATION.match(line):
             return False
         if _FRAME.match(line):
             self._beneath = "frames" if self._beneath else None

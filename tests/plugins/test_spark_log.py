@@ -19,6 +19,12 @@ Caused by: java.io.IOException: gone
 \t... 12 more
 26/11/21 14:30:06 ERROR TaskSetManager: Task 0 in stage 1.0 failed 1 times; aborting job
 epoch 2/8  loss 0.40
+  file:/kept/by/the/job
+26/11/21 14:30:07 INFO V2ScanRelationPushDown:
+Output: id#3, image#4, label#5L
+
+26/11/21 14:30:07 WARN DataSource: All paths were ignored:
+  hdfs://namenode:8020/trainyard/digits/.predictions.a9b3
 TRAINYARD FAILED: bad
 26/11/21 14:30:07 INFO ApplicationMaster:
 ===============================================================================
@@ -36,6 +42,7 @@ def test_output_of_the_job_and_errors_of_spark_are_kept() -> None:
         "epoch 1/8  loss 0.51",
         "26/11/21 14:30:06 ERROR TaskSetManager: Task 0 in stage 1.0 failed 1 times; aborting job",
         "epoch 2/8  loss 0.40",
+        "  file:/kept/by/the/job",
         "done",
     ]
 
