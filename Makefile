@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs mutants faults kerberos matrix lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -70,8 +70,12 @@ gpu: ## accept a GPU node: its tests, and what the training loop costs there; an
 	@$(GPU_PYTHON) -m pytest tests/gpu
 	@$(IMPORTS) $(GPU_PYTHON) -m bench.training.gpu
 
-docs: $(READY) ## make the pages of docs/, every link checked, in build/docs
+docs: $(READY) ## write the reference and the drawings of docs/, and make its pages, every link checked, in build/docs
+	$(IMPORTS) $(VENV)/bin/python -m stack.docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
+
+recording: cluster ## run the digits pipeline on that Hadoop, and draw docs/images/terminal.svg
+	@stack/docs/record.sh
 
 test: $(READY) tools horovod lint ## lint, and every test
 	stack/local/test.sh
@@ -86,7 +90,7 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 	@stack/hadoop/kerberos.sh $(VENV)
 	. stack/local/env.sh && pytest -q tests/cluster/kerberos.py
 
-matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
+matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/reference/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
 	$(VENV)/bin/python -m stack.matrix $(ROWS)
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms

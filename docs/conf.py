@@ -2,17 +2,30 @@
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 os.environ.setdefault("AIRFLOW_HOME", str(ROOT / "build" / "airflow"))
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
+from trainyard import __version__  # noqa: E402
+
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+
 project = "Trainyard"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 html_theme = "furo"
-html_title = project
+html_title = f"{project} {version}"
+html_show_copyright = False
+html_theme_options = {
+    "source_view_link": f"{REPOSITORY}/blob/main/docs/{{filename}}",
+    "source_edit_link": f"{REPOSITORY}/edit/main/docs/{{filename}}",
+}
 default_role = "code"
+# What a reader copies is code: not an output, and not a text of YARN.
+copybutton_selector = "div:not(.highlight-output):not(.highlight-text) > div.highlight > pre"
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"

@@ -3,7 +3,7 @@
     python -m stack.matrix [ROW ...]
 
 A row runs in a copy of the working tree in `build/matrix/ROW`, with its log beside it. `results.json` has the last
-result of each row; the page `docs/compatibility.md` is rendered from it.
+result of each row; the page `docs/reference/compatibility.md` is rendered from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stack.matrix.rows import ROWS, Row, select_rows
 
 FOLDER = ROOT / "build" / "matrix"
 RESULTS = Path(__file__).parent / "results.json"
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 STOP_SECONDS = 120
 """The time in which tests that are ended stop their daemons."""
 

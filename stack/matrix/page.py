@@ -1,4 +1,4 @@
-"""The page of the results, docs/compatibility.md."""
+"""The page of the results, docs/reference/compatibility.md."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FILE = re.compile(r"# (dags/\S+\.py)(?::.*)?\n")
 
 
@@ -30,6 +30,11 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page in this checkout."""
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path) -> list[Block]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import blocks
+
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.ranks,
@@ -142,3 +144,16 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     assert "accuracy" in shown and "point" in installed.run(
         "trainyard", "model", "show", str(installed.storage / "points/model")
     )
+
+
+def test_the_quick_start_of_the_readme_runs_in_an_empty_folder(installed: Installation, tmp_path: Path) -> None:
+    installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
+    page = blocks(ROOT / "README.md")
+    for block in page:
+        if block.file:
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / block.file).write_text(block.text)
+    (commands,) = (block.text for block in page if "airflow dags test" in block.text)
+    path = f"export PATH={installed.folder}/env/bin:$PATH\n"
+    shown = installed._run("bash", "-euo", "pipefail", "-c", path + commands, cwd=tmp_path)
+    assert shown.count("succeeded") == 3 and (tmp_path / "storage" / "flowers" / "model" / "model.json").is_file()

@@ -16,7 +16,7 @@ def add_commands(commands: Any) -> None:
     preflight = commands.add_parser("preflight", help="check each task of a DAG against the cluster, and run none")
     preflight.set_defaults(run=_preflight)
     for command in (plan, preflight):
-        command.add_argument("dag_id")
+        command.add_argument("dag_id", help="the id of the DAG")
         command.add_argument("--dags-folder", help="folder or file with the DAG; default: Airflow's DAGs folder")
     plan.add_argument("--json", action="store_true", help="print everything, as JSON")
     doctor = commands.add_parser("doctor", help="check the installation: Java, connections, storage, cluster, nodes")

@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
         action.add_argument("--version", type=int, metavar="N", help="default: the newest version")
     _action(actions, "versions", _versions, "list the versions")
     compare = _action(actions, "compare", _compare, "print what changed between a version and the newest one")
-    compare.add_argument("version", type=int, metavar="VERSION")
+    compare.add_argument("version", type=int, metavar="VERSION", help="the number of the earlier version")
     expire = _action(actions, "expire", _expire, "remove old versions, and the shards that only they use")
     expire.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest versions stay")
     expire.add_argument(

@@ -41,8 +41,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
     """Read a connection of type `trainyard`.
 
     Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
-    is reached over HTTP, `preflight`, as the operators' option, and `shared`, which is true for a local directory that
-    every node of the cluster mounts.
+    is reached over HTTP, `preflight`, as the operators' option, `shared`, which is true for a local directory that
+    every node of the cluster mounts, and `environment`, the URI of a packed environment.
     """
 
     conn_name_attr = "conn_id"

@@ -39,7 +39,11 @@ class Allreduce(StrategyOptions):
 
 
 class Horovod(StrategyOptions):
-    """Average the gradients with Horovod's optimizer and communication."""
+    """Average the gradients with Horovod's optimizer and communication.
+
+    Attributes:
+        compression: `fp16` halves the bytes.
+    """
 
     SCALED: ClassVar[bool] = True
 
@@ -85,6 +89,11 @@ class DiLoCo(StrategyOptions):
     """Take `inner_steps` steps on each worker, then one step of an outer optimizer (DiLoCo, arXiv 2311.08105).
 
     The outer gradient is the mean of the workers' changes; the outer optimizer is SGD with Nesterov momentum.
+
+    Attributes:
+        inner_steps: Steps of each worker between two synchronizations.
+        outer_learning_rate: The learning rate of the outer optimizer.
+        outer_momentum: Its momentum.
     """
 
     name: Literal["diloco"] = "diloco"

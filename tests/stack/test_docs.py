@@ -1,0 +1,134 @@
+"""The generated pages are those of the code, and describe all of it."""
+
+from __future__ import annotations
+
+import ast
+import html
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stack.docs import airflow_pages, docstrings, terminal, troubleshooting
+from stack.docs.__main__ import DOCS, render_all
+from stack.docs.results import DATASET, EVALUATION, MODEL, PREDICTIONS, RESULTS
+from stack.docs.symptoms import SYMPTOMS
+from trainyard import operators, sensors, triggers
+from trainyard.diagnosis.rules import EXIT_CODE_RULES, RULES
+from trainyard.schemas.evaluation import Evaluation
+from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.specs.metrics import CLASSIFICATION, RANKING, REGRESSION
+
+
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, str]:
+    return render_all()
+
+
+def test_the_generated_files_are_those_of_the_code(rendered: dict[str, str]) -> None:
+    stale = [path for path, text in rendered.items() if not (DOCS / path).exists() or (DOCS / path).read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_every_public_class_is_on_a_page() -> None:
+    described = {one.__name__ for one in (*airflow_pages.STAGES, *airflow_pages.OTHERS)}
+    assert described | {"Memory", "Placement", "asset"} == set(operators.__all__)
+    assert {one.__name__ for one in airflow_pages.SENSORS} == set(sensors.__all__)
+    assert {one.__name__ for one in airflow_pages.TRIGGERS} == set(triggers.__all__)
+
+
+def test_every_name_of_the_python_interface_is_on_a_page(rendered: dict[str, str]) -> None:
+    from trainyard import etl, trainer
+
+    text = (DOCS / "reference" / "python.md").read_text()
+    classes = rendered["reference/strategies.md"]
+    names = [f"trainyard.trainer.{name}" for name in trainer.__all__ if f"Class `{name}`" not in classes]
+    names += [f"trainyard.etl.{name}" for name in etl.__all__]
+    assert [name for name in names if not re.search(rf":: {re.escape(name)}$", text, re.M)] == []
+
+
+def test_every_option_of_an_operator_has_a_meaning(rendered: dict[str, str]) -> None:
+    rows = [line for line in rendered["reference/operators.md"].splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [row for row in rows if not row.split(" | ")[-1].strip(" |")] == []
+
+
+def test_templates_are_the_template_fields() -> None:
+    page = airflow_pages.render_operators()
+    assert re.search(r"\| `output` \| `str` \| required \| yes \|", page), "stored as `predictions`"
+    assert re.search(r"\| `deferrable` \| .+? \| `None` \| no \|", page)
+    assert re.search(r"\| `grow_memory_to` \| .+? \| `None` \| yes \|", page)
+
+
+def list_keys(function: Callable[..., Any]) -> set[str]:
+    """Return the keys of the dicts that a function's code has as literals."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    dicts = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    return {key.value for node in dicts for key in node.keys if isinstance(key, ast.Constant)}
+
+
+@pytest.mark.slow
+def test_the_results_have_the_keys_of_the_code() -> None:
+    from trainyard.etl.jobs import destinations, predict
+    from trainyard.trainer.group.worker import _build_result
+
+    assert list_keys(DatasetManifest.summary) | {"reused"} == set(DATASET)
+    assert list_keys(_build_result) | {"restarts", "gpu_utilization", "gpu_memory_gib"} == set(MODEL)
+    writers = (destinations._write_parquet, destinations._write_dataset, destinations._write_partitions)
+    assert list_keys(predict.run).union(*map(list_keys, writers)) == set(PREDICTIONS)
+    fields = set(Evaluation.model_fields) - {"model", "curves", "examples"}
+    assert fields | {"evaluation", "uri", "weights_sha256", "metrics", "intervals"} == set(EVALUATION)
+    assert set(RESULTS) <= {*operators.__all__, *sensors.__all__}
+
+
+def test_the_metrics_page_has_every_metric(rendered: dict[str, str]) -> None:
+    page = rendered["reference/metrics.md"]
+    assert [name for name in (*CLASSIFICATION, *REGRESSION, *RANKING) if f"| `{name}` |" not in page] == []
+
+
+def test_every_rule_of_the_diagnosis_is_explained() -> None:
+    plan, used = troubleshooting.example_plan(), set()
+    for symptom in (one for symptoms in SYMPTOMS.values() for one in symptoms):
+        assert troubleshooting.explain(symptom, plan).sentence
+        rules = [*RULES, *EXIT_CODE_RULES]
+        used.add(next(number for number, (pattern, _) in enumerate(rules) if pattern.search(symptom.text)))
+    assert [pattern.pattern for number, (pattern, _) in enumerate(rules) if number not in used] == []
+
+
+def test_a_placeholder_in_a_diagnosis_is_no_tag(rendered: dict[str, str]) -> None:
+    assert r"capacity.\<queue>.disable" in rendered["troubleshooting.md"]
+
+
+def test_a_docstring_is_read_in_parts() -> None:
+    def function() -> None:
+        """Do it.
+
+        Returns (XCom): the `uri`.
+
+        Args:
+            name: The name,
+                on two lines.
+            size: The size.
+        """
+
+    read = docstrings.read(function)
+    assert read.text == "Do it."
+    assert read.entries == {"name": "The name, on two lines.", "size": "The size."}
+
+
+def test_the_recorded_terminal_shows_commands_that_exist(rendered: dict[str, str]) -> None:
+    """`make recording` draws it. That needs a Hadoop, so this compares what it can."""
+    ours = [command for command in terminal.COMMANDS if command.startswith("trainyard ")]
+    pages = rendered["reference/cli.md"]
+    assert [command for command in ours if f"## `trainyard {command.split()[1]}`" not in pages] == []
+    drawn = terminal.FILE.read_text()
+    text = html.unescape(re.sub(r"<[^>]+>", "", drawn)).replace("\xa0", " ")
+    assert [command for command in terminal.COMMANDS if f"$ {command}" not in text] == [], "run `make recording`"
+
+
+def test_a_terminal_is_drawn_without_fonts_of_another_host() -> None:
+    drawn = terminal.draw([("trainyard plan toy", "stage  master\nfits")])
+    assert "plan" in drawn and "http" not in drawn.replace("http://www.w3.org/2000/svg", "")
