@@ -110,6 +110,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": None,
                         "default": "strict",
                     },
+                    "connections": {
+                        "description": "Connections of type trainyard that the pages show beside those of the "
+                        "environment and of the database: ids, separated by commas. Those of another secrets backend "
+                        "cannot be listed.",
+                        "version_added": None,
+                        "type": "string",
+                        "example": "trainyard_default,trainyard_lab",
+                        "default": "",
+                    },
                     "yarn_conn_id": {
                         "description": "The connection of type yarn by which the ResourceManager is asked. By default "
                         "the address is that in HADOOP_CONF_DIR.",

@@ -81,7 +81,6 @@ def render_configuration() -> str:
         [code(name), code(f"AIRFLOW__TRAINYARD__{name.upper()}"), code(option["default"]), option["description"]]
         for name, option in options.items()
     ]
-    rows.append(CONNECTIONS_SETTING)
     head = ["setting", "meaning"]
     return page(
         "Configuration",
@@ -91,14 +90,6 @@ def render_configuration() -> str:
         section("Environment variables", table(["variable", "meaning"],
                                                [[code(name), text] for name, text in VARIABLES.items()])),
     )  # fmt: skip
-
-
-CONNECTIONS_SETTING = [
-    "`connections`", "`AIRFLOW__TRAINYARD__CONNECTIONS`", "",
-    "Connections of type trainyard whose runs the pages show, separated by commas, where a secrets backend has them: "
-    "its connections cannot be listed.",
-]  # fmt: skip
-"""The setting that the provider's metadata does not declare."""
 
 
 def render_commands() -> str:

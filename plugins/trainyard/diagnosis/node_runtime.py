@@ -37,8 +37,8 @@ BY_TEXT: list[tuple[str, Rule]] = [
     (
         r"Unrecognized option: --add-(?:modules|opens)|FindException: Module jdk\.incubator\.vector not found",
         sentence(
-            f"The Java of a node is older than {MIN_JAVA}, or lacks the module jdk.incubator.vector, for which Spark "
-            f"asks. {_FIX}"
+            f"The Java of a node is older than {MIN_JAVA}, or is without the module jdk.incubator.vector, which Spark "
+            f"loads. {_FIX}"
         ),
     ),
     (

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class ReapOperator(BaseOperator):  # type: ignore[misc]
     """Kill the applications on YARN whose task has ended, or was deleted from this Airflow.
 
+    Returns (XCom): the ids of the applications that were killed.
+
     Nothing collects their result. They are found by the tag of the storage root; applications of another Airflow stay.
 
     Args:

@@ -87,7 +87,7 @@ def test_a_text_of_the_daemons_becomes_a_sentence_with_the_fix(text: str, senten
         (  # Java 11, the driver of Spark 4.2
             "Error occurred during initialization of boot layer\njava.lang.module.FindException: Module "
             "jdk.incubator.vector not found\n",
-            "The Java of a node is older than 17, or lacks the module jdk.incubator.vector",
+            "The Java of a node is older than 17, or is without the module jdk.incubator.vector",
         ),
         (  # Java 8
             "Unrecognized option: --add-modules=jdk.incubator.vector\nError: Could not create the Java Virtual",
