@@ -151,16 +151,21 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
     browser.get((digits.directory / "report.html").as_uri())
     for section in ("stages", "timeline", "training-train"):
         assert browser.find_element(By.ID, section).size["height"] > 60, section
-    bars = browser.find_elements(By.CSS_SELECTOR, "#timeline rect")
-    assert len(bars) > 20 and all(bar.size["height"] > 0 for bar in bars)
-    rows = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#timeline svg text")}
-    assert {"export · driver", "train · worker 0", "train · worker 1", "evaluate · driver", "predict · driver"} <= rows
+    assert browser.find_element(By.CSS_SELECTOR, "#timeline canvas").size["height"] > 60
+    timeline = browser.find_element(By.CSS_SELECTOR, "#timeline-chart + script").get_attribute("textContent")
+    rows = {row["label"]: len(row["names"]) for row in json.loads(timeline)["rows"]}
+    assert {"export · driver", "train · worker 0", "train · worker 1", "evaluate · driver", "predict · driver"} <= set(
+        rows
+    )
+    assert rows["train · worker 0"] > 20
+    assert "Accuracy" in browser.find_element(By.ID, "overview").text
     assert "-bound" in browser.find_element(By.CSS_SELECTOR, "#training-train .bottleneck").text
     assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix tr")) == 11
     assert " to " in browser.find_element(By.CSS_SELECTOR, ".evaluation .metrics").text, "an interval"
     assert len(browser.find_elements(By.CSS_SELECTOR, ".examples tr")) == 11
-    curves = browser.find_elements(By.CSS_SELECTOR, ".evaluation polyline")
-    assert len(curves) == 11 and all(curve.size["height"] > 0 for curve in curves), "ten classes, and calibration"
+    plots = browser.find_elements(By.CSS_SELECTOR, ".evaluation .chart + script")
+    counts = [len(json.loads(plot.get_attribute("textContent"))["series"]) for plot in plots]
+    assert counts == [10, 1], "ten classes, and calibration"
     assert "1,797" in browser.find_element(By.ID, "stages").text
     assert browser.get_log("browser") == [], "nothing is fetched, and nothing fails"
     assert browser.save_screenshot(str(tmp_path / "report.png"))
@@ -219,7 +224,7 @@ def test_airflow_links_to_the_run_and_back(pages: str, digits: Run, browser: web
     follow("a[href=usage]", "#most-idle")
     assert "digits" in browser.find_element(By.ID, "most-idle").text
     follow("nav a", "#pipelines")
-    follow("#pipelines th a", "#runs")
+    follow("#pipelines h3 a", "#runs")
     assert "evaluate: accuracy" in browser.find_element(By.ID, "figures").text
     assert "there is no champion" in browser.find_element(By.CLASS_NAME, "champion").text
     follow("#runs th a", "#stages")

@@ -5,7 +5,7 @@ A page is addressed by its path and a query: `run?conn_id=trainyard_default&dag_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import urlencode
@@ -17,10 +17,12 @@ from starlette.datastructures import URL
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.links import PAGES, in_airflow, report_uri
-from trainyard.pages import access, html, live, products, runs
+from trainyard.pages import access, comparison, html, live, pipelines, products, runs
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
 from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
+from trainyard.report import assets
+from trainyard.report.overview import build_overview, compute_busy
 from trainyard.usage import usage_report
 
 app = FastAPI(title="Trainyard", openapi_url=None)
@@ -28,8 +30,12 @@ app = FastAPI(title="Trainyard", openapi_url=None)
 Readable = Annotated[set[str], Depends(access.get_readable_dags)]
 Name = Annotated[str, Query(min_length=1)]
 Number = Annotated[int, Query(alias="page")]
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""The content security policy of a report: it fetches nothing and runs no script, whatever the file contains."""
+Chosen = Annotated[Sequence[str], Query(alias="run")]
+REPORT_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts"
+)
+"""The content security policy of a report: it fetches nothing, and its scripts run in an origin of their own, without
+access to Airflow or to the login, whatever the file contains."""
 MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 
 
@@ -37,16 +43,16 @@ MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 @in_own_pool
 def show_overview(user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
     """Show the pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
-    pipelines, unusable = _list_pipelines(user, readable)
-    entries = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in pipelines.items() for dag_id in dag_ids]
+    dag_ids_by_storage, unusable = _list_pipelines(user, readable)
+    entries = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in dag_ids_by_storage.items() for dag_id in dag_ids]
     page = runs.paginate(entries, number)
-    rows = []
+    shown = []
     for conn_id, root, dag_id in page.items:
         with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
-            if its_runs := runs.list_runs(root, dag_id):
-                newest = its_runs[0]
-                rows.append((conn_id, dag_id, len(its_runs), newest, *runs.try_read_stages(newest)))
-    return html.render("overview", rows=rows, page=page, unusable=unusable)
+            if pipeline := pipelines.read_pipeline(conn_id, root, dag_id):
+                shown.append(pipeline)
+    attention = [item for pipeline in shown for item in pipeline.attention]
+    return html.render("overview", pipelines=shown, page=page, attention=attention, unusable=unusable)
 
 
 @app.get("/pipeline", dependencies=MAY_READ_RUNS)
@@ -56,6 +62,7 @@ def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLRespon
     root = access.get_storage(conn_id)
     page = runs.paginate(runs.list_runs(root, dag_id), number)
     rows = [runs.build_row(run) for run in page.items]
+    newest = rows[0] if rows and page.number == 1 else None
     records = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
     return html.render(
         "pipeline",
@@ -63,6 +70,8 @@ def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLRespon
         dag_id=dag_id,
         page=page,
         rows=rows,
+        running={row.run.run_id: live.list_running_names(row.run) for row in rows},
+        attention=pipelines.find_attention(conn_id, newest.run, newest.stages, newest.error) if newest else [],
         figures=products.collect_figures(records),
         datasets=products.collect_datasets(root, records),
         champions=products.collect_champions(root, [record for _, of_run in records for record in of_run]),
@@ -84,19 +93,33 @@ def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
         error=error,
         usages=usages,
         usage=runs.build_usage_line(run, usages),
+        overview=build_overview([stage.record for stage in stages], usages),
         running_tasks=live.list_running_tasks(run),
         is_over=run.state in live.FINAL_STATES,
         has_report=storage.exists(report_uri(run.directory)),
     )
 
 
+@app.get("/compare", dependencies=MAY_READ_RUNS)
+@in_own_pool
+def show_comparison(conn_id: Name, dag_id: Name, chosen: Chosen = ()) -> HTMLResponse:
+    """Show runs of one pipeline side by side."""
+    run_ids = list(dict.fromkeys(chosen))
+    if not 2 <= len(run_ids) <= comparison.MAX_RUNS:
+        raise HTTPException(
+            400, f"Select 2 to {comparison.MAX_RUNS} runs of {dag_id} to compare; {len(run_ids)} given."
+        )
+    compared = comparison.compare([_find_run(conn_id, dag_id, run_id) for run_id in run_ids])
+    return html.render("compare", conn_id=conn_id, dag_id=dag_id, comparison=compared)
+
+
 @app.get("/usage")
 @in_own_pool
 def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
     """Show what the newest runs of all readable pipelines allocated, and how much of it was busy."""
-    pipelines, unusable = _list_pipelines(user, readable)
+    dag_ids_by_storage, unusable = _list_pipelines(user, readable)
     by_run = {}
-    for (conn_id, root), dag_ids in pipelines.items():
+    for (conn_id, root), dag_ids in dag_ids_by_storage.items():
         directories = {}
         for dag_id in dag_ids:
             with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
@@ -113,7 +136,15 @@ def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
     ]
     lines = [(names, usage_report.sum_runs("", [usage])) for names, usage in by_run.items()]
     most_idle = sorted(lines, key=lambda named: usage_report.idle_key(named[1]), reverse=True)[: runs.ROWS]
-    return html.render("usage", sums=sums, most_idle=most_idle, count=len(usages), unusable=unusable)
+    return html.render(
+        "usage",
+        sums=sums,
+        most_idle=most_idle,
+        count=len(usages),
+        unusable=unusable,
+        has_gpus=any(line.allocated.gpus for _, line in lines),
+        busy_of=compute_busy,
+    )
 
 
 @app.get("/report", dependencies=MAY_READ_RUNS)
@@ -124,6 +155,13 @@ def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
     return HTMLResponse(storage.read(uri).decode(), headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+@app.get("/charts.js")
+async def show_charts() -> Response:
+    """Return the scripts of charts; the pages address them by their hash, so a browser keeps them."""
+    forever = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(assets.read_charts(), media_type="text/javascript", headers=forever)
 
 
 @app.exception_handler(TrainyardError)
@@ -161,11 +199,11 @@ def _list_pipelines(user: BaseUser, readable: set[str]) -> tuple[dict[tuple[str,
     A connection is unusable when its settings are not valid, or when its storage cannot be read; the value says why.
     """
     storages, unusable = access.list_storages()
-    pipelines = {}
+    dag_ids = {}
     for conn_id, root in storages.items():
         with _noted(unusable, conn_id):
-            pipelines[conn_id, root] = access.filter_readable_runs(user, runs.list_pipelines(root, readable))
-    return pipelines, unusable
+            dag_ids[conn_id, root] = access.filter_readable_runs(user, runs.list_pipelines(root, readable))
+    return dag_ids, unusable
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from trainyard.report import evaluations, timeline
+from trainyard.report import assets
+from trainyard.report.render import FILTERS
 
 
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -27,11 +28,6 @@ def run_in_airflow(dag_id: str, run_id: str) -> str:
     return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
-def format_hours(value: float) -> str:
-    """Format resource-hours with three digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
 def format_time(at: float) -> str:
     """Format seconds since the epoch as date and time in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -43,17 +39,14 @@ def is_web(uri: str) -> bool:
 
 
 _TEMPLATES = Environment(
-    loader=PackageLoader("trainyard.pages", "templates"),
+    loader=ChoiceLoader(
+        [PackageLoader("trainyard.pages", "templates"), PackageLoader("trainyard.report", "templates")]
+    ),
     autoescape=select_autoescape(["j2"]),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow}
-_TEMPLATES.filters |= {
-    "duration": timeline.format_duration,
-    "hours": format_hours,
-    "clock": format_time,
-    "number": evaluations.format_number,
-}
+_TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow, "assets": assets}
+_TEMPLATES.filters |= FILTERS | {"clock": format_time}
 _TEMPLATES.tests["web"] = is_web

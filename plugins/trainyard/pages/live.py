@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
@@ -33,11 +35,22 @@ class RunningTask:
 
 def list_running_tasks(run: Run) -> list[RunningTask]:
     """Return the tasks of a run that have started and not ended, by name."""
+    return [_read_task(spec) for spec in _read_running_specs(run)]
+
+
+def list_running_names(run: Run) -> list[str]:
+    """Return the names of the running tasks of a run that is active in Airflow; none where they cannot be read."""
+    with suppress(TrainyardError, OSError, RuntimeError, ValueError, KeyError):
+        return [spec.task_key.task for spec in _read_running_specs(run)] if run.state else []
+    return []
+
+
+def _read_running_specs(run: Run) -> list[JobSpec]:
     if run.state in FINAL_STATES:
         return []
     names = storage.list_names(storage.join(run.directory, "specs"))
     specs = [_read_spec(storage.join(run.directory, "specs", name)) for name in names if not name.startswith(".")]
-    return [_read_task(spec) for spec in specs if not _has_ended(spec)]
+    return [spec for spec in specs if not _has_ended(spec)]
 
 
 def _read_spec(uri: str) -> JobSpec:
@@ -57,5 +70,5 @@ def _read_task(spec: JobSpec) -> RunningTask:
     return RunningTask(
         task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
-        progress=worker_progress.read_latest(spec.task_key), charts=curves.draw_epochs(epochs),
+        progress=worker_progress.read_latest(spec.task_key), charts=curves.build_charts(curves.read_epochs(epochs)),
     )  # fmt: skip

@@ -11,13 +11,13 @@ from typing import Any
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.report import curves
-from trainyard.report.curves import Chart
-from trainyard.report.render import EXPORTS
+from trainyard.report.curves import Chart, Series
+from trainyard.report.formats import abbreviate_run
+from trainyard.report.overview import SCORING
+from trainyard.report.stages import EXPORTS
 from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.run_record import RunRecord
-
-SCORING = ("evaluate", "train")
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,20 @@ class Figure:
     values: dict[str, float]
 
     @property
+    def title(self) -> str:
+        """The name for readers."""
+        return f"{self.task}: {curves.humanize(self.name)}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether the value differs between runs, so that a chart shows something."""
+        return len(set(self.values.values())) > 1
+
+    @property
     def chart(self) -> Chart:
         """The values as a line."""
-        return curves.draw_chart(
-            f"{self.task}: {self.name}", [self.name], [{self.name: v} for v in self.values.values()]
-        )
+        series = Series(curves.humanize(self.name), "train", tuple(self.values.values()))
+        return Chart(self.title, tuple(map(abbreviate_run, self.values)), (series,), axis="run")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from sqlalchemy import select
 from trainyard import storage
 from trainyard.pages.airflow_api import DagRun, create_session
 from trainyard.planning.paths import path_safe, run_directory
+from trainyard.report.overview import Busy, compute_busy
+from trainyard.report.stages import Stage, build_stages
 from trainyard.schemas import outcomes
-from trainyard.schemas.run_record import RunRecord
 from trainyard.usage import resource_usage, usage_report
 from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine
@@ -41,14 +42,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The end of a task; `waited` is the time in seconds since the end of all earlier stages, None for the first."""
-
-    record: RunRecord
-    waited: float | None
-
-
-@dataclass(frozen=True)
 class Row:
     """A run in a list: its stages, or in `error` why they cannot be read, and its resource usage."""
 
@@ -56,6 +49,11 @@ class Row:
     stages: Sequence[Stage]
     error: str
     usage: UsageLine | None
+
+    @property
+    def busy(self) -> Busy | None:
+        """The busy share of what the run allocated."""
+        return compute_busy(self.usage)
 
 
 @dataclass(frozen=True)
@@ -131,17 +129,7 @@ def read_stages(run: Run) -> list[Stage]:
     Raises:
         TrainyardError: A record cannot be read.
     """
-    return compute_waits([end for end in outcomes.read_run(run.directory) if end.task_key.dag_id == run.dag_id])
-
-
-def compute_waits(records: Sequence[RunRecord]) -> list[Stage]:
-    """Return the records, in the order of their start, with the wait of each since the end of all earlier ones."""
-    stages: list[Stage] = []
-    ended: float | None = None
-    for record in records:
-        stages.append(Stage(record, None if ended is None else max(0.0, record.started_at - ended)))
-        ended = max(ended or 0.0, record.started_at + record.seconds)
-    return stages
+    return build_stages([end for end in outcomes.read_run(run.directory) if end.task_key.dag_id == run.dag_id])
 
 
 def try_read_stages(run: Run) -> tuple[list[Stage], str]:

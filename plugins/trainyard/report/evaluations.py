@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.report import palette
+from trainyard.report.formats import format_number
 from trainyard.schemas.evaluation import Evaluation, Interval, Scores, Slice
-
-SIZE = 180.0
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A line in a square of SIZE, from (0, 0) at the lower left to (1, 1)."""
+class Plot:
+    """Curves in the unit square that belong together, for example the ROC of each class."""
 
-    name: str
-    points: str
+    title: str
+    curves: dict[str, list[list[float]]]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the script of the charts draws; after the last color, they repeat with dashed lines."""
+        return {
+            "series": [
+                {"name": name, **palette.line_style(number), "points": points}
+                for number, (name, points) in enumerate(self.curves.items())
+            ]
+        }
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class EvaluationView:
     differences: tuple[tuple[str, tuple[str, ...]], ...]
     slices: tuple[tuple[Slice, tuple[str, ...]], ...]
     matrices: tuple[list[list[int]], ...]
-    curves: tuple[Curve, ...]
+    plots: tuple[Plot, ...]
     columns: tuple[str, ...]
 
 
@@ -54,28 +64,31 @@ def build_view(evaluation: Evaluation) -> EvaluationView:
         ),
         slices=tuple((slice, _cells(numbers, slice.metrics, slice.intervals)) for slice in evaluation.model.slices),
         matrices=_matrices(evaluation.model.metrics.get("confusion_matrix")),
-        curves=tuple(Curve(name, _path(points)) for name, points in evaluation.curves.items()),
+        plots=group_curves(evaluation.curves),
         columns=tuple(evaluation.examples[0].row) if evaluation.examples else (),
     )
 
 
-def format_number(value: Any) -> str:
-    """Format a number with four digits; return any other value as text."""
-    return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+def group_curves(curves: Mapping[str, list[list[float]]]) -> tuple[Plot, ...]:
+    """Return the curves as plots: those named `KIND of CLASS` share the plot of their kind."""
+    plots: dict[str, dict[str, list[list[float]]]] = {}
+    for name, points in curves.items():
+        kind, _, label = name.partition(" of ")
+        plots.setdefault(kind, {})[label or name] = points
+    return tuple(Plot(f"{kind[:1].upper()}{kind[1:]}", of_kind) for kind, of_kind in plots.items())
 
 
-def _cells(names: Sequence[str], metrics: dict[str, Any], intervals: dict[str, Interval]) -> tuple[str, ...]:
-    return tuple(_cell(metrics.get(name), intervals.get(name)) for name in names)
-
-
-def _cell(value: float | None, ends: Interval | None) -> str:
+def format_metric(value: float | None, ends: Interval | None) -> str:
+    """Return a metric with its interval, a dash where it has no value."""
     if value is None:
         return "–"
-    return (
-        f"{format_number(value)} ({format_number(ends[0])} to {format_number(ends[1])})"
-        if ends
-        else format_number(value)
-    )
+    if ends is None:
+        return format_number(value)
+    return f"{format_number(value)} ({format_number(ends[0])} to {format_number(ends[1])})"
+
+
+def _cells(names: Sequence[str], metrics: Mapping[str, Any], intervals: Mapping[str, Interval]) -> tuple[str, ...]:
+    return tuple(format_metric(metrics.get(name), intervals.get(name)) for name in names)
 
 
 def _matrices(value: Any) -> tuple[list[list[int]], ...]:
@@ -83,7 +96,3 @@ def _matrices(value: Any) -> tuple[list[list[int]], ...]:
     if not value:
         return ()
     return tuple(value) if isinstance(value[0][0], list) else (value,)
-
-
-def _path(points: list[list[float]]) -> str:
-    return " ".join(f"{SIZE * x:.1f},{SIZE * (1 - y):.1f}" for x, y in points)

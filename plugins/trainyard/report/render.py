@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +12,33 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.report import curves, evaluations, timeline
-from trainyard.report.curves import Chart
-from trainyard.report.timeline import Timeline
+from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
+from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.run_record import RunRecord
+from trainyard.usage import resource_usage
+from trainyard.usage.resource_usage import ResourceUsage
 
-EXPORTS = ("export", "featurize")
+FILTERS = {
+    "duration": formats.format_duration,
+    "number": formats.format_number,
+    "size": formats.format_bytes,
+    "run_name": formats.describe_run,
+    "hours": formats.format_hours,
+}
+"""The filters that the templates of this folder use."""
 
 _TEMPLATES = Environment(
     loader=PackageLoader("trainyard.report", "templates"),
     autoescape=select_autoescape(["j2"]),
     undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
+_TEMPLATES.filters |= FILTERS
+_TEMPLATES.globals |= {"activity_of": palette.activity_of, "assets": assets}
 
 
 def render(directory: str) -> str:
@@ -32,22 +46,23 @@ def render(directory: str) -> str:
     trace = events.read(directory)
     storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = storage.join(directory, "report.html")
-    storage.replace(uri, render_page(outcomes.read_run(directory), trace).encode())
+    page = render_page(outcomes.read_run(directory), trace, _read_usages(directory))
+    storage.replace(uri, page.encode())
     return uri
 
 
-def render_page(records: list[RunRecord], trace: list[dict[str, Any]]) -> str:
-    """Return the report as HTML, from the records and events of one run."""
-    stages = [(r, _headline(r)) for r in records]
+def render_page(
+    records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], usages: Sequence[ResourceUsage] = ()
+) -> str:
+    """Return the report as HTML, from the records, events and resource usage of one run."""
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
-        stages=stages,
-        timeline=timeline.draw_run(trace),
-        trainings=_trainings(records, trace),
-        evaluations=_evaluations(records),
-        number=evaluations.format_number,
-        datasets=[_card(r) for r in records if r.job in EXPORTS and r.status == "succeeded"],
-        color=timeline.color_of,
+        overview=overview.build_overview(records, usages),
+        stages=stages.build_stages(records),
+        timeline=timeline.build_timeline(trace),
+        trainings=_build_trainings(records, trace),
+        evaluations=_read_evaluations(records),
+        datasets=[_read_dataset(r) for r in records if r.job in stages.EXPORTS and r.status == "succeeded"],
     )
 
 
@@ -56,55 +71,48 @@ class Training:
     """What the report shows of the workers of one task."""
 
     task: str
-    curves: list[Chart]
+    charts: list[Chart]
+    table: EpochTable
+    best_epoch: int | None
     bottleneck: str
     phases: list[tuple[str, float, list[tuple[str, float, float]]]]
     clocks: list[tuple[str, float, float]]
-    steps: Timeline | None
 
 
-def _trainings(records: list[RunRecord], trace: list[dict[str, Any]]) -> list[Training]:
+def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any]]) -> list[Training]:
     """Return the tasks whose workers have curves or phases, in the order of their start."""
-    bottlenecks = {r.task_key.task: str(r.output.get("bottleneck") or "") for r in records}
-    trainings = [
-        Training(
-            task=task, curves=curves.draw_epochs(events), bottleneck=bottlenecks.get(task, ""),
-            phases=timeline.sum_phases(events), clocks=timeline.find_clock_offsets(events),
-            steps=timeline.draw_steps(events),
-        )
-        for task, events in timeline.group_by_task(trace).items()
-    ]  # fmt: skip
-    return [training for training in trainings if training.curves or training.phases]
+    outputs = {record.task_key.task: record.output for record in records}
+    trainings = []
+    for task, its_events in timeline.group_by_task(trace).items():
+        output, epochs = outputs.get(task, {}), curves.read_epochs(its_events)
+        best_epoch = output.get("best_epoch")
+        trainings.append(
+            Training(
+                task=task, charts=curves.build_charts(epochs, best_epoch), table=curves.build_table(epochs),
+                best_epoch=best_epoch, bottleneck=str(output.get("bottleneck") or ""),
+                phases=timeline.sum_phases(its_events), clocks=timeline.find_clock_offsets(its_events),
+            )
+        )  # fmt: skip
+    return [training for training in trainings if training.charts or training.phases]
 
 
-def _headline(record: RunRecord) -> str:
-    """Return the main figures of a stage."""
-    output = record.output
-    if record.status == "failed":
-        return (record.error or "").partition("\n")[0]
-    if record.job in EXPORTS:
-        return f"{output['rows']:,} rows in {output['record_batches']} record batches of {output['shards']} shards"
-    if record.job == "predict":
-        return f"{output['rows']:,} rows"
-    if record.job == "script":
-        return f"{output['workers']} workers"
-    metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
-    text = ", ".join(f"{name} {value:,.4g}" for name, value in metrics.items() if name != "rows_per_second")
-    return f"{output['epochs']} epochs on {output['workers']} workers: {text}" if record.job == "train" else text
-
-
-def _evaluations(records: list[RunRecord]) -> list[evaluations.EvaluationView]:
+def _read_evaluations(records: Sequence[RunRecord]) -> list[evaluations.EvaluationView]:
     """Return the evaluations that still exist."""
     uris = [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]
     return [evaluations.build_view(Evaluation.load(uri)) for uri in uris if storage.exists(uri)]
 
 
-def _card(record: RunRecord) -> dict[str, Any]:
-    uri = record.output["uri"]
-    try:
-        dataset: DatasetManifest | None = manifest.read_current(uri)
-    except TrainyardError:
-        dataset = None
-    if dataset and dataset.content_hash != record.output["content_hash"]:
-        dataset = None
-    return {"uri": uri, "output": record.output, "manifest": dataset}
+def _read_dataset(record: RunRecord) -> dict[str, Any]:
+    """Return the result of an export, and the manifest of the dataset unless it was replaced or removed since."""
+    dataset: DatasetManifest | None = None
+    with suppress(TrainyardError):
+        current = manifest.read_current(record.output["uri"])
+        dataset = current if current.content_hash == record.output["content_hash"] else None
+    return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}
+
+
+def _read_usages(directory: str) -> list[ResourceUsage]:
+    """Return the resource usage of the applications; none where it cannot be read, which is no failure of a report."""
+    with suppress(TrainyardError, OSError, RuntimeError):
+        return resource_usage.read_run(directory)
+    return []

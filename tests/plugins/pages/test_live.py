@@ -31,8 +31,16 @@ def test_a_task_runs_until_its_attempt_has_ended(tmp_path: Path) -> None:
     start(tmp_path, 2)
     Failure(task_key=key(tmp_path, 1), at=1.0, error="lost").save()
     assert running(tmp_path) == ["train"]
+    run = Run("toy", "r", f"{tmp_path}/runs/toy/r", "running")
+    assert live.list_running_names(run) == ["train"]
     Failure(task_key=key(tmp_path, 2), at=2.0, error="lost").save()
     assert running(tmp_path) == []
+
+
+def test_an_unreadable_spec_hides_the_names_of_running_tasks_alone(tmp_path: Path) -> None:
+    run = Run("toy", "r", f"{tmp_path}/runs/toy/r", "running")
+    storage.replace(f"{run.directory}/specs/train.json", b"{")
+    assert live.list_running_names(run) == []
 
 
 def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: Path) -> None:

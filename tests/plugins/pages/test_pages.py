@@ -14,6 +14,7 @@ import pytest
 
 from tests.plugins.pages.conftest import NOON, Airflow
 from trainyard import storage
+from trainyard.pages import pipelines
 from trainyard.planning.paths import run_directory
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.failure import Failure
@@ -188,7 +189,8 @@ def test_only_the_runs_of_the_shown_page_are_read(airflow: Airflow, monkeypatch:
     assert len({uri for uri in seen if "/runs/" in uri}) == 25
     seen.clear()
     airflow.get()
-    assert len({uri for uri in seen if "/runs/" in uri}) == 1, "of the newest run"
+    read_runs = {uri for uri in seen if "/runs/" in uri}
+    assert len(read_runs) == pipelines.TREND_RUNS, "the newest runs, in search of a metric"
 
 
 def test_a_run_that_airflow_deleted_is_listed_last_by_its_directory(airflow: Airflow) -> None:
@@ -206,7 +208,7 @@ def test_an_unreadable_record_is_reported_and_hides_no_other_run(airflow: Airflo
     broken = airflow.run("ann.digits", "bad", 1)
     storage.replace(storage.join(broken, "records", "export.json"), b"{")
     listed = airflow.get("pipeline", **RUN).text
-    assert "is not JSON" in listed and "export 7.0 s" in listed
+    assert "is not JSON" in listed and "7.0 s" in listed
 
 
 def task_key(airflow: Airflow, dag_id: str = "ann.digits", run_id: str = "r1", task: str = "train") -> TaskKey:
@@ -274,7 +276,7 @@ def test_a_running_worker_group_is_shown_with_its_workers_and_epochs_until_it_en
     page_text = airflow.get("run", **RUN).text
     assert ["1", "&lt;b&gt;n1", "3", "17", "forward"] in cells(page_text)
     assert "State at <time>2026-11-20 12:00:00</time> UTC; 9 epochs in total" in page_text
-    assert "loss, between 0.25 and 0.5" in page_text and "data-live" in page_text
+    assert "training: between 0.25 and 0.5; last 0.25 (epoch 2)" in page_text and "data-live" in page_text
     RunRecord(
         task_key=key,
         job="train",
@@ -301,7 +303,7 @@ def test_charts_of_metrics_have_a_text_alternative(airflow: Airflow) -> None:
     for number, accuracy in enumerate((0.5, 0.75)):
         airflow.run("ann.digits", f"r{number}", number, job="evaluate", output={"metrics": {"accuracy": accuracy}})
     page_text = airflow.get("pipeline", **RUN).text
-    assert 'aria-label="export: accuracy, between 0.5 and 0.75; last accuracy 0.75"' in page_text
+    assert 'aria-label="export: accuracy by run. accuracy: between 0.5 and 0.75; last 0.75 (run r1)"' in page_text
     assert ["r1", "0.75"] in cells(page_text) and ["r0", "0.5"] in cells(page_text)
 
 
@@ -321,3 +323,51 @@ def test_a_failed_stage_shows_the_first_line_of_its_error(airflow: Airflow) -> N
     airflow.run("ann.digits", "r1", status="failed", error="there is no <b>tea\nat line 7", output={})
     page_text = airflow.get("run", **RUN).text
     assert "there is no &lt;b&gt;tea" in page_text and "line 7" not in page_text
+
+
+@pytest.mark.parametrize("chosen", [[], ["r1"], ["r1", "r1"], [f"r{n}" for n in range(9)]])
+def test_a_comparison_needs_a_few_runs(airflow: Airflow, chosen: list[str]) -> None:
+    airflow.dag("ann.digits")
+    query = "".join(f"&run={run_id}" for run_id in chosen)
+    answer = airflow.get(f"compare?conn_id=trainyard_default&dag_id=ann.digits{query}&x=")
+    assert answer.status_code == 400 and "Select 2 to 6 runs of ann.digits" in answer.text
+
+
+def test_a_comparison_shows_only_runs_that_the_user_may_read(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    for number in range(2):
+        airflow.run("ann.digits", f"r{number}", number)
+    chosen = "compare?conn_id=trainyard_default&dag_id=ann.digits&run=r0&run=r1&x="
+    assert airflow.get(chosen).status_code == 200
+    storage.replace(storage.join(run_directory(airflow.root, "ann.digits", "r0"), "specs", "export.json"), b"{")
+    assert airflow.get(chosen).status_code == 200, "a spec that cannot be read has no options"
+    assert airflow.get(chosen, user="bob").status_code == 403
+    assert airflow.get(f"{chosen}&run=r2").status_code == 404
+
+
+def test_the_trend_of_a_pipeline_is_read_from_one_record_of_each_run(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    for number in range(60):
+        metrics = {"metrics": {"accuracy": 0.5 + number / 200}}
+        airflow.run("ann.digits", f"run-{number:02}", number, job="evaluate", output=metrics)
+    seen: list[str] = []
+    read = storage.read
+    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
+    page_text = airflow.get().text
+    assert "accuracy of the last 8 runs: between 0.76 and 0.795, last 0.795" in page_text
+    assert len([uri for uri in seen if "/runs/" in uri]) == pipelines.TREND_RUNS
+
+
+def test_a_report_cannot_act_as_its_reader(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
+    policy = airflow.get("report", **RUN).headers["Content-Security-Policy"].split("; ")
+    assert {"default-src 'none'", "sandbox allow-scripts"} <= set(policy)
+
+
+def test_the_scripts_of_charts_are_kept_by_browsers(airflow: Airflow) -> None:
+    answer = airflow.get("charts.js", user=None)
+    assert answer.status_code == 200 and "immutable" in answer.headers["Cache-Control"]
+    assert answer.headers["Content-Type"].startswith("text/javascript")

@@ -10,32 +10,53 @@ from trainyard.report import curves
 
 def epochs(**figures: list[float]) -> list[dict[str, Any]]:
     names = {"epoch": [float(i + 1) for i in range(len(next(iter(figures.values()))))]} | figures
-    rows = zip(*names.values(), strict=True)
-    return [{"ph": "C", "name": "epoch", "args": dict(zip(names, row, strict=True))} for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in zip(*names.values(), strict=True)]
 
 
 def test_a_run_without_epochs_has_no_charts() -> None:
-    assert curves.draw_epochs([]) == []
+    assert curves.build_charts(curves.read_epochs([])) == []
+
+
+def test_of_an_epoch_that_ran_twice_the_last_report_counts() -> None:
+    reports = [{"epoch": 2, "loss": 9.0}, {"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
+    events = [{"ph": "C", "name": "epoch", "args": args} for args in reports]
+    assert curves.read_epochs(events) == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
 
 
 def test_losses_share_a_chart_and_each_metric_has_its_own() -> None:
-    events = epochs(loss=[2.0, 1.0], validation_loss=[3.0, 2.0], accuracy=[0.5, 0.75], rows_per_second=[1e6, 2e6])
-    charts = {chart.title: [line.name for line in chart.lines] for chart in curves.draw_epochs(events)}
+    measured = epochs(loss=[2.0, 1.0], validation_loss=[3.0, 2.0], accuracy=[0.5, 0.75], rows_per_second=[1e6, 2e6])
+    charts = {chart.title: [line.name for line in chart.series] for chart in curves.build_charts(measured)}
     assert charts == {
-        "loss": ["loss", "validation loss"],
-        "accuracy": ["accuracy"],
-        "rows per second": ["rows per second"],
+        "Loss": ["training", "validation"],
+        "Accuracy": ["accuracy"],
+        "Rows per second": ["rows per second"],
     }
 
 
-def test_the_axis_spans_the_minimum_to_the_maximum() -> None:
-    chart = curves.draw_epochs(epochs(loss=[1.0, 3.0, 5.0], rows_per_second=[1, 1, 1]))[0]
-    assert (chart.low, chart.high, chart.epochs) == ("1", "5", 3)
-    assert chart.lines[0].points == "0.0,150.0 150.0,75.0 300.0,0.0"
-    assert chart.lines[0].last == "5"
+def test_a_speed_that_stays_the_same_has_no_chart() -> None:
+    measured = epochs(loss=[2.0, 1.0], bytes_per_step=[7.0, 7.0])
+    assert [chart.title for chart in curves.build_charts(measured)] == ["Loss"]
+
+
+def test_the_best_epoch_is_marked() -> None:
+    measured = epochs(loss=[3.0, 1.0, 2.0])
+    assert curves.build_charts(measured, best_epoch=2)[0].best == 1
+    assert curves.build_charts(measured, best_epoch=9)[0].best is None
+    assert curves.build_charts(measured)[0].best is None
 
 
 def test_a_value_that_is_not_finite_is_a_gap() -> None:
-    chart = curves.draw_epochs(epochs(loss=[1.0, 3.0, 5.0], auroc=[0.5, math.nan, 1.0], rows_per_second=[1, 1, 1]))[1]
-    assert (chart.low, chart.high) == ("0.5", "1")
-    assert chart.lines[0].points == "0.0,150.0 300.0,0.0"
+    chart = curves.build_charts(epochs(auroc=[0.5, math.nan, 1.0]))[0]
+    assert chart.series[0].values == (0.5, None, 1.0)
+
+
+def test_a_chart_has_a_description() -> None:
+    chart = curves.build_charts(epochs(loss=[3.0, 1.0, math.inf]))[0]
+    assert chart.description == "Loss by epoch. training: between 1 and 3; last 1 (epoch 2)"
+    assert "no values" in curves.build_charts(epochs(loss=[math.nan]))[0].description
+
+
+def test_the_table_has_a_row_for_each_epoch() -> None:
+    table = curves.build_table(epochs(loss=[2.0, 1.0], rows_per_second=[9000.4, 8000.4]))
+    assert table.columns == ("loss", "rows per second")
+    assert table.rows == ((1, ("2", "9,000")), (2, ("1", "8,000")))

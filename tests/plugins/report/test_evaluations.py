@@ -39,16 +39,22 @@ def test_every_label_has_its_own_confusion_matrix() -> None:
     assert evaluations.build_view(evaluation(model(confusion_matrix=[MATRIX, MATRIX]))).matrices == (MATRIX, MATRIX)
 
 
-def test_the_y_axis_of_a_curve_points_up() -> None:
-    view = evaluations.build_view(evaluation(model(), curves={"ROC": [[0, 0], [0.5, 1], [1, 1]]}))
-    assert view.curves[0].points == "0.0,180.0 90.0,0.0 180.0,0.0"
+def test_the_curves_of_classes_share_a_plot() -> None:
+    points = [[0.0, 0.0], [0.5, 1.0], [1.0, 1.0]]
+    curves = {"ROC of 0": points, "ROC of 1": points, "calibration": points}
+    view = evaluations.build_view(evaluation(model(), curves=curves))
+    assert [(plot.title, list(plot.curves)) for plot in view.plots] == [
+        ("ROC", ["0", "1"]),
+        ("Calibration", ["calibration"]),
+    ]
+    assert view.plots[0].options["series"][1] == {"name": "1", "color": "run-1", "dash": "solid", "points": points}
 
 
 def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> None:
-    worst = Example(loss=3.2, label=1, prediction={"class_": 0}, row={"<b>id": "<script>"})
+    worst = Example(loss=3.2, label=1, prediction={"class_": 0}, row={"<b>id": "<script>hey"})
     stored = evaluation(
         model(accuracy=0.9, confusion_matrix=MATRIX).model_copy(update={"uri": str(tmp_path)}),
-        examples=(worst,), curves={"ROC": [[0, 0], [1, 1]]},
+        examples=(worst,), curves={"<ROC>": [[0, 0], [1, 1]]},
     )  # fmt: skip
     stored.save()
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory=str(tmp_path))
@@ -57,8 +63,15 @@ def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> Non
         output=stored.summary(),
     )  # fmt: skip
     page = render.render_page([record], [])
-    for text in ("0.9 (0.8 to 1)", "&lt;i&gt;city = Ur", "&lt;script&gt;", "&lt;b&gt;id", "polyline", "3.2"):
+    for text in (
+        "0.9 (0.8 to 1)",
+        "&lt;i&gt;city = Ur",
+        "&lt;script&gt;hey",
+        "&lt;b&gt;id",
+        "\\u003cROC\\u003e",
+        "3.2",
+    ):
         assert text in page
-    assert "<script>" not in page
+    assert "<script>hey" not in page and "<ROC>" not in page
     Path(stored.uri).unlink()
     assert "0.9 (0.8 to 1)" not in render.render_page([record], []), "it was removed since"

@@ -35,7 +35,7 @@ def test_each_of_two_trainings_has_curves_and_rows_with_its_name() -> None:
     assert list(sections) == ["teacher", "student"]
     for task, loss in (("teacher", "0.125"), ("student", "0.875")):
         assert f"<h2>Training {task}" in sections[task]
-        assert f"loss {loss}" in sections[task] and "worker 0" in sections[task]
+        assert f"training: between {loss} and {loss}" in sections[task] and "worker 0" in sections[task]
 
 
 def test_the_warnings_of_a_stage_are_beside_its_figures() -> None:

@@ -1,8 +1,10 @@
-"""The timelines of a report: the position of each span, and the spans that are left out."""
+"""The timelines of a report: the rows, their columns of numbers, and the views."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from trainyard.report import timeline
 
@@ -19,40 +21,46 @@ def span(name: str, start: float, seconds: float, tid: int = 0) -> dict[str, Any
 
 
 def test_a_run_without_spans_has_no_timeline() -> None:
-    assert timeline.draw_run([]) is None
-    assert timeline.draw_steps([]) is None
+    assert timeline.build_timeline([]) is None
+    assert timeline.find_steps([]) is None
 
 
-def test_a_bar_has_the_position_of_its_span_in_the_run() -> None:
-    events = [*process(0, "export", "driver"), span("start Spark", 100, 5), span("write dataset", 105, 15)]
-    chart = timeline.draw_run(events)
+def test_the_spans_of_a_row_are_columns_of_numbers() -> None:
+    events = [*process(0, "export", "driver"), span("write dataset", 105, 15), span("start Spark", 100, 5)]
+    chart = timeline.build_timeline(events)
     assert chart is not None and chart.seconds == 20
-    (row,) = chart.rows
-    assert (row.task, row.process) == ("export", "driver")
-    assert [(bar.x, bar.width) for bar in row.bars] == [(0, 250), (250, 750)]
-    assert chart.ticks[0] == (0, "0.0 ms") and chart.ticks[-1] == (timeline.WIDTH, "20.0 s")
+    assert chart.options == {
+        "names": ["start Spark", "write dataset"],
+        "activities": ["start", "write"],
+        "seconds": 20.0,
+        "rows": [
+            {"label": "export · driver", "names": [0, 1], "starts": [0, 5 * SECOND],
+             "durations": (5 * SECOND, 15 * SECOND), "omitted": {}},
+        ],
+    }  # fmt: skip
+    assert chart.rows[0].summary == "write dataset 15.0 s, start Spark 5.0 s"
+    assert [activity.title for activity in chart.activities] == ["start up", "write"]
 
 
-def test_spans_below_a_pixel_share_a_bar() -> None:
-    events = [*process(0, "train", "worker 0"), span("forward", 0, 1000)]
-    events += [span("data wait", 500 + number / 1000, 0.0005) for number in range(100)]
-    chart = timeline.draw_run(events)
-    assert chart is not None and len(chart.rows[0].bars) == 2
-
-
-def test_communication_is_drawn_below_the_backward_pass_that_it_overlaps() -> None:
-    chart = timeline.draw_run(
-        [*process(0, "train", "worker 0"), span("backward", 0, 1), span("communication", 0.5, 0.4)]
-    )
+def test_views_are_the_run_its_tasks_and_the_steps_of_a_training() -> None:
+    events = [*process(0, "train", "worker 0"), *process(0, "export", "driver", pid=2)]
+    events += [span("forward", 10 + number, 0.5) for number in range(3)]
+    events += [span("write dataset", 0, 8) | {"pid": 2}]
+    chart = timeline.build_timeline(events)
     assert chart is not None
-    assert {bar.name: bar.lane for bar in chart.rows[0].bars} == {"backward": 0, "communication": 1}
+    assert [(view.title, view.begin, view.end) for view in chart.views] == [
+        ("Whole run", 0.0, 12.5),
+        ("export", 0.0, 8.0),
+        ("train", 10.0, 12.5),
+        ("train: steps of the last epoch", 10.0, 12.5),
+    ]
 
 
 def test_steps_are_those_after_the_last_validation() -> None:
     early = [span("forward", number, 0.5) for number in range(5)]
-    late = [span("forward", 20 + number, 0.5) for number in range(5)]
-    chart = timeline.draw_steps(process(0, "train", "worker 0") + early + [span("validate", 10, 1)] + late)
-    assert chart is not None and len(chart.rows[0].bars) == 5
+    late = [span("forward", 20 + number, 0.5) for number in range(50)]
+    steps = timeline.find_steps(process(0, "train", "worker 0") + early + [span("validate", 10, 1)] + late)
+    assert steps == (20 * SECOND, (20 + timeline.SHOWN_STEPS) * SECOND)
 
 
 def test_phases_are_shares_of_the_slowest_worker() -> None:
@@ -67,16 +75,21 @@ def test_phases_are_shares_of_the_slowest_worker() -> None:
     ]
 
 
+def test_phases_that_took_no_time_have_no_share() -> None:
+    events = [*process(0, "train", "worker 0"), {"ph": "C", "name": "seconds", "pid": 1, "tid": 0, "args": {"copy": 0}}]
+    assert timeline.sum_phases(events) == [("worker 0", 0.0, [("copy", 0.0, 0.0)])]
+
+
 def test_events_are_grouped_by_task_in_the_order_of_their_start() -> None:
     events = [*process(0, "b", "driver", 2), *process(0, "a", "driver", 1), span("import", 1, 1)]
     late = span("import", 0, 1) | {"pid": 2}
     assert timeline.group_by_task([late, *events]) == {"b": [late, *events[:2]], "a": events[2:]}
 
 
-def test_a_bar_of_omitted_steps_has_their_number_in_its_title() -> None:
+def test_steps_that_were_not_recorded_one_by_one_are_counted() -> None:
     steps = span("steps", 0, 2) | {"args": {"omitted": 870}}
-    chart = timeline.draw_run([*process(0, "train", "worker 0"), steps])
-    assert chart and chart.rows[0].bars[0].title == "steps: 2.0 s, 870 spans not recorded one by one"
+    chart = timeline.build_timeline([*process(0, "train", "worker 0"), steps])
+    assert chart and chart.options["rows"][0]["omitted"] == {0: 870}
 
 
 def test_clock_offsets_above_their_uncertainty_are_reported() -> None:
@@ -87,3 +100,9 @@ def test_clock_offsets_above_their_uncertainty_are_reported() -> None:
     events = [label for tid in range(3) for label in process(tid, "train", f"worker {tid}")]
     events += [clock(0, 0.02, 0.1), clock(1, -250.0, 0.2), clock(2, 3.0, 5.0)]
     assert timeline.find_clock_offsets(events) == [("worker 1", -250.0, 0.2)]
+
+
+@pytest.mark.parametrize("name", ["an unheard-of span", "worker group"])
+def test_a_span_without_an_activity_is_other(name: str) -> None:
+    chart = timeline.build_timeline([*process(0, "train", "worker 0"), span(name, 0, 1)])
+    assert chart and [activity.key for activity in chart.activities] == ["other"]

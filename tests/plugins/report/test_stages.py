@@ -1,0 +1,40 @@
+"""The stages of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugins.report import example
+from trainyard.report import stages
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
+
+
+def record(task: str, start: float, seconds: float) -> RunRecord:
+    task_key = TaskKey(dag_id="toy", run_id="r1", task_id=task, directory="file:///runs/toy/r1")
+    return RunRecord(
+        task_key=task_key, job="export", application="a1", started_at=start, seconds=seconds, status="succeeded"
+    )
+
+
+def test_a_stage_waits_from_the_end_of_all_before_it() -> None:
+    built = stages.build_stages([record("a", 100, 50), record("b", 120, 10), record("c", 155, 5), record("d", 170, 1)])
+    assert [stage.waited for stage in built] == [None, 0.0, pytest.approx(5), pytest.approx(10)]
+    assert [stage.share for stage in built] == [1.0, 0.2, 0.1, 0.02]
+
+
+def test_the_main_figures_of_each_kind_of_stage() -> None:
+    built = stages.build_stages(example.build_records("file:///runs/digits/r1"))
+    assert [stage.headline for stage in built] == [
+        "1,797 rows in 10 record batches of 6 shards",
+        "8 epochs on 2 workers, best in epoch 5: loss 0.08208, validation loss 0.08208, accuracy 0.9857",
+        "accuracy 0.9947, f1 0.9955",
+        "1,797 rows",
+    ]
+
+
+def test_a_stage_without_seconds_has_no_duration_and_a_reused_one_says_so() -> None:
+    [failed] = stages.build_stages([record("a", 0, 0)])
+    assert failed.duration == ""
+    reused = record("a", 0, 3).model_copy(update={"output": {"reused": True}})
+    assert stages.build_stages([reused])[0].duration == "reused"
