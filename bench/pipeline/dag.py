@@ -3,8 +3,9 @@
     PYTHONPATH=plugins:. python bench/pipeline/dag.py [--runs 3]
 
 Runs the digits example with `airflow dags test`, and a DAG of the same shape whose tasks are SparkSubmitOperators
-with the program, args, configuration and environment that `python -m trainyard plan` prints. The two alternate; the
-ratio is the median over neighboring runs of the time of the command.
+with the program, args, configuration and environment that `python -m trainyard plan` prints, but without the daemon
+that imports torch for the Python workers, and without shared classes: nothing else than a user of these operators
+writes. The two alternate; the ratio is the median over neighboring runs of the time of the command.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import time
 from pathlib import Path
 
 from trainyard.schemas.specs import SPECS
+
+STARTUP = ("spark.python.daemon.module", "spark.executorEnv.PYTHONPATH")
+"""Settings that only shorten the start."""
 
 ROOT = Path(__file__).parents[2]
 PLAIN = """
@@ -68,7 +72,8 @@ def write_plain_dag(folder: Path, environment: dict[str, str]) -> None:
         tasks.append(
             {
                 "task_id": name, "name": f"plain.{name}", "application": plan["program"],
-                "application_args": ["--spec", f"file://{file}"], "conf": plan["conf"],
+                "application_args": ["--spec", f"file://{file}"],
+                "conf": {key: value for key, value in plan["conf"].items() if key not in STARTUP},
                 "py_files": ",".join(plan["py_files"]), "env_vars": plan["env"],
             }
         )  # fmt: skip
@@ -99,7 +104,7 @@ def main() -> None:
     for name, seconds in times.items():
         print(f"{name:7} {statistics.median(seconds):6.1f} s")
     ratio = statistics.median(digits / plain for digits, plain in zip(*times.values(), strict=True))
-    print(f"digits / plain {ratio:.3f}  (goal at most 1.05)")
+    print(f"digits / plain {ratio:.3f}  (goal at most 0.45)")
 
 
 if __name__ == "__main__":
