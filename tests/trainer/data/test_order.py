@@ -196,6 +196,16 @@ def is_last(order: Order, block: int, row: int) -> bool:
     return sum(weights[sum(order.blocks[:block]) + row + 1 :]) < sum(weights) % order.rows
 
 
+def test_rows_of_equal_weight_are_drawn_once_each() -> None:
+    order = Order((50, 70), batch=8, seed=42, window=16, weights=(50, 70))
+    rows = [0, 0]
+    for window in order.windows(3, 0, 1):
+        for run in window.runs:
+            rows[run.block] += run.rows
+    assert rows == [50, 70]
+    assert order.sample_rows(0, 3, np.ones(50, np.int64)).tolist() == list(range(50))
+
+
 def test_over_many_epochs_rows_are_drawn_in_proportion_to_their_weights() -> None:
     order = Order((50, 30), 10, 3, 64, weights=tuple(int(row_weights(b, n).sum()) for b, n in enumerate((50, 30))))
     epochs = 400
