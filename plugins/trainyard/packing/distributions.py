@@ -59,9 +59,10 @@ def _add(requirement: Requirement, parent: str, found: dict[str, metadata.Distri
     try:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        why = f"{parent} requires it" if parent else "jobs import it on the nodes"
+        if parent:
+            raise TrainyardError(f"{name} is not installed here, and {parent} requires it. Install it.") from None
         raise TrainyardError(
-            f"{name} is not installed here, and {why}. Install it, or write --without {name}."
+            f"{name} is not installed here, and jobs import it on the nodes. Install it, or write --without {name}."
         ) from None
     if (distribution.read_text("direct_url.json") or "").replace(" ", "").find('"editable":true') >= 0:
         raise TrainyardError(f"{name} is installed in editable mode, without its files. Install it as a wheel.")
