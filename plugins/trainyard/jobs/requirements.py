@@ -32,11 +32,12 @@ _WITH_TORCH = Memory(heap="1g", native="1536m")
 _WORKER = Memory(heap="512m", native="2g")
 
 _SCORING_DAEMON, _GROUP_DAEMON = "trainyard.etl.jobs.daemon", "trainyard.trainer.group.daemon"
-_GROUP_MODULES = ("fsspec", "pydantic", "tenacity", "torch")
 
 SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
 FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
 PREDICT = FEATURIZE
 EVALUATE = Requirements((*_MODEL_MODULES, "torchmetrics"), _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
-TRAIN = Requirements((*_GROUP_MODULES, "numpy", "pyarrow", "safetensors"), _WORKER, _SMALL, _GROUP_DAEMON)
-SCRIPT = Requirements(_GROUP_MODULES, _WORKER, _SMALL, _GROUP_DAEMON)
+TRAIN = Requirements(
+    ("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch"), _WORKER, _SMALL, _GROUP_DAEMON
+)
+SCRIPT = Requirements(("fsspec", "pydantic", "tenacity", "torch"), _WORKER, _SMALL, _GROUP_DAEMON)
