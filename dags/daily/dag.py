@@ -1,0 +1,36 @@
+"""Export the digits of a day as a partition of the dataset, every day. Unpause it to run it on schedule."""
+
+from datetime import datetime
+
+from airflow.sdk import DAG, task
+
+from trainyard import storage
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.operators import ExportOperator
+
+with DAG(
+    "daily",
+    schedule="@daily",
+    start_date=datetime(2026, 1, 1),
+    catchup=False,
+    is_paused_upon_creation=True,
+    doc_md=__doc__,
+):
+
+    @task
+    def deliver(ds: str) -> dict:
+        from daily.source import write
+
+        directory = storage.join(TrainyardHook().get_conn().storage, "daily", "source")
+        return {"format": "parquet", "path": write(directory, ds), "options": {"basePath": directory}}
+
+    ExportOperator(
+        task_id="export",
+        prepare="daily.prepare:digits",
+        source=deliver(),
+        dataset="daily/dataset",
+        partition="{{ ds }}",
+        expect={"label": {"min": 0, "max": 9, "rows_per_value": 1}},
+        splits={"train": 0.6, "validation": 0.2, "test": 0.2},
+        stratify="label",
+    )

@@ -1,0 +1,23 @@
+"""A small network for 8 x 8 digits, which may start from the weights of another model."""
+
+from __future__ import annotations
+
+from torch import nn, optim
+from torchmetrics.classification import MulticlassAccuracy
+
+from trainyard.trainer import Recipe
+
+
+def network(start_from: str | None = None, width: int = 64) -> Recipe:
+    return Recipe(
+        model=nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)),
+        features="image",
+        label="label",
+        classes=10,
+        normalize="all",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
+        metrics={"accuracy": MulticlassAccuracy(10, average="micro")},
+        predict=lambda output: {"digit": output.argmax(1)},
+        start_from=start_from,
+    )

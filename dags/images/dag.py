@@ -1,0 +1,43 @@
+"""Classify tiles of two photographs: JPEG files that the workers decode."""
+
+from airflow.sdk import DAG, task
+
+from trainyard import storage
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
+
+PHOTOGRAPHS = ["china", "flower"]
+
+with DAG("images", schedule=None, doc_md=__doc__):
+
+    @task
+    def tiles() -> str:
+        from images.source import write
+
+        return write(storage.join(TrainyardHook().get_conn().storage, "images", "source"))
+
+    export = ExportOperator(
+        task_id="export",
+        prepare="images.prepare:files",
+        prepare_params={"photographs": PHOTOGRAPHS},
+        source=tiles(),
+        format="binaryFile",
+        options={"recursiveFileLookup": "true"},
+        dataset="images/dataset",
+        splits={"train": 0.6, "validation": 0.1, "test": 0.3},
+        stratify="label",
+    )
+    train = TrainOperator(
+        task_id="train",
+        recipe="images.recipe:convnet",
+        recipe_params={"classes": len(PHOTOGRAPHS)},
+        dataset=export.output,
+        model="images/model",
+        epochs=10,
+        batch_size=32,
+        monitor="accuracy",
+        monitor_mode="max",
+    )
+    EvaluateOperator(
+        task_id="evaluate", model=train.output, dataset=export.output, metrics=["accuracy", "auroc", "confusion_matrix"]
+    )

@@ -1,0 +1,156 @@
+"""The examples of the gallery run by `airflow dags test`, and learn more than a trivial baseline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from trainyard.schemas import manifest, model_artifact, run_record
+from trainyard.trainer import Dataset
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[2]
+LANES = [
+    ["daily 2026-01-01", "daily_model 2026-01-01", "daily 2026-01-02", "daily_model 2026-01-02", "timeseries"],
+    ["images", "sequences", "transformer", "ranking", "gan"],
+]
+"""The runs of each Airflow, one after the other. Two runs of one Airflow at once would write to one SQLite file."""
+
+Outputs = dict[str, dict[str, Any]]
+"""The result of each task of a run."""
+
+
+def run_dag(home: Path, run: str) -> Outputs:
+    """Run an example, perhaps of a date; fail the test if the run fails."""
+    dag_id, *date = run.split()
+    script = '. stack/local/env.sh && exec airflow dags test "$@"'
+    environment = os.environ | {"TRAINYARD_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
+    runs = home / "storage/runs" / dag_id
+    runs.mkdir(parents=True, exist_ok=True)
+    earlier = set(runs.iterdir())
+    process = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script, "bash", dag_id, *date],
+        cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stdout[-7000:]
+    [directory] = set(runs.iterdir()) - earlier
+    return {record.task_key.task: record.output for record in run_record.read_run(str(directory))}
+
+
+Run = Callable[[str], tuple[Path, Outputs]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run all examples, two at a time; return a function that waits for one, and returns its storage and outputs."""
+    futures: dict[str, tuple[Path, Future[Outputs]]] = {}
+    pools = [ThreadPoolExecutor(1) for _ in LANES]
+    for pool, lane in zip(pools, LANES, strict=True):
+        home = tmp_path_factory.mktemp("gallery")
+        futures |= {run: (home / "storage", pool.submit(run_dag, home, run)) for run in lane}
+
+    def wait(run: str) -> tuple[Path, Outputs]:
+        storage, future = futures[run]
+        return storage, future.result()
+
+    yield wait
+    for pool in pools:
+        pool.shutdown(cancel_futures=True)
+
+
+def read_rows(dataset: Path, split: str, *columns: str) -> dict[str, torch.Tensor]:
+    """Return columns of a split."""
+    [batch] = Dataset(str(dataset), split, columns, batch_size=100_000, shuffle=False)
+    return batch
+
+
+def test_sentences_are_classified_by_their_words(run: Run) -> None:
+    storage, outputs = run("sequences")
+    lengths = read_rows(storage / "sequences/dataset", "test", "words")["words_mask"].sum(1)
+    assert lengths.min() < lengths.max(), "rows differ in length"
+    assert outputs["evaluate"]["metrics"]["accuracy"] > 0.6, "0.3 of the sentences are of the longest chapter"
+
+
+def test_a_transformer_predicts_characters_better_than_their_frequencies(run: Run) -> None:
+    storage, outputs = run("transformer")
+    following = read_rows(storage / "transformer/dataset", "test", "next")["next"]
+    counts = np.array(list(Counter(following.flatten().tolist()).values()))
+    probabilities = counts / counts.sum()
+    by_frequency = np.exp(-(probabilities * np.log(probabilities)).sum())
+    assert outputs["evaluate"]["metrics"]["transformer.recipe:perplexity"] < 0.7 * by_frequency
+
+
+def test_files_are_decoded_by_the_workers_and_classified(run: Run) -> None:
+    storage, outputs = run("images")
+    types = {column.name: column.type for column in manifest.read_current(str(storage / "images/dataset")).columns}
+    assert types["image"] == "binary"
+    assert outputs["evaluate"]["rows"] > 100
+    assert outputs["evaluate"]["metrics"]["accuracy"] > 0.8, "half of the tiles are of one photograph"
+
+
+def test_the_order_within_a_query_is_better_than_a_random_one(run: Run) -> None:
+    storage, outputs = run("ranking")
+    rows = read_rows(storage / "ranking/dataset", "test", "age", "relevance")
+    random = np.random.default_rng(0)
+    expected = []
+    for age in set(rows["age"].tolist()):
+        relevance = rows["relevance"][rows["age"] == age].double().numpy()
+        orders = [ndcg_at_3(random.permutation(relevance)) for _ in range(200)]
+        expected.append(np.mean(orders))
+    assert outputs["evaluate"]["metrics"]["ndcg@3"] > np.mean(expected) + 0.1
+
+
+def ndcg_at_3(relevance: np.ndarray[Any, Any]) -> float:
+    discount = 1 / np.log2(np.arange(2, 5))[: len(relevance)]
+    best = (np.sort(relevance)[::-1][:3] * discount).sum()
+    return float((relevance[:3] * discount).sum() / best) if best else 0.0
+
+
+def test_the_future_is_forecast_from_the_past(run: Run) -> None:
+    storage, outputs = run("timeseries")
+    years = {
+        split: read_rows(storage / "timeseries/dataset", split, "year")["year"]
+        for split in ("train", "validation", "test")
+    }
+    series = pd.read_csv(ROOT / "dags/timeseries/sunspots.csv", index_col="year")["sunspots"]
+    persistence = series.diff().abs()[years["test"].tolist()].mean()
+    assert outputs["evaluate"]["metrics"]["mae"] < 0.8 * persistence
+
+
+def test_a_generator_draws_digits_like_the_real_ones(run: Run) -> None:
+    from gan.networks import LATENT, frechet_distance, generator
+
+    storage, outputs = run("gan")
+    assert outputs["train"] == {"workers": 2, "restarts": 0}
+    real = read_rows(storage / "gan/dataset", "train", "image")["image"].flatten(1) / 8 - 1
+    torch.manual_seed(0)
+    network = generator().eval()
+    network.load_state_dict(torch.load(storage / "gan/generator.pt"))
+    with torch.no_grad():
+        drawn = network(torch.randn(2000, LATENT))
+    mean = real.mean(0).expand_as(real)
+    assert frechet_distance(real, drawn) < 0.7 * frechet_distance(real, mean), "the mean image is a trivial drawing"
+
+
+def test_each_day_adds_a_partition_and_the_model_learns_on(run: Run) -> None:
+    storage, first = run("daily_model 2026-01-01")
+    _, second = run("daily_model 2026-01-02")
+    dataset = manifest.read_current(str(storage / "daily/dataset"))
+    model, champion = (model_artifact.read_current(str(storage / f"daily/{name}")) for name in ("model", "champion"))
+    assert sorted(dataset.partitions) == ["2026-01-01", "2026-01-02"]
+    assert [outputs["train"]["dataset_version"] for outputs in (first, second)] == [1, 2]
+    assert model.recipe_params == {"start_from": f"file://{storage}/daily/champion"}
+    assert second["evaluate"]["metrics"]["accuracy"] > 0.7, "a tenth of the digits are of one class"
+    assert second["predict"]["weights_sha256"] == champion.weights_sha256
+    predictions = pd.read_parquet(storage / "daily/predictions")
+    assert predictions["day"].value_counts().to_dict() == {"2026-01-01": 359, "2026-01-02": 359}
