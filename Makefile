@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -92,6 +92,9 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 
 matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/reference/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
 	$(VENV)/bin/python -m stack.matrix $(ROWS)
+
+compare: $(READY) ## run one job with Trainyard and with other systems, and write docs/explanation/comparison.md; NAMES="ray lightning"
+	@$(IMPORTS) nice -n 5 $(VENV)/bin/python -m bench.peers $(NAMES)
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms
 	for name in requirements requirements-dev requirements-s3; do \

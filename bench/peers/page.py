@@ -1,0 +1,122 @@
+"""Render the tables of `docs/explanation/comparison.md` from the results."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.peers.results import Result
+from bench.peers.systems import ROOT, SYSTEMS, System
+from bench.peers.trial import EPOCHS, KILL_AT_STEP, MINUTES, STEPS_PER_EPOCH, Trial
+
+FILE = ROOT / "docs" / "explanation" / "comparison.md"
+BEGIN, END = "<!-- tables: written by `make compare` -->", "<!-- end of tables -->"
+NONE = "-"
+
+
+def write(results: Mapping[str, Result]) -> None:
+    """Replace the tables of the page."""
+    FILE.write_text(replace_tables(FILE.read_text(), render_tables(results)))
+
+
+def replace_tables(page: str, tables: str) -> str:
+    """Return the page with these tables between its markers."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}"
+
+
+def render_tables(results: Mapping[str, Result]) -> str:
+    """Return all tables as Markdown."""
+    systems = [system for system in SYSTEMS if system.name in results]
+    sections = (
+        ("## Speed", SPEED, "run"),
+        ("## Killed worker", WORKER, "worker"),
+        ("## Killed orchestrator", ORCHESTRATOR, "orchestrator"),
+        ("## Wrong label", LABEL, "label"),
+    )
+    texts = []
+    for heading, columns, scenario in sections:
+        rows = [
+            [system.title, *(render(result, result.trials[scenario]) for _, render in columns)]
+            for system in systems
+            if scenario in (result := results[system.name]).trials
+        ]
+        texts.append(f"{heading}\n\n{render_table(['system', *(name for name, _ in columns)], rows)}")
+    return "\n".join([*texts, f"## Versions and commands\n\n{_render_versions(systems, results)}"])
+
+
+def render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+
+
+def describe_median(values: Sequence[float | None], digits: int = 0) -> str:
+    """Return the median of the values that exist, with their range where there are several."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return NONE
+    middle = f"{statistics.median(numbers):,.{digits}f}"
+    return middle if len(numbers) == 1 else f"{middle} ({min(numbers):,.{digits}f} to {max(numbers):,.{digits}f})"
+
+
+def describe_end(trial: Trial) -> str:
+    """Return how a run ended."""
+    if trial.status is None:
+        return f"ended by the runner after {MINUTES} minutes"
+    error = trial.error.replace("|", "\\|").replace("`", "'")
+    return "finished" if trial.status == 0 else f"failed: `{error}`" if error else "failed"
+
+
+def describe_repeated(trial: Trial) -> str:
+    """Return how many steps were repeated, of a run that finished."""
+    return f"{trial.repeated_steps} of {EPOCHS * STEPS_PER_EPOCH}" if trial.status == 0 else NONE
+
+
+def describe_left(trial: Trial) -> str:
+    """Return the number of processes that are left."""
+    names = sorted(set(trial.left))
+    return f"{len(trial.left)}: {', '.join(names)}" if names else "0"
+
+
+Column = tuple[str, Callable[[Result, Sequence[Trial]], str]]
+SPEED: Sequence[Column] = (
+    ("lines", lambda result, _: str(result.lines)),
+    ("first step, s", lambda _, trials: describe_median([trial.first_step for trial in trials])),
+    ("last epoch, rows/s", lambda _, trials: describe_median([trial.rows_per_second for trial in trials])),
+    ("runs to the end", lambda _, trials: f"{sum(trial.status == 0 for trial in trials)} of {len(trials)}"),
+    ("whole pipeline, s", lambda _, trials: describe_median([t.seconds for t in trials if t.status == 0])),
+    ("accuracy", lambda _, trials: describe_median([trial.accuracy for trial in trials], 3)),
+    ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+WORKER: Sequence[Column] = (
+    ("run", lambda _, trials: describe_end(trials[-1])),
+    ("next step after, s", lambda _, trials: describe_median([trial.next_step for trial in trials])),
+    ("repeated steps", lambda _, trials: describe_repeated(trials[-1])),
+    ("whole pipeline, s", lambda _, trials: describe_median([trial.seconds for trial in trials])),
+    ("accuracy", lambda _, trials: describe_median([trial.accuracy for trial in trials], 3)),
+    ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+ORCHESTRATOR: Sequence[Column] = (
+    ("processes left after 15 s", lambda _, trials: describe_left(trials[-1])),
+    ("steps after the kill", lambda _, trials: f"{max(0, trials[-1].steps - KILL_AT_STEP):,}"),
+    ("still training then", lambda _, trials: "yes" if trials[-1].still_training else "no"),
+    ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+LABEL: Sequence[Column] = (
+    ("run", lambda _, trials: describe_end(trials[-1])),
+    ("after, s", lambda _, trials: describe_median([trial.seconds for trial in trials])),
+    ("steps before", lambda _, trials: str(trials[-1].steps)),
+    ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+
+
+def _render_versions(systems: Sequence[System], results: Mapping[str, Result]) -> str:
+    rows = []
+    for system in systems:
+        result = results[system.name]
+        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        dates = sorted(trial.date[:10] for trials in result.trials.values() for trial in trials)
+        name, _, _ = system.documentation.partition("#")
+        source = f"[documentation]({name})" if name.startswith("https") else "this documentation"
+        rows.append([system.title, versions, f"`{result.command}`", source, dates[-1]])
+    return render_table(["system", "versions", "command", "follows", "date"], rows)
