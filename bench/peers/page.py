@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bench.peers.results import Result
 from bench.peers.systems import ROOT, SYSTEMS, System
-from bench.peers.trial import EPOCHS, KILL_AT_STEP, MINUTES, STEPS_PER_EPOCH, Trial
+from bench.peers.trial import KILL_AT_STEP, MINUTES, Trial
 
 FILE = ROOT / "docs" / "explanation" / "comparison.md"
 BEGIN, END = "<!-- tables: written by `make compare` -->", "<!-- end of tables -->"
@@ -67,11 +67,6 @@ def describe_end(trial: Trial) -> str:
     return "finished" if trial.status == 0 else f"failed: `{error}`" if error else "failed"
 
 
-def describe_repeated(trial: Trial) -> str:
-    """Return how many steps were repeated, of a run that finished."""
-    return f"{trial.repeated_steps} of {EPOCHS * STEPS_PER_EPOCH}" if trial.status == 0 else NONE
-
-
 def describe_left(trial: Trial) -> str:
     """Return the number of processes that are left."""
     names = sorted(set(trial.left))
@@ -89,11 +84,11 @@ SPEED: Sequence[Column] = (
     ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
 )
 WORKER: Sequence[Column] = (
-    ("run", lambda _, trials: describe_end(trials[-1])),
+    ("runs to the end", lambda _, trials: f"{sum(trial.status == 0 for trial in trials)} of {len(trials)}"),
     ("next step after, s", lambda _, trials: describe_median([trial.next_step for trial in trials])),
-    ("repeated steps", lambda _, trials: describe_repeated(trials[-1])),
-    ("whole pipeline, s", lambda _, trials: describe_median([trial.seconds for trial in trials])),
-    ("accuracy", lambda _, trials: describe_median([trial.accuracy for trial in trials], 3)),
+    ("repeated steps", lambda _, trials: describe_median([t.repeated_steps for t in trials if t.status == 0])),
+    ("whole pipeline, s", lambda _, trials: describe_median([t.seconds for t in trials if t.status == 0])),
+    ("error", lambda _, trials: next((describe_end(trial) for trial in trials if trial.status != 0), NONE)),
     ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
 )
 ORCHESTRATOR: Sequence[Column] = (

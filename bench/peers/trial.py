@@ -30,7 +30,7 @@ SCENARIOS = {
     "label": "one training row has a label that is no class",
 }
 POLL_SECONDS, LEFT_SECONDS = 0.05, 15.0
-MINUTES = 5
+MINUTES = 4
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception)\b(?!\.java).*)")
 
@@ -215,5 +215,9 @@ def end(token: str, process: subprocess.Popen[bytes]) -> None:
 
 def find_error(log: str) -> str:
     """Return the last line of a log that names an error, an empty string if there is none."""
-    matches = [match[1].strip() for line in COLOR.sub("", log).splitlines() if (match := ERROR.search(line))]
+    matches = [
+        match[1].strip()
+        for line in COLOR.sub("", log).replace(f"{ROOT}/", "").splitlines()
+        if (match := ERROR.search(line))
+    ]
     return matches[-1][:240] if matches else ""
