@@ -4,14 +4,17 @@ It imports once what every worker needs, as `trainer/group/daemon.py` does for w
 """
 
 import gc
+from contextlib import suppress
 
 import pandas  # noqa: F401  pyarrow imports it with the first array
 import pyspark.worker  # noqa: F401
-import torchmetrics  # noqa: F401  recipes import it
 from pyspark.daemon import manager
 
 import trainyard.etl.evaluation.evaluate
 import trainyard.etl.scoring.worker_model  # noqa: F401
+
+with suppress(ImportError):  # most recipes import it; a prediction does not need it
+    import torchmetrics  # noqa: F401
 
 if __name__ == "__main__":
     gc.freeze()

@@ -51,17 +51,22 @@ class ClassSharing:
     def finish(self, succeeded: bool) -> None:
         """Keep the archive that the application has written; remove it if the application failed.
 
-        A JVM that maps a part of an archive crashes, so that one is visible only when it is whole and on the disk.
+        A JVM that maps a part of an archive crashes, so that one is visible only when it is whole and on the disk. An
+        error here costs the next application some seconds, and is not an error of this one.
         """
         if self._archive is None or self._written is None or not self._written.exists():
             return
-        if not succeeded:
-            self._written.unlink()
-            return
-        with self._written.open("rb") as file:
+        with suppress(OSError):
+            if succeeded:
+                self._keep(self._written, self._archive)
+            else:
+                self._written.unlink()
+
+    def _keep(self, written: Path, archive: Path) -> None:
+        with written.open("rb") as file:
             os.fsync(file.fileno())
-        self._written.replace(self._archive)
-        archives = sorted(self._archive.parent.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime)
+        written.replace(archive)
+        archives = sorted(archive.parent.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime)
         for unused in archives[:-MAX_ARCHIVES]:
             with suppress(FileNotFoundError):
                 unused.unlink()

@@ -44,6 +44,14 @@ def test_what_a_failed_application_has_written_is_removed(env: dict[str, str], f
     assert list(folder.iterdir()) == []
 
 
+def test_an_archive_that_cannot_be_kept_is_no_error_of_the_application(env: dict[str, str], folder: Path) -> None:
+    sharing = ClassSharing(env, folder)
+    written = Path(sharing.prepare()[OPTIONS].split()[1].removeprefix("-XX:ArchiveClassesAtExit="))
+    written.write_text("classes")
+    (folder / written.name[1:].rpartition(".")[0]).mkdir()  # no file can take its place
+    sharing.finish(succeeded=True)
+
+
 def test_an_application_that_wrote_nothing_leaves_nothing(env: dict[str, str], folder: Path) -> None:
     sharing = ClassSharing(env, folder)
     sharing.prepare()
