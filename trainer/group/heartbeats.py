@@ -1,7 +1,8 @@
 """Heartbeats: the driver receives the current phase of each worker every second, and detects workers that hang.
 
-A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on. A
-worker that fails sends its error before its connections to the other workers break, so that the first cause is known.
+A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on, the
+last one when it ends. A worker that fails sends its error before its connections to the other workers break, so that
+the first cause is known.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ now = time.time_ns
 
 INTERVAL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
+LAST_HEARTBEAT_SECONDS = 2.0
+"""How long a worker that ends may wait until the driver has received its last heartbeat."""
 SHUTDOWN_SECONDS = 0.05
 """How long the monitor may take to notice that it is to end; each training waits for it."""
 
@@ -119,9 +122,13 @@ class HeartbeatMonitor:
                         monitor._failures.append(Outcome(**failure))
                         self.wfile.write(b"received\n")
                         continue
-                    rank, host, training = (message.pop(name) for name in ("rank", "host", "training"))
+                    rank, host, training, is_last = (
+                        message.pop(name) for name in ("rank", "host", "training", "is_last")
+                    )
                     current = CurrentPhase(**message, training=training and TrainingProgress(**training))
                     monitor._record(rank, host, current)
+                    if is_last:
+                        self.wfile.write(b"received\n")
                 monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
         self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
@@ -171,7 +178,7 @@ class HeartbeatMonitor:
 
 
 class HeartbeatSender:
-    """Send the phase of a worker to the monitor every second; a context manager.
+    """Send the phase of a worker to the monitor every second and when it ends; a context manager.
 
     Without a connection the worker trains without heartbeats.
 
@@ -209,6 +216,8 @@ class HeartbeatSender:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
+        if self._thread.ident:
+            self._thread.join(LAST_HEARTBEAT_SECONDS)
         if self._socket:
             with suppress(OSError):  # the driver has closed it
                 self._socket.shutdown(socket.SHUT_RDWR)  # ends a send that waits for the driver
@@ -226,17 +235,20 @@ class HeartbeatSender:
             self._answers.readline()
 
     def _run(self) -> None:
+        with suppress(OSError):  # the driver does not answer any more
+            while not self._stopped.is_set():
+                self._send_heartbeat()
+                self._stopped.wait(INTERVAL_SECONDS)
+            self._send_heartbeat(is_last=True)
+            self._answers.readline()
+
+    def _send_heartbeat(self, is_last: bool = False) -> None:
         current = self._current
-        while not self._stopped.is_set():
-            try:
-                self._send(
-                    rank=self._rank, host=self._host, phase=current.phase, entered=current.entered,
-                    epoch=current.epoch, step=current.step,
-                    training=current.training.model_dump() if current.training else None,
-                )  # fmt: skip
-            except OSError:
-                return
-            self._stopped.wait(INTERVAL_SECONDS)
+        self._send(
+            rank=self._rank, host=self._host, phase=current.phase, entered=current.entered,
+            epoch=current.epoch, step=current.step,
+            training=current.training.model_dump() if current.training else None, is_last=is_last,
+        )  # fmt: skip
 
     def _send(self, **message: Any) -> None:
         assert self._socket

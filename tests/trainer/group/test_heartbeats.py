@@ -81,6 +81,24 @@ def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
         wait_for(lambda: monitor.describe_hang(0.0) is None)
 
 
+def test_the_driver_has_the_progress_of_a_worker_by_the_time_it_has_ended() -> None:
+    current = CurrentPhase()
+    with HeartbeatMonitor("127.0.0.1") as monitor:
+        with HeartbeatSender(monitor.address, 0, "h", current):
+            wait_for(monitor.get_progress)
+            current.training = TRAINING
+        assert monitor.get_training() == TRAINING
+
+
+def test_a_driver_that_does_not_answer_holds_no_worker_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "LAST_HEARTBEAT_SECONDS", 0.1)
+    with HeartbeatMonitor("127.0.0.1") as monitor:
+        monkeypatch.setattr(monitor, "_record", lambda *_: threading.Event().wait())
+        with HeartbeatSender(monitor.address, 0, "h", CurrentPhase()):
+            pass
+        assert [thread for thread in threading.enumerate() if thread.name == "heartbeats"] == []
+
+
 def test_the_threads_of_both_sides_end_with_them() -> None:
     for _ in range(20):
         with HeartbeatMonitor("127.0.0.1") as monitor:
