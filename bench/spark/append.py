@@ -52,7 +52,7 @@ def write_source(spark: Any, path: Path, count: int) -> Source:
 def measure_export(spark: Any, folder: Path, source: Source, partition: str | None) -> float:
     task_key = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
     spec = ExportSpec(
-        task_key=task_key, prepare="bench.append:prepare", source=source, dataset=str(folder / "dataset"),
+        task_key=task_key, prepare="bench.spark.append:prepare", source=source, dataset=str(folder / "dataset"),
         partition=partition, shards=CORES,
     )  # fmt: skip
     started = time.perf_counter()

@@ -73,7 +73,7 @@ def train(spark: Any, folder: Path, kill: bool) -> list[dict[str, Any]]:
         (folder / "kill").touch()
     task_key = TaskKey(dag_id="d", run_id="r", task_id="train", directory=str(folder / "run"))
     job = TrainSpec(
-        task_key=task_key, recipe="bench.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
+        task_key=task_key, recipe="bench.training.recovery:recipe", recipe_params={"folder": str(folder)}, workers=2,
         dataset=datasets.write(folder / "dataset", {"train": datasets.blobs(1000)}), model=str(folder / "model"),
         options=TrainOptions(epochs=1, batch_size=40, checkpoint_steps=5),
     )  # fmt: skip

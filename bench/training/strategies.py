@@ -91,7 +91,7 @@ def measure_speed(world: World, data: str, name: str, variant: Variant, folder: 
     log = EventLog(folder, "train", f"worker {world.rank}", world.rank) if variant.get("events") else None
     with log or nullcontext():
         fitted = fit(
-            "bench.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'all'}",
+            "bench.training.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'all'}",
             model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
             strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
             phases=Phases(log),
@@ -176,7 +176,7 @@ def train_digits(
     world: World, data: str, strategy: Any, seed: int, epochs: int, folder: str
 ) -> tuple[float, float, int]:
     fitted = fit(
-        "bench.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, dataset=data,
+        "bench.training.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, dataset=data,
         model=folder, world=world, epochs=epochs, batch_size=32, strategy=strategy, seed=seed,
     )  # fmt: skip
     return fitted.history.epochs[-1]["accuracy"], fitted.history.epochs[-1]["bytes_per_step"], fitted.bytes_sent

@@ -1,7 +1,7 @@
 """Find applications on YARN whose task has ended or was deleted: nothing collects their result, or ends them.
 
-It happens when a deferred task is marked while no triggerer has its trigger, when a DAG is deleted, or when Airflow's
-database is restored from a backup.
+It happens when a DAG is deleted while no triggerer has the trigger, when Airflow's database is restored from a backup,
+or when a deferred task is marked while the ResourceManager does not answer the API server.
 """
 
 from __future__ import annotations

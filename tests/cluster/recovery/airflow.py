@@ -67,16 +67,17 @@ class Airflow:
         process.wait()
 
     def api(self, method: str, path: str, **body: Any) -> Any:
-        """Return the answer of the REST interface; a question is repeated while the database, a SQLite, is locked."""
-        deadline = time.monotonic() + 120
+        """Return the answer of the REST interface. A request is repeated while the database, a SQLite, is locked."""
+        deadline, is_repeated = time.monotonic() + 120, False
         while True:
             response = self._request(method, path, body)
-            is_locked = method == "GET" and response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-            if not is_locked or time.monotonic() > deadline:
+            if response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR or time.monotonic() > deadline:
                 break
+            is_repeated = True
             time.sleep(0.5)
-        assert response.ok, f"{method} {path}: {response.status_code} {response.text}"
-        return response.json()
+        has_succeeded_before = is_repeated and response.status_code == HTTPStatus.CONFLICT
+        assert response.ok or has_succeeded_before, f"{method} {path}: {response.status_code} {response.text}"
+        return response.json() if response.content else None
 
     def _request(self, method: str, path: str, body: Mapping[str, Any]) -> requests.Response:
         base = f"http://127.0.0.1:{self.port}"

@@ -215,26 +215,48 @@ def test_a_task_beyond_its_timeout_fails_and_its_application_ends(
     wait_for(lambda: list_states(cluster, "late.export") == ["KILLED"])
 
 
-def test_maintenance_ends_the_application_of_a_task_that_was_marked_while_no_triggerer_ran(
+def defer_without_triggerer(airflow: Airflow, cluster: Cluster, run: str, source: str) -> str:
+    """Start a run of `stuck`, end the triggerer while the task waits for its application, and return that."""
+    before = len(list_named(cluster, "stuck.export"))
+    airflow.trigger("stuck", run, source=source)
+    wait_for(lambda: airflow.get_task_state("stuck", run, "export") == "deferred", 600)
+    wait_for(lambda: list_states(cluster, "stuck.export")[before:] == ["RUNNING"], 600)
+    airflow.kill("triggerer")
+    return str(list_named(cluster, "stuck.export")[-1]["id"])
+
+
+def start_triggerer(airflow: Airflow) -> None:
+    """Start a triggerer that takes the killed one for alive, so that it does not start triggers of that one."""
+    airflow.start("triggerer", AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD="1200")
+    wait_for(airflow.is_healthy)
+
+
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_marking_a_task_while_no_triggerer_runs_ends_its_application(
+    airflow: Airflow, cluster: Cluster, source: str, state: str
+) -> None:
+    application = defer_without_triggerer(airflow, cluster, f"marked-{state}", source)
+    airflow.api("PATCH", f"dags/stuck/dagRuns/marked-{state}/taskInstances/export", new_state=state)
+    wait_for(lambda: list_states(cluster, "stuck.export")[-1] == "KILLED")
+    assert list_named(cluster, "stuck.export")[-1]["id"] == application
+    start_triggerer(airflow)
+
+
+def test_maintenance_ends_the_application_of_a_dag_that_was_deleted_while_no_triggerer_ran(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
     def get_newest() -> object:
         return list_states(cluster, "stuck.export")[-1]
 
-    airflow.trigger("stuck", "marked", source=source)
-    wait_for(lambda: airflow.get_task_state("stuck", "marked", "export") == "deferred", 600)
-    wait_for(lambda: get_newest() == "RUNNING", 600)
-    airflow.kill("triggerer")
-    airflow.api("PATCH", "dags/stuck/dagRuns/marked/taskInstances/export", new_state="failed")
-    # It takes the killed triggerer for alive, so that it removes the trigger without starting it.
-    airflow.start("triggerer", AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD="1200")
-    wait_for(airflow.is_healthy)
-    assert get_newest() == "RUNNING", "no trigger has seen that the task was marked"
+    application = defer_without_triggerer(airflow, cluster, "deleted", source)
+    airflow.api("DELETE", "dags/stuck")
+    start_triggerer(airflow)
+    assert get_newest() == "RUNNING", "no trigger has seen that the DAG was deleted"
     airflow.api("PATCH", "dags/trainyard_maintenance", is_paused=False)
     wait_for(lambda: get_newest() == "KILLED", 600)
     airflow.api("PATCH", "dags/trainyard_maintenance", is_paused=True)
     wait_for(lambda: list_reaped(airflow))
-    assert list_reaped(airflow) == [list_named(cluster, "stuck.export")[-1]["id"]]
+    assert list_reaped(airflow) == [application]
 
 
 def list_reaped(airflow: Airflow) -> list[str]:

@@ -25,6 +25,7 @@ from hdfs import HdfsError
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.jobs import marked_tasks
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
@@ -49,7 +50,10 @@ class TaskInstance:
     map_index: int = -1
     state: str = "running"
 
-    def xcom_push(self, key: str, value: Any) -> None: ...
+    pushed: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
 
     def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
         return {self.run_id: {self.task_id: self.state}}
@@ -180,6 +184,18 @@ def test_an_attempt_that_defers_ends_nothing(operator: JobOperator, backend: Rec
     with pytest.raises(TaskDeferred):
         operator.execute(context(operator, try_number=2))
     assert backend.calls == ["run"]
+
+
+@pytest.mark.parametrize(("cancel_on_kill", "announced"), [(True, "application_1"), (False, None)])
+def test_a_task_announces_the_application_that_ends_with_it_before_it_waits(
+    operator: JobOperator, backend: RecordingBackend, cancel_on_kill: bool, announced: str | None
+) -> None:
+    operator.cancel_on_kill = cancel_on_kill
+    backend.step = lambda: ApplicationTrigger("application_1", "tag", cancel_on_kill=cancel_on_kill)
+    run = context(operator)
+    with pytest.raises(TaskDeferred):
+        operator.execute(run)
+    assert run["ti"].pushed.get(marked_tasks.KEY) == announced
 
 
 def test_a_task_that_is_killed_ends_its_backend(operator: JobOperator, backend: RecordingBackend) -> None:

@@ -1,0 +1,66 @@
+"""End the application of a deferred task that a user marks, also while no triggerer runs its trigger.
+
+The trigger does so as well. But no triggerer has it in the first second, or while none runs, and Airflow then removes
+it. Airflow calls listeners where a task is marked: in the API server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from trainyard.triggers.application import ApplicationTrigger
+from trainyard.yarn import cluster
+
+KEY = "trainyard_ends_with_task"
+"""The XCom key of the application that ends when its task is marked."""
+
+_logger = logging.getLogger(__name__)
+
+
+def announce_application(ti: Any, trigger: ApplicationTrigger) -> None:
+    """Push the application that a task will wait for to XCom, unless it outlives the task."""
+    if trigger.cancel_on_kill:
+        ti.xcom_push(key=KEY, value=trigger.application)
+
+
+def end_application(task_instance: Any) -> threading.Thread | None:
+    """Start to kill the application of a task instance that was marked.
+
+    Args:
+        task_instance: Airflow's model of the task instance.
+
+    Returns:
+        The thread that does it, None if the task has no application. Nothing has to wait for it: the ResourceManager
+        may not answer for minutes.
+    """
+    application = _find_application(task_instance)
+    if application is None:
+        return None
+    thread = threading.Thread(target=_kill, args=(application,), name="kill-application", daemon=True)
+    thread.start()
+    return thread
+
+
+def _kill(application: str) -> None:
+    try:
+        cluster.kill(application)
+    except Exception as error:
+        _logger.error(
+            "%s, whose task was marked, may still run: %s. `trainyard reap --kill` ends it.", application, error
+        )
+
+
+def _find_application(task_instance: Any) -> str | None:
+    """Return the application that the newest attempt of a task has announced, from Airflow's database."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    query = XComModel.get_many(
+        run_id=task_instance.run_id, key=KEY, task_ids=task_instance.task_id, dag_ids=task_instance.dag_id,
+        map_indexes=task_instance.map_index, limit=1,
+    )  # fmt: skip
+    with create_session(scoped=False) as session:
+        found = session.scalars(query).first()
+        return found and str(XComModel.deserialize_value(found))
