@@ -22,9 +22,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import requests
@@ -38,10 +39,13 @@ from stack.hadoop.config import (
     NODE_MANAGERS,
     PARTITION,
     RESOURCE_MANAGER,
-    STANDBY,
+    STANDBY_NAME_NODE,
+    STANDBY_RESOURCE_MANAGER,
+    STANDBYS,
     START_QUICKLY,
     USER,
     Daemon,
+    Properties,
 )
 from stack.hadoop.jars import fetch_jars
 from stack.hadoop.kerberos import Kdc
@@ -49,7 +53,11 @@ from stack.hadoop.kerberos import Kdc
 FOLDER = Path(__file__).parent
 HOST = "localhost"
 TIMEOUT_SECONDS = 180.0
-ADMIN = "org.apache.hadoop.yarn.client.cli.RMAdminCLI"
+PAIRS = (
+    (NAME_NODE, STANDBY_NAME_NODE, "org.apache.hadoop.hdfs.tools.DFSHAAdmin"),
+    (RESOURCE_MANAGER, STANDBY_RESOURCE_MANAGER, "org.apache.hadoop.yarn.client.cli.RMAdminCLI"),
+)
+"""Each pair of daemons, with the program that makes one of them the active one."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +77,28 @@ class Cluster:
     node_environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, home: Path, kerberos: bool = False, pair: bool = False) -> Cluster:
+    def create(
+        cls, home: Path, kerberos: bool = False, standbys: Sequence[Daemon] = (),
+        properties: Mapping[str, Properties] = MappingProxyType({}),
+    ) -> Cluster:  # fmt: skip
         """Create and format a cluster in the empty folder `home`. Only its KDC runs then.
 
         Args:
             home: The folder.
             kerberos: Whether it requires Kerberos.
-            pair: Whether it has a second ResourceManager.
+            standbys: The second daemons of its pairs, of `config.STANDBYS`.
+            properties: Further properties, by site.
         """
         if home.exists() and any(home.iterdir()):
             raise SystemExit(f"{home} is not empty; stop the cluster in it and remove the folder, or choose another.")
         home.mkdir(parents=True, exist_ok=True)
-        ports = _find_free_ports([*config.list_ports(pair), *(["kdc"] if kerberos else [])])
+        ports = _find_free_ports([*config.list_ports(standbys), *(["kdc"] if kerberos else [])])
         cluster = cls._build(home, ports)
         if cluster.kdc:
             cluster.kdc.create()
-        kerberos_properties = cluster.kdc.build_properties() if cluster.kdc else {}
-        addresses = {name: f"{HOST}:{port}" for name, port in cluster.ports.items()}
+        properties = {**(cluster.kdc.build_properties() if cluster.kdc else {}), **properties}
         for daemon in (None, *cluster.daemons.values()):
-            for name, text in config.build_files(daemon, home, addresses, kerberos_properties).items():
+            for name, text in config.build_files(daemon, home, cluster._addresses, properties).items():
                 file = cluster._conf_dir(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
@@ -95,6 +106,8 @@ class Cluster:
         (home / "pid").mkdir()
         cluster._start_kdc()  # the NameNode logs in to format, too
         cluster._run(NAME_NODE, "-format", "-force", "-nonInteractive")
+        if STANDBY_NAME_NODE in standbys:
+            shutil.copytree(home / NAME_NODE.name, home / STANDBY_NAME_NODE.name)
         (cluster._conf_dir(None) / "spark-defaults.conf").write_text(_build_spark_defaults())
         (home / "env.sh").write_text(cluster.build_environment_script())
         (home / "cluster.json").write_text(json.dumps({"ports": cluster.ports}))
@@ -108,14 +121,19 @@ class Cluster:
     @classmethod
     @contextlib.contextmanager
     def launch(
-        cls, home: Path, kerberos: bool = False, pair: bool = False, node_environment: Mapping[str, str] | None = None
-    ) -> Iterator[Cluster]:
-        """Run a new cluster in the empty folder `home` while the context is active; it is healthy on entry."""
-        cluster = replace(cls.create(home, kerberos, pair), node_environment=node_environment or {})
+        cls, home: Path, kerberos: bool = False, standbys: Sequence[Daemon] = (),
+        properties: Mapping[str, Properties] = MappingProxyType({}), node_environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Cluster]:  # fmt: skip
+        """Run a new cluster in the empty folder `home` while the context is active; it is healthy on entry.
+
+        The first daemon of each pair is the active one.
+        """
+        cluster = replace(cls.create(home, kerberos, standbys, properties), node_environment=node_environment or {})
         try:
             cluster.start()
-            if pair:
-                cluster.activate(RESOURCE_MANAGER.name)
+            for first, second, _ in PAIRS:
+                if second in standbys:
+                    cluster.activate(first.name)
             cluster.wait()
             yield cluster
         finally:
@@ -128,7 +146,7 @@ class Cluster:
     @property
     def daemons(self) -> dict[str, Daemon]:
         """The daemons, by name."""
-        return DAEMONS | ({STANDBY.name: STANDBY} if f"{STANDBY.name}.http" in self.ports else {})
+        return DAEMONS | {daemon.name: daemon for daemon in STANDBYS if f"{daemon.name}.http" in self.ports}
 
     def get_url(self, port: str) -> str:
         """Return the URL of the REST interface at a port, such as "resourcemanager.http"."""
@@ -137,7 +155,7 @@ class Cluster:
     @property
     def storage(self) -> str:
         """The URI of the storage for datasets, models and runs."""
-        return f"hdfs://{HOST}:{self.ports['namenode.rpc']}/trainyard"
+        return f"{config.get_storage(self._addresses)}/trainyard"
 
     def build_environment(self) -> dict[str, str]:
         """Return the environment variables to submit to this cluster, with Airflow's connections.
@@ -166,9 +184,10 @@ class Cluster:
             self._start(name, self._build_command(daemon), own)
 
     def activate(self, name: str) -> None:
-        """Make one ResourceManager of a pair the active one, as soon as it answers; the other must not be active."""
+        """Make one daemon of a pair the active one, as soon as it answers; the other must not be active."""
+        program = next(program for first, second, program in PAIRS if name in (first.name, second.name))
         command = [
-            "java", *START_QUICKLY.split(), "-cp", f"{self._conf_dir(None)}:{fetch_jars()}/*", ADMIN,
+            "java", *START_QUICKLY.split(), "-cp", f"{self._conf_dir(None)}:{fetch_jars()}/*", program,
             "-transitionToActive", "--forceactive", name,
         ]  # fmt: skip
 
@@ -244,7 +263,7 @@ class Cluster:
 
     def _get_active_url(self) -> str:
         """Return the URL of the active ResourceManager; of the first, if none of a pair is."""
-        names = [name for name in self.daemons if name in (RESOURCE_MANAGER.name, STANDBY.name)]
+        names = [name for name in self.daemons if name in (RESOURCE_MANAGER.name, STANDBY_RESOURCE_MANAGER.name)]
         for name in names[1:]:
             with contextlib.suppress(requests.RequestException):
                 url = self.get_url(f"{name}.http")
@@ -296,6 +315,10 @@ class Cluster:
     def _auth(self) -> AuthBase | None:
         """The authentication of requests: the user's ticket, if the cluster requires Kerberos."""
         return self.kdc.build_auth() if self.kdc else None
+
+    @property
+    def _addresses(self) -> dict[str, str]:
+        return {name: f"{HOST}:{port}" for name, port in self.ports.items()}
 
     def _conf_dir(self, daemon: Daemon | None) -> Path:
         return self.home / "conf" / (daemon.name if daemon else "client")

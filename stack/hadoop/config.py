@@ -11,7 +11,7 @@ and two in the exclusive partition `gpu`. The queue `etl` is open to all users a
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OPENED = ("java.lang", "java.util")
 """Packages of Java that Hadoop before 3.4 reads by reflection, which Java 17 allows only where they are opened."""
 _MANAGER = "org.apache.hadoop.yarn.server.resourcemanager"
+_FAILOVER = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
 
 Properties = dict[str, object]
 
@@ -60,7 +61,11 @@ def _build_node_manager(name: str, gpus: int = 0) -> NodeManager:
     return NodeManager(name, main, 192, ports, gpus=gpus, partition=PARTITION if gpus else None)
 
 
-NAME_NODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, {"rpc": 8020, "http": 9870})
+def _build_name_node(name: str) -> Daemon:
+    return Daemon(name, "org.apache.hadoop.hdfs.server.namenode.NameNode", 192, {"rpc": 8020, "http": 9870})
+
+
+NAME_NODE = _build_name_node("namenode")
 DATA_NODES = (_build_data_node("datanode1"), _build_data_node("datanode2"))
 
 
@@ -70,8 +75,12 @@ def _build_resource_manager(name: str) -> Daemon:
 
 
 RESOURCE_MANAGER = _build_resource_manager("resourcemanager")
-STANDBY = _build_resource_manager("resourcemanager2")
-"""The second ResourceManager of a pair, between which a failover is by hand: `Cluster.activate`."""
+STANDBY_NAME_NODE = _build_name_node("namenode2")
+STANDBY_RESOURCE_MANAGER = _build_resource_manager("resourcemanager2")
+STANDBYS = (STANDBY_NAME_NODE, STANDBY_RESOURCE_MANAGER)
+"""The second daemons of pairs, between which a failover is by hand: `Cluster.activate`."""
+NAMESERVICE = "trainyard"
+"""The name of HDFS with a pair of NameNodes."""
 NODE_MANAGERS = (
     _build_node_manager("node1"),
     _build_node_manager("gpunode1", gpus=2),
@@ -85,10 +94,14 @@ Addresses = Mapping[str, str]
 """Host and port, as "localhost:8020", by `daemon.port`, such as "namenode.rpc"."""
 
 
-def list_ports(pair: bool = False) -> list[str]:
-    """Return the names of all ports, as `daemon.port`; with those of a second ResourceManager in a pair."""
-    daemons = (*DAEMONS.values(), *([STANDBY] if pair else []))
-    return [f"{daemon.name}.{port}" for daemon in daemons for port in daemon.ports]
+def list_ports(standbys: Sequence[Daemon] = ()) -> list[str]:
+    """Return the names of all ports, as `daemon.port`, with those of the second daemons of pairs."""
+    return [f"{daemon.name}.{port}" for daemon in (*DAEMONS.values(), *standbys) for port in daemon.ports]
+
+
+def get_storage(addresses: Addresses) -> str:
+    """Return the URI of HDFS."""
+    return f"hdfs://{NAMESERVICE if _has(STANDBY_NAME_NODE, addresses) else addresses['namenode.rpc']}"
 
 
 def build_files(
@@ -103,8 +116,8 @@ def build_files(
         additional: Further properties, by site.
     """
     sites: dict[str, Properties] = {
-        "core-site": _core_site(home, addresses),
-        "hdfs-site": _hdfs_site(home, addresses)
+        "core-site": {"fs.defaultFS": get_storage(addresses), "hadoop.tmp.dir": home / "tmp"},
+        "hdfs-site": _hdfs_site(daemon, home, addresses)
         | (_data_node_site(daemon, home, addresses) if daemon in DATA_NODES else {}),
         "yarn-site": _yarn_site(home, addresses)
         | (_node_manager_site(daemon, home, addresses) if isinstance(daemon, NodeManager) else {}),
@@ -113,7 +126,7 @@ def build_files(
             "yarn.resource-types.yarn.io/gpu.maximum-allocation": 4,
         },
     }
-    if daemon in (RESOURCE_MANAGER, STANDBY):
+    if daemon in (RESOURCE_MANAGER, STANDBY_RESOURCE_MANAGER):
         sites["capacity-scheduler"] = _build_queues()
         sites["yarn-site"]["yarn.resourcemanager.ha.id"] = daemon.name
     if isinstance(daemon, NodeManager) and daemon.gpus:
@@ -157,16 +170,35 @@ def _get_host(address: str) -> str:
     return address.partition(":")[0]
 
 
-def _core_site(home: Path, addresses: Addresses) -> Properties:
-    return {"fs.defaultFS": f"hdfs://{addresses['namenode.rpc']}", "hadoop.tmp.dir": home / "tmp"}
+def _has(daemon: Daemon, addresses: Addresses) -> bool:
+    return any(name.startswith(f"{daemon.name}.") for name in addresses)
 
 
-def _hdfs_site(home: Path, addresses: Addresses) -> Properties:
+def _name_node_addresses(daemon: Daemon | None, home: Path, addresses: Addresses) -> Properties:
+    prefix = "dfs.namenode"
+    if not _has(STANDBY_NAME_NODE, addresses):
+        return {f"{prefix}.{port}-address": addresses[f"{NAME_NODE.name}.{port}"] for port in NAME_NODE.ports}
+    pair = (NAME_NODE, STANDBY_NAME_NODE)
     return {
+        "dfs.nameservices": NAMESERVICE,
+        f"dfs.ha.namenodes.{NAMESERVICE}": ",".join(one.name for one in pair),
+        **({"dfs.ha.namenode.id": daemon.name} if daemon in pair else {}),
+        "dfs.ha.fencing.methods": "shell(/bin/true)",
+        f"dfs.client.failover.proxy.provider.{NAMESERVICE}": _FAILOVER,
+        f"{prefix}.shared.edits.dir": (home / "edits").as_uri(),
+        **{
+            f"{prefix}.{port}-address.{NAMESERVICE}.{one.name}": addresses[f"{one.name}.{port}"]
+            for one in pair
+            for port in one.ports
+        },
+    }
+
+
+def _hdfs_site(daemon: Daemon | None, home: Path, addresses: Addresses) -> Properties:
+    own = daemon if daemon == STANDBY_NAME_NODE else NAME_NODE
+    return _name_node_addresses(daemon, home, addresses) | {
         "dfs.replication": len(DATA_NODES),
-        "dfs.namenode.name.dir": (home / "namenode").as_uri(),
-        "dfs.namenode.rpc-address": addresses["namenode.rpc"],
-        "dfs.namenode.http-address": addresses["namenode.http"],
+        "dfs.namenode.name.dir": (home / own.name).as_uri(),
         # The address of a container may not have a name yet when its DataNode registers.
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": 0,
@@ -221,11 +253,11 @@ def _resource_manager_addresses(addresses: Addresses) -> Properties:
         "address": "client", "scheduler.address": "scheduler", "resource-tracker.address": "tracker",
         "admin.address": "admin", "webapp.address": "http",
     }  # fmt: skip
-    if f"{STANDBY.name}.client" not in addresses:
+    if not _has(STANDBY_RESOURCE_MANAGER, addresses):
         host = _get_host(addresses[f"{RESOURCE_MANAGER.name}.client"])
         one = {f"{manager}.{kind}": addresses[f"{RESOURCE_MANAGER.name}.{port}"] for kind, port in kinds.items()}
         return {f"{manager}.hostname": host, **one}
-    pair = (RESOURCE_MANAGER, STANDBY)
+    pair = (RESOURCE_MANAGER, STANDBY_RESOURCE_MANAGER)
     return {
         f"{manager}.ha.enabled": "true",
         f"{manager}.ha.automatic-failover.enabled": "false",

@@ -27,10 +27,14 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = (*QUICK, "tests/plugins")
 CELERY = ("tests/cluster/celery.py",)
+SCHEDULERS = ("tests/cluster/schedulers.py",)
+NAME_NODES = ("tests/cluster/name_nodes.py",)
 
 SECTIONS = {
     "Hadoop": """HDFS and YARN (CapacityScheduler) run on one machine. The client is that of pyspark: Hadoop 3.5.0.
 YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.etl`.""",
+    "Cluster": """Hadoop of the locked version. Schedulers: queues below other queues, one of them created on demand,
+and a FairScheduler. NameNodes: a pair, of which the active one is killed during the pipeline.""",
     "Python": "The quick tests.",
     "Spark": "Exports, evaluations, predictions and the data source on local[2].",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
@@ -87,6 +91,8 @@ def _build_spark(version: str) -> Row:
 
 ROWS = (
     *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
+    Row("Cluster", "schedulers", SCHEDULERS),
+    Row("Cluster", "name-nodes", NAME_NODES),
     *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13")),
     _build_spark("4.1.3"),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from stack.hadoop.cluster import Cluster
+from stack.hadoop.config import STANDBY_RESOURCE_MANAGER
 from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import Exports, build_backend, get_event, wait_for
 from tests.cluster.recovery.airflow import Airflow, run_airflow
@@ -116,7 +117,7 @@ def test_a_task_that_is_marked_at_a_random_moment_leaves_no_application(
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with a pair of ResourceManagers."""
-    with Cluster.launch(tmp_path_factory.mktemp("pair"), pair=True) as cluster:
+    with Cluster.launch(tmp_path_factory.mktemp("pair"), standbys=[STANDBY_RESOURCE_MANAGER]) as cluster:
         yield cluster
 
 
