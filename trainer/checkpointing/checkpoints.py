@@ -38,7 +38,7 @@ from trainyard.trainer.world import World
 LOOP = "loop.pt"
 SEPARATOR = "."
 MAX_FAILURES = 3
-"""How many checkpoints in a row may fail before training ends."""
+"""How many checkpoints in a row may fail before the worker group ends, as after a lost worker."""
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
@@ -108,7 +108,7 @@ class SavedCheckpoint:
 class Checkpoints:
     """The checkpoints of one run. All workers create it, and call its methods, together.
 
-    A checkpoint that cannot be written is reported; only after `MAX_FAILURES` in a row training ends.
+    A checkpoint that cannot be written is reported; after more than `MAX_FAILURES` in a row the worker group ends.
 
     Args:
         root: The directory of the checkpoints.
