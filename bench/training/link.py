@@ -109,8 +109,8 @@ def run_worker(rank: int, folder: str, rounds: int) -> None:
         for variant, strategy in VARIANTS.items():
             before = _read_sent_bytes()
             fitted = fit(
-                "bench.training.link:recipe", dataset=f"{folder}/dataset", model=f"{folder}/{variant}-{count}", epochs=2,
-                world=World(rank, 2, host=ADDRESSES[rank]), strategy=strategy, batch_size=BATCH,
+                "bench.training.link:recipe", dataset=f"{folder}/dataset", model=f"{folder}/{variant}-{count}",
+                epochs=2, world=World(rank, 2, host=ADDRESSES[rank]), strategy=strategy, batch_size=BATCH,
             )  # fmt: skip
             epochs = fitted.history.epochs
             measurement = {

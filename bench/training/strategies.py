@@ -1,6 +1,6 @@
 """Measure the synchronization overhead of every strategy with two workers of one thread each.
 
-    PYTHONPATH=plugins:. python bench/training/strategies.py [--rounds 5] [--epochs 40] [--only PART]
+    PYTHONPATH=plugins:. python bench/training/strategies.py [--rounds 5] [--only PART]
 
 Speed: rows/s of an epoch, with variants alternating in the same two processes; ratios are medians over rounds. "Side
 by side" are the two workers at the same time with half the batch each and without communication: the upper bound on
@@ -9,10 +9,7 @@ this machine. "Bare DDP" is a loop of torch calls on tensors in memory.
 Checkpoints: within a run that saves its state every 100 steps, the 50 steps after the start of a checkpoint are
 compared with the next 50. A round has 4 such pairs of the MLP, 1 of the CNN.
 
-Events: rows/s with and without the events of a run, alternating.
-
-Bytes: on scikit-learn's digits (1797 images), what each worker sends, and the accuracy on validation rows, as means
-over three seeds.
+Events: rows/s with and without the events of a run, alternating. `accuracy.py` measures bytes and accuracy.
 """
 
 from __future__ import annotations
@@ -29,10 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torchmetrics.classification import MulticlassAccuracy
 
 from tests.trainer import datasets
 from tests.trainer.workers import Workers
@@ -66,19 +61,17 @@ SPEED: dict[str, Variant] = {
 def build_model(name: str) -> nn.Module:
     if name == "MLP":
         return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    size = 16 if name == "CNN" else 8
     return nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(size // 4), nn.Flatten(), nn.Linear(64 * 16, 128), nn.ReLU(), nn.Linear(128, 10),
+        nn.MaxPool2d(4), nn.Flatten(), nn.Linear(64 * 16, 128), nn.ReLU(), nn.Linear(128, 10),
     )  # fmt: skip
 
 
-def recipe(name: str, learning_rate: float = 0.01) -> Recipe:
+def recipe(name: str) -> Recipe:
     torch.manual_seed(0)
     return Recipe(
         model=build_model(name), features="x", label="label", loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, learning_rate, momentum=0.9),
-        metrics={"accuracy": MulticlassAccuracy(10, average="micro")} if name == "digits" else {},
+        optimizer=lambda parameters: torch.optim.SGD(parameters, 0.01, momentum=0.9),
     )  # fmt: skip
 
 
@@ -91,10 +84,10 @@ def measure_speed(world: World, data: str, name: str, variant: Variant, folder: 
     log = EventLog(folder, "train", f"worker {world.rank}", world.rank) if variant.get("events") else None
     with log or nullcontext():
         fitted = fit(
-            "bench.training.strategies:recipe", recipe_params={"name": name}, dataset=f"{data}/{'half' if alone else 'all'}",
-            model=f"{folder}/{world.rank}", world=World() if alone else world, epochs=2,
-            strategy=variant.get("strategy", "allreduce"), batch_size=batch // 2 if alone else batch,
-            phases=Phases(log),
+            "bench.training.strategies:recipe", recipe_params={"name": name},
+            dataset=f"{data}/{'half' if alone else 'all'}", model=f"{folder}/{world.rank}",
+            world=World() if alone else world, epochs=2, strategy=variant.get("strategy", "allreduce"),
+            batch_size=batch // 2 if alone else batch, phases=Phases(log),
         )  # fmt: skip
     return max(epoch["rows_per_second"] for epoch in fitted.history.epochs) * (2 if alone else 1)
 
@@ -172,46 +165,10 @@ def compute_ratio(rates: dict[str, list[float]], variant: str, reference: str) -
     return statistics.median(a / b for a, b in zip(rates[variant], rates[reference], strict=True))
 
 
-def train_digits(
-    world: World, data: str, strategy: Any, seed: int, epochs: int, folder: str
-) -> tuple[float, float, int]:
-    fitted = fit(
-        "bench.training.strategies:recipe", recipe_params={"name": "digits", "learning_rate": 0.05}, dataset=data,
-        model=folder, world=world, epochs=epochs, batch_size=32, strategy=strategy, seed=seed,
-    )  # fmt: skip
-    return fitted.history.epochs[-1]["accuracy"], fitted.history.epochs[-1]["bytes_per_step"], fitted.bytes_sent
-
-
-def measure_bytes_and_accuracy(epochs: int) -> list[str]:
-    images, labels = load_digits(return_X_y=True)
-    x = (images / 16 - 0.5).astype(np.float32).reshape(-1, 1, 8, 8)
-    held_out = np.arange(len(x)) % 5 == 0
-    splits = {
-        "train": {"x": x[~held_out], "label": labels[~held_out]},
-        "validation": {"x": x[held_out], "label": labels[held_out]},
-    }
-    strategies: list[Any] = [
-        "allreduce", {"name": "allreduce", "compression": "fp16"},
-        {"name": "allreduce", "compression": "powersgd", "powersgd_rank": 2, "powersgd_start": 20},
-        "averaging", "threshold", {"name": "diloco", "inner_steps": 20, "outer_momentum": 0.5},
-    ]  # fmt: skip
-    lines, dense = [], 0.0
-    with tempfile.TemporaryDirectory() as folder, Workers(2) as workers:
-        data = datasets.write(Path(folder, "data"), splits, 128)
-        for strategy in strategies:
-            runs = [workers(train_digits, data, strategy, seed, epochs, f"{folder}/m")[0] for seed in range(3)]
-            accuracy, last, sent = (statistics.mean(values) for values in zip(*runs, strict=True))
-            dense = dense or sent
-            figures = f"{accuracy:.4f} | {sent / 1e6:.2f} MB | {dense / sent:.0f} x fewer | {last:,.0f} B/step"
-            lines.append(f"| {strategy} | {figures} |")
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--only", choices=["speed", "checkpoints", "events", "bytes"])
+    parser.add_argument("--only", choices=["speed", "checkpoints", "events"])
     args = parser.parse_args()
     if args.only in (None, "speed"):
         for name in SHAPES:
@@ -232,8 +189,6 @@ def main() -> None:
         for name in SHAPES:
             rates = measure_variants(variants, name, 2 * args.rounds)
             print(f"{name}, with events: {compute_ratio(rates, 'on', 'off'):.3f} of the speed without", flush=True)
-    if args.only in (None, "bytes"):
-        print("\n".join(measure_bytes_and_accuracy(args.epochs)))
 
 
 if __name__ == "__main__":

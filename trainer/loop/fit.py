@@ -155,7 +155,9 @@ def fit(
         return FitResult(
             history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
-            warnings=saved.warnings if saved else [],
+            warnings=[
+                *built_strategy.find_warnings(parsed.epochs * run.train.order.steps), *(saved.warnings if saved else [])
+            ],
         )  # fmt: skip
 
 

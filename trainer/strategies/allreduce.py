@@ -52,6 +52,16 @@ class Allreduce(Strategy[Options]):
         """Communicate gradients in the last micro-batch only."""
         return ddp.sync_if_last(self._ddp, last)
 
+    def find_warnings(self, steps: int) -> list[str]:
+        """Return a warning if the training ends before PowerSGD starts."""
+        start = self.options.powersgd_start
+        if self._powersgd is None or start < steps:
+            return []
+        return [
+            f"compression='powersgd' begins after powersgd_start={start} steps, and this training has {steps}: nothing "
+            "is compressed. Write a smaller powersgd_start."
+        ]
+
     def state(self) -> dict[str, Tensor]:
         """Return the number of steps, which PowerSGD starts after."""
         return {"steps": torch.tensor(self._steps_before + self._powersgd.iter)} if self._powersgd else {}

@@ -67,6 +67,10 @@ class Strategy(ABC, Generic[Options]):
     def after_step(self) -> None:
         """Do what is due after a step of the optimizer."""
 
+    def find_warnings(self, steps: int) -> list[str]:
+        """Return what the options do not do in a training of so many steps, a sentence each."""
+        return []
+
     def close(self) -> None:
         """Stop what the strategy has started beside the process group."""
 

@@ -1,144 +1,141 @@
-"""Share gradients by sign and threshold, with a threshold that adapts itself as DL4J's does.
+"""Share the largest changes of the weights, as DL4J's gradient sharing does.
 
-Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech 2015. Where Strom sends the
-threshold, signs here stand for the mean magnitude of the sent elements, as in 1-bit SGD (Seide et al., Interspeech
-2014): it costs one number a message, and leaves less for later steps.
+Each worker takes its optimizer's step on its own gradient, and sends of the change what exceeds a threshold; the rest
+stays in its residual for later steps (Strom, "Scalable distributed DNN training using commodity GPU cloud computing",
+Interspeech 2015). So momentum and adaptive step sizes see the whole gradient of each step, and not the few elements
+that arrive: the momentum correction of Lin et al., "Deep Gradient Compression", ICLR 2018. Where Strom sends signs,
+elements are sent in bfloat16, and the rounding error stays in the residual.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass
-from typing import Any
+import time
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 
 from trainyard.schemas.specs.strategies import Threshold as Options
-from trainyard.trainer.strategies import ddp
+from trainyard.trainer.strategies import local
 from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allgather, ring_allreduce
 
 MIN_ELEMENTS = 16
+BLOCK = 1 << 16
+"""The elements whose indices have 16 bits."""
+MAX_ELEMENTS = 1 << 26
+"""The elements of the model that one message is about: temporary tensors are of this size."""
 GAIN = 0.1
 """The part of the logarithmic error that one step corrects. Far fewer than half of the elements exceed twice the
 threshold: with a gain of 0.5 there are too many and too few elements by turns, up to five times as many as intended."""
 
 
-@dataclass
-class Encoding:
-    """This worker's threshold for one bucket of `size` elements, and how many steps have used it."""
-
-    size: int
-    threshold: float
-    steps: int = 0
-
-    def adapt(self, count: int, target: int) -> None:
-        """Move the threshold, which `count` elements exceeded, towards the one that `target` elements exceed."""
-        self.threshold *= min(max((count / target) ** GAIN, 0.5), 2.0)
-
-
 class Threshold(Strategy[Options]):
-    """DDP with sparse messages. What is not sent of a gradient stays in the worker's residual for the next step."""
+    """Steps of each worker's own optimizer, of which sparse messages are shared after each step."""
 
-    _ddp: DistributedDataParallel | None = None
-    _has_restored_residuals = False
+    own_optimizer = True
+    _has_restored_residual = False
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        """Return the network in DDP."""
-        self._network = network
-        self._residuals = {name: torch.zeros(p.numel(), device=p.device) for name, p in network.named_parameters()}
-        self._names = {id(p): name for name, p in network.named_parameters()}
-        self._buckets: dict[tuple[str, ...], Tensor] = {}
-        self._encodings: dict[int, Encoding] = {}
-        if self.world.size == 1:
-            return network
-        self._ddp = ddp.wrap(network, self.world, self._reduce, on_communication, None)
-        return self._ddp
+        """Copy the weights of rank 0 to all workers."""
+        local.broadcast_weights(network, self.world)
+        self._network, self._on_communication = network, on_communication
+        self._parameters = [p for p in network.parameters() if p.requires_grad]
+        self._shared, self._shared_parts = self._build_flat()
+        self._residual, self._residual_parts = self._build_flat()
+        _copy(self._parameters, self._shared_parts)
+        self._thresholds = [0.0] * len(_split(self._shared))
+        return network
 
-    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """Communicate gradients in the last micro-batch only."""
-        return ddp.sync_if_last(self._ddp, last)
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Add the change of the step to the residual, share the largest elements, and apply what all have shared."""
+        if self.world.size == 1 and not self._has_restored_residual:
+            return
+        wall, start = time.time_ns(), time.perf_counter_ns()
+        if self.world.size > 1:
+            for rest, after, before in zip(self._residual_parts, self._parameters, self._shared_parts, strict=True):
+                rest.add_(after).sub_(before)
+            chunks = zip(_split(self._residual), _split(self._shared), strict=True)
+            for number, (residual, shared) in enumerate(chunks):
+                shared.add_(self._exchange(number, residual))
+        else:  # what a former group has left to send
+            _copy(self._parameters, self._shared_parts)
+            self._shared.add_(self._residual)
+            self._residual.zero_()
+            self._has_restored_residual = False
+        _copy(self._shared_parts, self._parameters)
+        self._on_communication(wall, time.perf_counter_ns() - start, True)
 
-    def optimizer_step(self) -> AbstractContextManager[None]:
-        """Without other workers, add what a former group has left to send to the gradient."""
-        if self.world.size == 1 and self._has_restored_residuals:
-            for name, parameter in self._network.named_parameters():
-                if parameter.grad is not None:
-                    parameter.grad += self._residuals[name].view_as(parameter.grad)
-                    self._residuals[name].zero_()
-            self._has_restored_residuals = False
-        return nullcontext()
+    def synchronize(self) -> None:
+        """Copy buffers, such as the statistics of batch normalization, from rank 0 to all workers."""
+        if self.world.size > 1:
+            for buffer in self._network.buffers():
+                dist.broadcast(buffer, 0)
 
     def rank_state(self) -> dict[str, Tensor]:
-        """Return the residuals and thresholds."""
-        encodings = [astuple(self._encodings[number]) for number in sorted(self._encodings)]
-        residuals = {f"residual.{name}": residual for name, residual in self._residuals.items()}
-        return residuals | {"encodings": torch.tensor(encodings, dtype=torch.float64)}
+        """Return the residual and the thresholds."""
+        return {"residual": self._residual, "thresholds": torch.tensor(self._thresholds, dtype=torch.float64)}
 
     def restore_rank(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the residuals and thresholds."""
-        for name, residual in self._residuals.items():
-            residual.copy_(state[f"residual.{name}"])
-        self._has_restored_residuals = True
-        for number, (size, threshold, steps) in enumerate(state["encodings"].tolist()):
-            self._encodings[number] = Encoding(round(size), threshold, round(steps))
+        """Restore the residual and the thresholds."""
+        _copy(self._parameters, self._shared_parts)
+        self._residual.copy_(state["residual"])
+        self._thresholds = state["thresholds"].tolist()
+        self._has_restored_residual = True
 
-    def _reduce(self, bucket: GradBucket) -> Future[Tensor]:
-        gradient, residual = bucket.buffer(), self._get_residual(bucket)
-        encoding = self._get_encoding(bucket.index(), gradient.numel())
-        residual.add_(gradient)
-        capacity = compute_capacity(gradient.numel(), self.options.density, self.world.size)
+    def _exchange(self, number: int, residual: Tensor) -> Tensor:
+        """Return the mean of what all workers send of their residuals, and subtract what this one sends."""
+        size, workers = residual.numel(), self.world.size
+        capacity = compute_capacity(size, self.options.density, workers)
         if capacity == 0:
-            gradient.copy_(residual)
+            update = residual / workers
             residual.zero_()
-            self.bytes_sent += ring_allreduce(gradient.nbytes, self.world.size)
-            return allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]
-        if encoding.steps % self.options.clip_every == 0:
-            bound = self.options.clip * encoding.threshold
-            residual.clamp_(-bound, bound)
-        encoding.steps += 1
-        indices = (residual.abs() > encoding.threshold).nonzero().squeeze(1)
-        encoding.adapt(len(indices), capacity)
+            self.bytes_sent += ring_allreduce(update.nbytes, workers)
+            dist.all_reduce(update)
+            return update
+        threshold = self._thresholds[number] or find_threshold(residual, capacity)
+        indices = (residual.abs() > threshold).nonzero().squeeze(1)
+        self._thresholds[number] = adapt(threshold, len(indices), capacity)
         message = encode(residual, indices, capacity)
-        self.bytes_sent += ring_allgather(message.nbytes, self.world.size)
-        messages = message.new_empty(self.world.size * len(message))
-        work = dist.all_gather_into_tensor(messages, message, async_op=True)
+        self.bytes_sent += ring_allgather(message.nbytes, workers)
+        messages = message.new_empty(workers * len(message))
+        dist.all_gather_into_tensor(messages, message)
+        return decode(messages.view(workers, -1), torch.empty_like(residual))
 
-        def decode_messages(gathered: Future[Any]) -> Tensor:
-            gathered.value()
-            return decode(messages.view(self.world.size, -1), gradient)
+    def _build_flat(self) -> tuple[Tensor, list[Tensor]]:
+        """Return zeros for all parameters end to end, and views of the size of each parameter."""
+        sizes = [p.numel() for p in self._parameters]
+        flat = torch.zeros(sum(sizes), device=self.world.device)
+        parts = zip(torch.split(flat, sizes), self._parameters, strict=True)
+        return flat, [part.view_as(parameter) for part, parameter in parts]
 
-        return work.get_future().then(decode_messages)  # type: ignore[union-attr]
 
-    def _get_encoding(self, number: int, size: int) -> Encoding:
-        encoding = self._encodings.get(number)
-        if encoding is None or encoding.size != size:
-            self._encodings[number] = Encoding(size, encoding.threshold if encoding else self.options.initial)
-        return self._encodings[number]
+@torch.no_grad()
+def _copy(sources: Iterable[Tensor], targets: Iterable[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)
 
-    def _get_residual(self, bucket: GradBucket) -> Tensor:
-        """Return the residuals of a bucket's parameters, end to end. DDP rebuilds its buckets once."""
-        names = tuple(self._names[id(p)] for p in bucket.parameters())
-        if names not in self._buckets:
-            self._buckets = {key: residual for key, residual in self._buckets.items() if not set(key) & set(names)}
-            residual = torch.cat([self._residuals[name] for name in names])
-            parts = torch.split(residual, [self._residuals[name].numel() for name in names])
-            self._residuals.update(zip(names, parts, strict=True))
-            self._buckets[names] = residual
-        return self._buckets[names]
+
+def _split(flat: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(flat, MAX_ELEMENTS)
 
 
 def compute_capacity(size: int, density: float, workers: int) -> int:
     """Return how many of `size` elements a message has room for; 0 where reducing all of them takes fewer bytes."""
     capacity = min(size, max(math.ceil(density * size), MIN_ELEMENTS))
-    return 0 if ring_allgather(capacity + 2, workers) >= ring_allreduce(size, workers) else capacity
+    return 0 if ring_allgather(count_blocks(size) + capacity, workers) >= ring_allreduce(size, workers) else capacity
+
+
+def find_threshold(residual: Tensor, target: int) -> float:
+    """Return the threshold that the largest `target` elements reach."""
+    return float(residual.abs().topk(target).values[-1].item())
+
+
+def adapt(threshold: float, count: int, target: int) -> float:
+    """Move a threshold, which `count` elements exceeded, towards the one that `target` elements exceed."""
+    return threshold * min(max(math.pow(count / target, GAIN), 0.5), 2.0)
 
 
 def encode(residual: Tensor, indices: Tensor, capacity: int) -> Tensor:
@@ -146,31 +143,35 @@ def encode(residual: Tensor, indices: Tensor, capacity: int) -> Tensor:
 
     Args:
         residual: The elements.
-        indices: The indices of the elements to send; if they exceed `capacity`, the largest elements are sent.
+        indices: The ascending indices of the elements to send; if they exceed `capacity`, the largest elements are
+            sent.
         capacity: How many elements the message has room for.
 
     Returns:
-        int32 (capacity + 2): a count, the bits of the mean magnitude, and for each element twice the index plus the
-        sign.
+        int32 (blocks + capacity): for each block of 65,536 elements how many of them follow, and for each element its
+        value in bfloat16 and the 16 bits of its index in the block.
     """
     if len(indices) > capacity:
-        indices = indices[residual[indices].abs().topk(capacity).indices]
-    values = residual[indices]
-    negative = values < 0
-    magnitude = values.abs().sum() / max(len(indices), 1)
-    message = torch.zeros(capacity + 2, dtype=torch.int32, device=residual.device)
-    message[0] = len(indices)
-    message[1] = magnitude.view(torch.int32)
-    message[2 : len(indices) + 2] = (indices << 1 | negative).to(torch.int32)
-    residual[indices] = values + torch.where(negative, magnitude, -magnitude)
+        indices = indices[residual[indices].abs().topk(capacity).indices].sort().values
+    values = residual[indices].bfloat16()
+    residual[indices] -= values.float()
+    blocks = count_blocks(len(residual))
+    message = torch.zeros(blocks + capacity, dtype=torch.int32, device=residual.device)
+    message[:blocks] = torch.bincount(indices // BLOCK, minlength=blocks)
+    message[blocks : blocks + len(indices)] = values.view(torch.int16).int() << 16 | (indices % BLOCK).int()
     return message
 
 
 def decode(messages: Tensor, out: Tensor) -> Tensor:
-    """Write the mean of `messages` (workers, capacity + 2) to `out`, and return it."""
-    workers, width = messages.shape
-    magnitudes = messages[:, 1].contiguous().view(torch.float32)
-    entries = messages[:, 2:]
-    valid = torch.arange(width - 2, device=out.device) < messages[:, :1]
-    values = magnitudes[:, None] * (1 - 2 * (entries & 1)) * valid / workers
-    return out.zero_().index_add_(0, (entries >> 1).reshape(-1).long(), values.reshape(-1).to(out.dtype))
+    """Write the mean of `messages` (workers, blocks + capacity) to `out`, and return it."""
+    blocks = count_blocks(len(out))
+    ends, entries = messages[:, :blocks].cumsum(1), messages[:, blocks:]
+    numbers = torch.arange(entries.shape[1], device=out.device).expand_as(entries).contiguous()
+    block = torch.searchsorted(ends, numbers, right=True).clamp_(max=blocks - 1)
+    values = (entries >> 16).to(torch.int16).view(torch.bfloat16).float() * (numbers < ends[:, -1:]) / len(messages)
+    return out.zero_().index_add_(0, (block * BLOCK + (entries & BLOCK - 1)).reshape(-1), values.reshape(-1))
+
+
+def count_blocks(size: int) -> int:
+    """Return how many blocks `size` elements are in."""
+    return -(-size // BLOCK)

@@ -89,3 +89,15 @@ def test_a_group_of_another_size_has_the_same_errors_left_to_correct(pair: Worke
     (errors, first), (_, second) = pair(resume_errors, former)
     expected = torch.tensor(errors).mean(0)
     assert torch.tensor([first, second]).mean(0).numpy() == pytest.approx(expected.numpy(), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(START, True), (START + 1, False)])
+def test_a_training_that_ends_before_compression_starts_has_a_warning(pair: Workers, steps: int, warned: bool) -> None:
+    for warnings in pair(find_warnings, steps):
+        assert [f"this training has {START}: nothing is compressed" in text for text in warnings] == [True] * warned
+
+
+def find_warnings(world: World, steps: int) -> list[str]:
+    strategy = Allreduce(Options(name="allreduce", compression="powersgd", powersgd_start=START), world)
+    strategy.wrap_model(nn.Linear(32, 32), lambda *_: None)
+    return strategy.find_warnings(steps)

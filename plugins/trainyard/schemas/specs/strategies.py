@@ -67,22 +67,16 @@ class Averaging(StrategyOptions):
 
 
 class Threshold(StrategyOptions):
-    """Send only the signs of the gradient's largest elements (Strom, Interspeech 2015).
+    """Take each worker's step, and send only its largest elements (Strom, Interspeech 2015).
 
-    The rest is kept and added to later gradients.
+    The rest is kept and added to later steps. The threshold of elements that are sent adapts to `density`.
 
     Attributes:
-        initial: The initial threshold. It adapts so that about the fraction `density` of elements exceeds it.
         density: The largest fraction of elements that is sent.
-        clip: The kept rest is clipped to this many thresholds.
-        clip_every: Steps between two clippings.
     """
 
     name: Literal["threshold"] = "threshold"
-    initial: PositiveFloat = 1e-3
-    density: Annotated[float, Field(gt=0, le=0.25)] = 0.005
-    clip: PositiveFloat = 5.0
-    clip_every: PositiveInt = 5
+    density: Annotated[float, Field(gt=0, le=0.25)] = 0.01
 
 
 class DiLoCo(StrategyOptions):
