@@ -45,6 +45,6 @@ def on_task_instance_skipped(previous_state: object, task_instance: Any) -> None
 
 
 def _end_application(task_instance: Any) -> None:
-    from trainyard.jobs.marked_tasks import end_application
+    from trainyard.triggers.marked_tasks import end_application
 
     end_application(task_instance)

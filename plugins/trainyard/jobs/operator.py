@@ -20,7 +20,7 @@ from trainyard.backends.selection import resume_backend, select_backend
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
-from trainyard.jobs import lineage, marked_tasks, requirements, validation
+from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, as_placement
 from trainyard.jobs.locations import missing_code, uri_of
@@ -40,6 +40,7 @@ from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
 from trainyard.triggers.inline import run_inline
 

@@ -25,12 +25,12 @@ from hdfs import HdfsError
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
-from trainyard.jobs import marked_tasks
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import ApplicationTrigger
 
 FAILED = ("__fail__", {"error": "Trigger failure"})

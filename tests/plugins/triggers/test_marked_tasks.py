@@ -8,7 +8,7 @@ import pytest
 
 from trainyard import listener
 from trainyard.errors import TrainyardError
-from trainyard.jobs import marked_tasks
+from trainyard.triggers import marked_tasks
 
 
 @dataclass
