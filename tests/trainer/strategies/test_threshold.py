@@ -78,7 +78,7 @@ def test_a_threshold_follows_the_number_of_elements_that_exceed_it(count: int, t
 
 
 def test_the_first_threshold_is_what_the_largest_elements_reach() -> None:
-    assert find_threshold(torch.tensor([0.5, -4.0, 3.0, 0.0]), 2) == 3.0
+    assert find_threshold(torch.tensor([0.5, -4.0, 3.0, 0.0]), 3) == 0.5
 
 
 def test_a_threshold_does_not_oscillate() -> None:
