@@ -102,7 +102,8 @@ run(spark, __import__("pathlib").Path(sys.argv[1]), "chatty")
 def test_the_lines_of_two_workers_are_not_printed_into_each_other(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, env=os.environ | {"PYTHONPATH": "plugins:.", "SPARK_LOCAL_IP": "127.0.0.1"},
+        check=False,
+        env=os.environ | {"PYTHONPATH": "plugins:.", "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     lines = done.stdout.splitlines()
