@@ -215,7 +215,7 @@ def main() -> None:
 
     for name, rate in rates.items():
         print(f"{name:22} {rate / 1e6:8.3f} M rows/s" if isinstance(rate, float) else f"{name:22} not run: {rate}")
-    print(f"sequential / copy          {compute_ratio('ours, sequential', 'copy'):.2f}  (goal 2.0)")
+    print(f"sequential / copy          {compute_ratio('ours, sequential', 'copy'):.2f}  (goal 0.8)")
     print(f"the same, sum              {compute_ratio('ours, sequential, sum', 'copy, sum'):.2f}")
     print(f"the same, add              {compute_ratio('ours, sequential, add', 'copy, add'):.2f}")
     print(f"shuffled / index_select    {compute_ratio('ours, shuffled', 'index_select'):.2f}  (goal 0.9)")

@@ -24,8 +24,8 @@ from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_al
 MIN_ELEMENTS = 16
 BLOCK = 1 << 16
 """The elements whose indices have 16 bits."""
-MAX_ELEMENTS = 1 << 26
-"""The elements of the model that one message is about: temporary tensors are of this size."""
+MAX_ELEMENTS = 1 << 23
+"""The elements of the model that one message is about, which bounds what the messages of all workers take in memory."""
 GAIN = 0.1
 """The part of the logarithmic error that one step corrects. Far fewer than half of the elements exceed twice the
 threshold: with a gain of 0.5 there are too many and too few elements by turns, up to five times as many as intended."""

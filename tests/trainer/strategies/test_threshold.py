@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.trainer.workers import Workers
 from trainyard.schemas.specs.strategies import Threshold as Options
+from trainyard.trainer.strategies import threshold as module
 from trainyard.trainer.strategies.base import merge_rank_states
 from trainyard.trainer.strategies.threshold import (
     BLOCK,
@@ -179,3 +181,31 @@ def test_a_message_has_the_count_of_each_block_and_value_and_index_of_each_eleme
 )
 def test_the_capacity_of_a_message(size: int, density: float, workers: int, capacity: int) -> None:
     assert compute_capacity(size, density, workers) == capacity
+
+
+def step_in_chunks(world: World) -> tuple[Tensor, Tensor, Tensor]:
+    """Take steps of random changes; return the change of the weights, the sum of this worker's, and its residual."""
+    module.MAX_ELEMENTS = 1000
+    network = nn.Linear(50, 50, bias=False)
+    strategy = Threshold(Options(name="threshold", density=0.05), world)
+    strategy.wrap_model(network, lambda *_: None)
+    before, generator = network.weight.detach().clone(), torch.Generator().manual_seed(world.rank)
+    own = torch.zeros(50, 50)
+    for _ in range(5):
+        change = torch.randn(50, 50, generator=generator)
+        own += change
+        with torch.no_grad():
+            network.weight += change
+        strategy.after_step()
+    return network.weight.detach() - before, own, strategy.rank_state()["residual"].view(50, 50)
+
+
+@pytest.mark.ranks
+def test_every_change_is_in_the_weights_of_all_workers_or_left_to_send() -> None:
+    """Also with several messages a step."""
+    with Workers(2) as pair:
+        (first, *of_first), (second, *of_second) = pair(step_in_chunks)
+    assert torch.equal(first, second)
+    changes, left = (torch.stack(values).mean(0) for values in zip(of_first, of_second, strict=True))
+    assert torch.allclose(first + left, changes, atol=1e-5)
+    assert 0 < int((first != 0).sum()) < 2500
