@@ -27,14 +27,21 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = (*QUICK, "tests/plugins")
 CELERY = ("tests/cluster/celery.py",)
+CELERY_PACKAGES = (
+    "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
+    "asyncpg", "psycopg2-binary",
+)  # fmt: skip
 SCHEDULERS = ("tests/cluster/schedulers.py",)
 NAME_NODES = ("tests/cluster/name_nodes.py",)
+BARE_NODES = ("tests/cluster/test_bare_nodes.py",)
 
 SECTIONS = {
     "Hadoop": """HDFS and YARN (CapacityScheduler) run on one machine. The client is that of pyspark: Hadoop 3.5.0.
 YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.etl`.""",
     "Cluster": """Hadoop of the locked version. Schedulers: queues below other queues, one of them created on demand,
 and a FairScheduler. NameNodes: a pair, of which the active one is killed during the pipeline.""",
+    "Java": """The Java of the nodes. Spark 4 needs Java 17, which is shipped in a packed environment. The row expects
+Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless`.""",
     "Python": "The quick tests.",
     "Spark": "Exports, evaluations, predictions and the data source on local[2].",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
@@ -93,12 +100,13 @@ ROWS = (
     *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
     Row("Cluster", "schedulers", SCHEDULERS),
     Row("Cluster", "name-nodes", NAME_NODES),
+    Row("Java", "8", BARE_NODES, variables={"TRAINYARD_NODE_JAVA": "/usr/lib/jvm/java-8-openjdk-amd64/jre"}),
     *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13")),
     _build_spark("4.1.3"),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
     *(Row("Airflow", version, AIRFLOW, packages=(f"apache-airflow=={version}",)) for version in ("3.1.8", "3.2.2")),
-    Row("Executor", "celery", CELERY, added=("apache-airflow-providers-celery", "psycopg2-binary", "asyncpg")),
+    Row("Executor", "celery", CELERY, added=CELERY_PACKAGES),
 )
 
 
