@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainyard.schemas.specs.strategies import FSDP, Allreduce, Averaging, DiLoCo, Horovod, Threshold
     from trainyard.trainer.data.dataset import Dataset
+    from trainyard.trainer.data.images import decode_gray, decode_rgb
     from trainyard.trainer.data.mixture import Portion
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
+    from trainyard.trainer.loop.tracking import MLflow, TensorBoard
+    from trainyard.trainer.model.datamodule import TrainyardDataModule
+    from trainyard.trainer.model.lightning import from_lightning
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
@@ -26,12 +30,18 @@ _MODULES = {
     "FSDP": "trainyard.schemas.specs.strategies",
     "FitResult": "trainyard.trainer.loop.fit",
     "Horovod": "trainyard.schemas.specs.strategies",
+    "MLflow": "trainyard.trainer.loop.tracking",
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
+    "TensorBoard": "trainyard.trainer.loop.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
+    "TrainyardDataModule": "trainyard.trainer.model.datamodule",
+    "decode_gray": "trainyard.trainer.data.images",
+    "decode_rgb": "trainyard.trainer.data.images",
     "export": "trainyard.trainer.formats.export",
     "fit": "trainyard.trainer.loop.fit",
+    "from_lightning": "trainyard.trainer.model.lightning",
     "load_model": "trainyard.trainer.model.trained_model",
 }
 
@@ -43,12 +53,18 @@ __all__ = [
     "DiLoCo",
     "FitResult",
     "Horovod",
+    "MLflow",
     "Portion",
     "Recipe",
+    "TensorBoard",
     "Threshold",
     "TrainedModel",
+    "TrainyardDataModule",
+    "decode_gray",
+    "decode_rgb",
     "export",
     "fit",
+    "from_lightning",
     "load_model",
 ]
 

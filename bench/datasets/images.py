@@ -27,8 +27,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.trainer import datasets
+from trainyard.trainer import decode_rgb
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.images import rgb
 
 BATCH = 64
 CORES = len(os.sched_getaffinity(0))
@@ -128,7 +128,7 @@ def main() -> None:
         Path(folder, "files").write_bytes(b"".join(files))
         np.save(Path(folder, "ends.npy"), np.cumsum([len(file) for file in files]))
         np.save(Path(folder, "labels.npy"), labels)
-        data = Dataset(uri, batch_size=BATCH, decode={"image": rgb})
+        data = Dataset(uri, batch_size=BATCH, decode={"image": decode_rgb})
         pool = ThreadPoolExecutor(CORES)
 
         def read_dataset() -> float:
@@ -139,7 +139,7 @@ def main() -> None:
         def decode() -> float:
             started = time.perf_counter()
             parts = [files[n : n + BATCH] for n in range(0, len(files), BATCH)]
-            list(pool.map(lambda part: [rgb(file) for file in part], parts))
+            list(pool.map(lambda part: [decode_rgb(file) for file in part], parts))
             return args.rows / (time.perf_counter() - started)
 
         read_dataset(), decode()

@@ -5,7 +5,7 @@ from datetime import datetime
 from airflow.sdk import DAG, task
 
 from trainyard import storage
-from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks import TrainyardHook
 from trainyard.operators import ExportOperator
 
 with DAG(

@@ -6,7 +6,7 @@ Scheduled by the asset `daily/dataset`, which the DAG `daily` updates.
 from airflow.sdk import DAG, Asset, task
 
 from trainyard import storage
-from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, PredictOperator, PromoteOperator, TrainOperator
 from trainyard.schemas import model_artifact
 

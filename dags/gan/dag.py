@@ -3,7 +3,7 @@
 from airflow.sdk import DAG, Param, task
 
 from trainyard import storage
-from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks import TrainyardHook
 from trainyard.operators import ExportOperator, ScriptOperator
 
 with DAG("gan", schedule=None, params={"epochs": Param(40, type="integer", minimum=1)}, doc_md=__doc__):

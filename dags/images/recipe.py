@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn, optim
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer import Recipe
-from trainyard.trainer.data.images import rgb
+from trainyard.trainer import Recipe, decode_rgb
 
 
 class Convnet(nn.Module):
@@ -36,7 +35,7 @@ def convnet(classes: int, width: int = 16) -> Recipe:
         features="image",
         label="label",
         classes=classes,
-        decode={"image": rgb},
+        decode={"image": decode_rgb},
         augment={"image": mirror},
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: optim.AdamW(parameters, 0.01),

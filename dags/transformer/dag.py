@@ -3,7 +3,7 @@
 from airflow.sdk import DAG, task
 
 from trainyard import storage
-from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
 
 CHAPTERS = ["compound", "debugger", "specialnames", "string-methods", "types"]

@@ -17,7 +17,9 @@ LIMIT = 82 * 60
 def run_ci(folder: Path, stack: str, test_seconds: int = 0, tests: str = "true") -> subprocess.CompletedProcess[str]:
     """Run CI with the shell commands `tests` and `stack` in place of make's; the tests took `test_seconds`."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
-    for name, script in {"make": f'if [ "$1" = test ]; then {tests}; else {stack}; fi', "docker": "true"}.items():
+    (folder / ".venv/bin").mkdir(parents=True)
+    make = f'if [ "$1" = test ]; then {tests}; else {stack}; fi'
+    for name, script in {"make": make, "docker": "true", ".venv/bin/uv": "true"}.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     environment = {"PATH": f"{folder}:{os.environ['PATH']}", "SECONDS": str(test_seconds)}

@@ -52,7 +52,7 @@ class DictNet(Net):
 
 
 def net(interval: str = "epoch", normalize: Any = None) -> Recipe:
-    return lightning.recipe(
+    return lightning.from_lightning(
         Net(interval), features="x", label="label", classes=3, normalize=normalize,
         metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
         predict=lambda output: {"class_": output.argmax(1)},
@@ -60,4 +60,4 @@ def net(interval: str = "epoch", normalize: Any = None) -> Recipe:
 
 
 def dict_batches() -> Recipe:
-    return lightning.recipe(DictNet(), features="x", label="label", batch=dict)
+    return lightning.from_lightning(DictNet(), features="x", label="label", batch=dict)

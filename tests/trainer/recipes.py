@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer.data.images import gray
+from trainyard.trainer.data.images import decode_gray
 from trainyard.trainer.data.jagged import Sequences
 from trainyard.trainer.model.recipe import Recipe
 
@@ -328,7 +328,7 @@ def files(classes: int = 10, augment: bool = False) -> Recipe:
         features="image",
         label="label",
         classes=classes,
-        decode={"image": gray},
+        decode={"image": decode_gray},
         augment={"image": shift} if augment else {},
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.Adam(parameters, 0.01),

@@ -139,7 +139,7 @@ def check_decoders(columns: Sequence[Column], decode: Mapping[str, Decode], augm
     for name in sorted(binary - decode.keys()):
         raise TrainyardError(
             f"column {name!r} holds bytes, and a batch holds tensors. Set a decoder with "
-            f"decode={{{name!r}: function}}; trainyard.trainer.data.images.rgb decodes images."
+            f"decode={{{name!r}: function}}; trainyard.trainer.decode_rgb decodes images."
         )
     for name in decode.keys() & {column.name for column in columns} - binary:
         raise TrainyardError(f"decode= names the column {name!r}, which does not hold bytes; remove it.")

@@ -1,7 +1,7 @@
 """Train an existing LightningModule with this loop: its own training_step, optimizer and forward, as a recipe.
 
 >>> def network() -> Recipe:
-...     return recipe(Net(), features="x", label="label", classes=3)
+...     return from_lightning(Net(), features="x", label="label", classes=3)
 
 Lightning is not imported here, so a module of either of its packages works. For the opposite, a dataset for Lightning's
 own Trainer, see `trainyard.trainer.model.datamodule`.
@@ -31,7 +31,7 @@ UNSUPPORTED_HOOKS = (
 """Hooks of Lightning that may change the training of a module, and that this loop does not call."""
 
 
-def recipe(
+def from_lightning(
     module: Any,
     *,
     features: str | Sequence[str],

@@ -55,7 +55,7 @@ class Recipe:
         metrics: Metrics of torchmetrics on (output, label) of the validation split, by name.
         classes: The number of classes, if the label is a class: labels out of range are refused before training.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.
-        decode: The decoder of each binary column, such as `trainyard.trainer.data.images.rgb`, wherever the model is
+        decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb`, wherever the model is
             used.
         augment: A random change of decoded training rows, by column.
         step: `step(model, batch)` replaces the forward pass and the loss; it returns a mean over rows.

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.images import gray, rgb
+from trainyard.trainer.data.images import decode_gray, decode_rgb
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
@@ -42,7 +42,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(uri: str, **options: Any) -> Iterator[dict[str, torch.Tensor]]:
-    return iter(Dataset(uri, batch_size=100, **{"decode": {"image": gray}} | options))
+    return iter(Dataset(uri, batch_size=100, **{"decode": {"image": decode_gray}} | options))
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str,
 
 
 def test_a_process_forked_from_a_reader_can_read(batches: str) -> None:
-    data = Dataset(batches, batch_size=100, decode={"image": gray})
+    data = Dataset(batches, batch_size=100, decode={"image": decode_gray})
     here = [batch["row"].tolist() for batch in data]
     data.set_epoch(0)
     assert [batch["row"].tolist() for batch in DataLoader(data, batch_size=None, num_workers=1)] == here
@@ -65,8 +65,8 @@ def test_a_process_forked_from_a_reader_can_read(batches: str) -> None:
 
 def test_images_are_decoded_as_by_pillow() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
-    assert np.array_equal(rgb(png(picture)), picture.transpose(2, 0, 1))
-    assert np.array_equal(gray(png(picture))[0], Image.fromarray(picture).convert("L"))
+    assert np.array_equal(decode_rgb(png(picture)), picture.transpose(2, 0, 1))
+    assert np.array_equal(decode_gray(png(picture))[0], Image.fromarray(picture).convert("L"))
 
 
 def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(batches: str) -> None:
@@ -77,7 +77,7 @@ def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(
         means = {}
         for rank in range(world):
             data = Dataset(
-                batches, batch_size=100, rank=rank, world=world, decode={"image": gray}, augment={"image": noise}
+                batches, batch_size=100, rank=rank, world=world, decode={"image": decode_gray}, augment={"image": noise}
             )
             data.set_epoch(number)
             for batch in data:
@@ -126,9 +126,12 @@ def test_the_error_for_a_row_unlike_the_others_names_it_and_its_shard(
     [
         (
             {"decode": {}},
-            r"column 'image' holds bytes, .* decode=\{'image': function\}; trainyard.trainer.data.images.rgb",
+            r"column 'image' holds bytes, .* decode=\{'image': function\}; trainyard.trainer.decode_rgb",
         ),
-        ({"decode": {"image": gray, "label": gray}}, "decode= names the column 'label', which does not hold bytes"),
+        (
+            {"decode": {"image": decode_gray, "label": decode_gray}},
+            "decode= names the column 'label', which does not hold bytes",
+        ),
         ({"augment": {"label": np.roll}}, "augment= names the column 'label', which has no decoder"),
     ],
 )

@@ -153,7 +153,7 @@ class UsesTrainer(Net):
 )
 def test_a_module_with_unsupported_features_is_refused(module: type[nn.Module], message: str) -> None:
     with pytest.raises(TrainyardError, match=message):
-        lightning.recipe(module(), features="x", label="label")
+        lightning.from_lightning(module(), features="x", label="label")
 
 
 class RecordingModule(LightningModule):
