@@ -118,7 +118,11 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
     Raises:
         TrainyardError: The function cannot be imported or called, or is not annotated so, or returns something else.
     """
-    module, name = path.split(":")
+    module, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not (module and name):
+        raise TrainyardError(
+            f"recipe={path!r} is not an import path. Write 'module:function': every worker imports the function."
+        )
     try:
         function = getattr(importlib.import_module(module), name)
     except Exception as error:

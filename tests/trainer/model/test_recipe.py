@@ -70,3 +70,9 @@ def test_a_path_to_a_dangerous_function_runs_nothing(tmp_path: Path) -> None:
         with pytest.raises(TrainyardError, match="is not called"):
             load(path, params)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [linear, "digits.recipe", "digits.recipe:", ":linear"])
+def test_what_is_no_import_path_is_refused(path: Any) -> None:
+    with pytest.raises(TrainyardError, match=r"recipe=.* is not an import path\. Write 'module:function'"):
+        load(path, {})
