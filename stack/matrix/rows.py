@@ -49,8 +49,9 @@ package requires torch 2.10: in 2.6 a checkpoint cannot be written without a pro
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
     "Airflow": """The quick tests of the Airflow side. The package requires Airflow 3.3, which calls `on_kill` of a
 trigger; before, the application of a deferred task that is marked as failed or cleared runs on.""",
-    "Executor": """A pipeline on Hadoop by Airflow's Celery executor, with PostgreSQL, Redis and two workers; both are
-killed when the first application has been submitted, and one is started again.""",
+    "Executor": """A pipeline on Hadoop by Airflow's Celery executor, with PostgreSQL, Redis, two workers, two
+schedulers, a Git bundle, logs in HDFS, and a root filesystem and `AIRFLOW_HOME` that are read-only. Both workers and a
+scheduler are killed when the first application runs, one worker is started again, and the code of the DAG changes.""",
 }
 """What the rows of each software run."""
 

@@ -134,6 +134,7 @@ class YarnBackend:
         except TrainyardError as error:
             no_answer = str(error)
         if ended:
+            log(f"{id} ended {ended.final_status}: {ended.tracking_url}")
             logs = postmortem.log_containers(manager, ended, failed, log)
             self._save_usage(manager, ended, log)
             for submission in filter(is_submission_tag, ended.tags):

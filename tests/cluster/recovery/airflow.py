@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -45,6 +45,7 @@ class Airflow:
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
+    wrapper: Sequence[str | Path] = ()
 
     def start(self, component: str, **settings: str) -> None:
         """Start a component in a process group of its own, so that its child processes end with it.
@@ -56,7 +57,8 @@ class Airflow:
         )
         with (self.logs / f"{component}.log").open("ab") as log:
             self.processes[component] = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**self.environment, **settings},
+                [*self.wrapper, "bash", "-euo", "pipefail", "-c", script],
+                cwd=ROOT, env={**self.environment, **settings},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
@@ -120,14 +122,18 @@ class Airflow:
 
 @contextmanager
 def run_airflow(
-    environment: Mapping[str, str], home: Path, workers: Mapping[str, str] | None = None
+    environment: Mapping[str, str],
+    home: Path,
+    added: Mapping[str, str] | None = None,
+    wrapper: Sequence[str | Path] = (),
 ) -> Iterator[Airflow]:
     """Run all components while the context is active; they are healthy on entry.
 
     Args:
         environment: The environment variables of all of them; they override those that make the tests quick.
         home: The folder of its files.
-        workers: More components, as arguments of the command `airflow`, with their options.
+        added: More components, as arguments of the command `airflow`, with their options.
+        wrapper: A command that runs the command of each component.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -139,8 +145,9 @@ def run_airflow(
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "tests" / "cluster" / "dags"),
     }
-    airflow = Airflow({**QUICK, **environment, **variables}, home, port, options={**OPTIONS, **(workers or {})})
-    components = (*COMPONENTS, *(workers or {}))
+    options = {**OPTIONS, **(added or {})}
+    airflow = Airflow({**QUICK, **environment, **variables}, home, port, options=options, wrapper=wrapper)
+    components = (*COMPONENTS, *(added or {}))
     try:
         for component in components:
             airflow.start(component)

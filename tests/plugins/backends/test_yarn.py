@@ -332,6 +332,16 @@ def test_a_result_is_collected_without_a_plan(cluster: Cluster, task_key: TaskKe
     assert backend.collect(event, lambda line: None) == record
 
 
+def test_the_log_of_the_resumed_task_names_the_application(cluster: Cluster, task_key: TaskKey) -> None:
+    """A remote log that is not appended to has these lines alone."""
+    cluster.entries[ID] = application(1, "FINISHED", amContainerLogs="")
+    write_record(task_key)
+    lines: list[str] = []
+    YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan).collect({"application": ID}, lines.append)
+    ended = cluster.entries[ID]
+    assert lines[0] == f"{ID} ended {ended['finalStatus']}: {ended['trackingUrl']}"
+
+
 def test_a_result_is_collected_while_the_resource_manager_cannot_be_asked(
     cluster: Cluster, task_key: TaskKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
