@@ -8,7 +8,7 @@ VENV := .venv
 UV := $(VENV)/bin/uv
 LOCKS := requirements.txt requirements-dev.txt
 S3_LOCK := requirements-s3.txt
-READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | sha256sum | cut -c1-16)
+READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | cksum | tr ' ' -)
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 # On a terminal uv shows its progress; elsewhere it would print hundreds of lines.
 QUIET := $(shell test -t 2 || echo -q)
@@ -62,7 +62,7 @@ quick-airflow: $(READY)
 	$(QUICK) --ignore=tests/etl --ignore=tests/trainer
 
 check: $(READY) ## lint and quick, side by side
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync quick lint
+	@$(MAKE) --no-print-directory --jobs=2 $(filter --output-sync,$(.FEATURES:%=--%)) quick lint
 
 GPU_PYTHON := $(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,python3)
 
@@ -77,7 +77,7 @@ docs: $(READY) ## write the reference and the drawings of docs/, and make its pa
 recording: cluster ## run the digits pipeline on that Hadoop, and draw docs/images/terminal.svg
 	@stack/docs/record.sh
 
-test: $(READY) tools horovod lint ## lint, and every test
+test: $(READY) tools horovod lint ## lint, and every test; on Linux
 	stack/local/test.sh
 
 mutants: $(READY) ## change pure modules one expression at a time, and list the changes that no test notices; MODULES=planning/sizing

@@ -14,8 +14,11 @@ airflow=$!
 set +m
 stop() {
   kill -TERM -- "-$airflow" 2>/dev/null || return 0
-  timeout 10 bash -c 'while pgrep -g "$0" >/dev/null; do sleep 0.2; done' "$airflow" ||
-    kill -KILL -- "-$airflow" 2>/dev/null || true
+  for _ in {1..50}; do
+    pgrep -g "$airflow" >/dev/null || return 0
+    sleep 0.2
+  done
+  kill -KILL -- "-$airflow" 2>/dev/null || true
 }
 trap stop EXIT
 trap 'exit 130' INT TERM
@@ -27,7 +30,9 @@ import json, os, sys, time, urllib.error, urllib.request
 url, process, log = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 end = time.monotonic() + 300
 while time.monotonic() < end:
-    if not os.path.exists(f"/proc/{process}"):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
         sys.exit(f"Airflow has ended; see {log}")
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as response:

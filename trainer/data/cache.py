@@ -238,8 +238,18 @@ def _identify(file: Path) -> dict[str, Any]:
         "inode": status.st_ino,
         "bytes": status.st_size,
         "modified_ns": status.st_mtime_ns,
-        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "boot": _identify_boot(),
     }
+
+
+def _identify_boot() -> str:
+    """Return what is another one after each start of the machine."""
+    linux = Path("/proc/sys/kernel/random/boot_id")
+    if linux.exists():
+        return linux.read_text().strip()
+    import psutil
+
+    return str(psutil.boot_time())
 
 
 def download(uri: str, size: int, target: Path) -> str:

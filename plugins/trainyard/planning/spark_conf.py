@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 
 from trainyard.planning import environment, executors, placement, sizing
@@ -125,14 +126,16 @@ def spark_conf(
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
         conf |= WORKER_GROUP_CONF
-    if job.daemon and slots:
-        conf["spark.python.daemon.module"] = job.daemon
+    # On macOS a process that has imported torch cannot be forked safely.
+    daemon = job.daemon if slots and sys.platform == "linux" else None
+    if daemon:
+        conf["spark.python.daemon.module"] = daemon
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
             conf |= environment.packed_settings(job.environment, conf)
-    if job.daemon and slots:  # the daemon starts before Spark adds py_files to the path
+    if daemon:  # it starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
 

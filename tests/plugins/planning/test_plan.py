@@ -85,6 +85,11 @@ def test_local_workers_are_forked_from_a_daemon_that_has_their_imports() -> None
     assert "spark.python.daemon.module" not in planned().conf
 
 
+def test_nothing_is_forked_after_the_import_of_torch_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert "spark.python.daemon.module" not in planned(daemon="my.daemon").conf
+
+
 def test_containers_have_sparks_own_daemon_because_no_memory_is_requested_for_another() -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, daemon="my.daemon")
     assert "spark.python.daemon.module" not in build_plan(job, YARN, RUNTIME).conf
