@@ -37,7 +37,7 @@ def select(containers: list[Container], stage: str, driver: bool) -> list[Contai
 
 def test_workers_run_in_the_partition_with_a_gpu_each(containers: list[Container]) -> None:
     workers = select(containers, "train", driver=False)
-    assert len(workers) == 2
+    assert len(workers) >= 2  # YARN may grant a container that Spark no longer needs and gives back (YarnAllocator)
     assert {(c.label, c.gpus, c.queue) for c in workers} == {("gpu", 1, "train")}
 
 
