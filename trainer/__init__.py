@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.loop.tracking import MLflow, TensorBoard
-    from trainyard.trainer.model.datamodule import TrainyardDataModule
+    from trainyard.trainer.model.datamodule import TrainyardDataModule as TrainyardDataModule
     from trainyard.trainer.model.lightning import from_lightning
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
@@ -59,7 +59,6 @@ __all__ = [
     "TensorBoard",
     "Threshold",
     "TrainedModel",
-    "TrainyardDataModule",
     "decode_gray",
     "decode_rgb",
     "export",
@@ -67,6 +66,7 @@ __all__ = [
     "from_lightning",
     "load_model",
 ]
+"""The names that `import *` imports: all but TrainyardDataModule, which needs Lightning."""
 
 
 def __getattr__(name: str) -> Any:
@@ -76,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

@@ -16,8 +16,9 @@ BY_TEXT: list[tuple[str, Rule]] = [
         r"ApplicationMaster for attempt \S+ timed out",
         sentence(
             "The driver did not register with the ResourceManager, or sent it no heartbeat, for too long "
-            "(yarn.am.liveness-monitor.expiry-interval-ms): its node was lost or cut off, or its JVM was paused. Try "
-            "again; if it recurs on other nodes, write a larger heap in driver_memory=Memory(...)."
+            "(yarn.am.liveness-monitor.expiry-interval-ms): its node was lost or cut off, its JVM was paused, or the "
+            "node took longer to download and unpack an archive, such as a packed environment. Try again; if it recurs "
+            "on other nodes, write a larger heap in driver_memory=Memory(...), or have that limit raised."
         ),
     ),
     (

@@ -135,7 +135,8 @@ ENDED = (
         (  # RMAppAttemptImpl.getAMExpiredDiagnostics
             "ApplicationMaster for attempt appattempt_1_0001_000001 timed out",
             "The driver did not register with the ResourceManager, or sent it no heartbeat, for too long "
-            "(yarn.am.liveness-monitor.expiry-interval-ms): its node was lost or cut off, or its JVM was paused.",
+            "(yarn.am.liveness-monitor.expiry-interval-ms): its node was lost or cut off, its JVM was paused, or the "
+            "node took longer to download and unpack an archive, such as a packed environment.",
         ),
         (  # SchedulerUtils.LOST_CONTAINER
             ENDED.format(-100, "Container released on a *lost* node"),
