@@ -93,7 +93,7 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/reference/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
 	$(VENV)/bin/python -m stack.matrix $(ROWS)
 
-compare: $(READY) ## run one job with Trainyard and with other systems, and write docs/explanation/comparison.md; NAMES="ray lightning"
+compare: $(READY) ## run one job with Trainyard and with other systems, here and on a Hadoop of this machine, and write docs/explanation/comparison.md; NAMES="ray lightning"
 	@$(IMPORTS) nice -n 5 $(VENV)/bin/python -m bench.peers $(NAMES)
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms

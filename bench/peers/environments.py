@@ -30,17 +30,17 @@ def prepare(system: System) -> Path:
     Raises:
         MissingEnvironmentError: The disk is full, or packages cannot be installed.
     """
-    requirements = REQUIREMENTS / f"{system.name}.txt"
+    requirements = REQUIREMENTS / f"{system.job}.txt"
     if not requirements.exists():
         return Path(sys.prefix)
-    folder = CACHE / "peers" / f"{system.name}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
+    folder = CACHE / "peers" / f"{system.job}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
     ready = folder / ".ready"
     if not ready.exists():
         if shutil.disk_usage(ROOT).free < RESERVE_GIGABYTES << 30:
             raise MissingEnvironmentError(f"less than {RESERVE_GIGABYTES} GiB of disk are free")
         _run(str(UV), "-q", "--no-python-downloads", "venv", "--clear", "--python", sys.executable, str(folder))
         _run(str(UV), "-q", "pip", "install", "--python", str(folder), "-r", str(requirements))
-        if system.name == "horovod":
+        if system.job == "horovod":
             _run("bash", str(ROOT / "stack/horovod/install.sh"), str(folder))
         ready.touch()
     return folder

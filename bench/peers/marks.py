@@ -35,6 +35,14 @@ class Marks:
     steps: tuple[Step, ...] = ()
     accuracy: float | None = None
 
+    @property
+    def groups(self) -> list[tuple[float, float]]:
+        """When each process that has been rank 0 took its first and its last step."""
+        times: dict[int, list[float]] = {}
+        for step in self.of_rank(0):
+            times.setdefault(step.pid, []).append(step.at)
+        return [(group[0], group[-1]) for group in times.values()]
+
     def of_rank(self, rank: int) -> list[Step]:
         """Return the steps of a worker."""
         return [step for step in self.steps if step.rank == rank]
@@ -69,3 +77,8 @@ def find_next_step(marks: Marks, rank: int, killed_pid: int, killed_at: float) -
     """Return the first step of the process that replaces a worker, None if there is none."""
     later = (step for step in marks.of_rank(rank) if step.at > killed_at and step.pid != killed_pid)
     return next(later, None)
+
+
+def count_at_once(groups: Sequence[tuple[float, float]]) -> int:
+    """Return how many of the groups, each with its first and last time, trained at the same time at most."""
+    return max((sum(first <= begin <= last for first, last in groups) for begin, _ in groups), default=0)

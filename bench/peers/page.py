@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from bench.peers.results import Result
-from bench.peers.systems import ROOT, SYSTEMS, System
-from bench.peers.trial import KILL_AT_STEP, MINUTES, Trial
+from bench.peers.systems import ROOT, SYSTEMS, SYSTEMS_ON_YARN, YARN, System
+from bench.peers.trial import KILL_AT_STEP, Trial
 
 FILE = ROOT / "docs" / "explanation" / "comparison.md"
 BEGIN, END = "<!-- tables: written by `make compare` -->", "<!-- end of tables -->"
@@ -27,13 +28,15 @@ def replace_tables(page: str, tables: str) -> str:
 
 def render_tables(results: Mapping[str, Result]) -> str:
     """Return all tables as Markdown."""
-    systems = [system for system in SYSTEMS if system.name in results]
-    sections = (
-        ("## Speed", SPEED, "run"),
-        ("## Killed worker", WORKER, "worker"),
-        ("## Killed orchestrator", ORCHESTRATOR, "orchestrator"),
-        ("## Wrong label", LABEL, "label"),
-    )
+    local = _render_sections(LOCAL_SECTIONS, SYSTEMS, results)
+    yarn = _render_sections(YARN_SECTIONS, SYSTEMS_ON_YARN, results)
+    return "\n".join([*local, *(["## On YARN\n", *yarn] if yarn else [])])
+
+
+def _render_sections(sections: Sequence[Section], known: Sequence[System], results: Mapping[str, Result]) -> list[str]:
+    systems = [system for system in known if system.name in results]
+    if not systems:
+        return []
     texts = []
     for heading, columns, scenario in sections:
         rows = [
@@ -42,7 +45,9 @@ def render_tables(results: Mapping[str, Result]) -> str:
             if scenario in (result := results[system.name]).trials
         ]
         texts.append(f"{heading}\n\n{render_table(['system', *(name for name, _ in columns)], rows)}")
-    return "\n".join([*texts, f"## Versions and commands\n\n{_render_versions(systems, results)}"])
+    hashes = sections[0][0].split()[0]
+    place = " on YARN" if systems[0].place == YARN else ""
+    return [*texts, f"{hashes} Versions and commands{place}\n\n{_render_versions(systems, results)}"]
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -62,7 +67,7 @@ def describe_median(values: Sequence[float | None], digits: int = 0) -> str:
 def describe_end(trial: Trial) -> str:
     """Return how a run ended."""
     if trial.status is None:
-        return f"ended by the runner after {MINUTES} minutes"
+        return f"ended by the runner after {trial.seconds / 60:.0f} minutes"
     error = trial.error.replace("|", "\\|").replace("`", "'")
     return "finished" if trial.status == 0 else f"failed: `{error}`" if error else "failed"
 
@@ -73,7 +78,17 @@ def describe_left(trial: Trial) -> str:
     return f"{len(trial.left)}: {', '.join(names)}" if names else "0"
 
 
+def describe_following(trial: Trial) -> str:
+    """Return how the command ended that followed a killed one."""
+    following = trial.following
+    if following is None:
+        return NONE
+    return describe_end(replace(trial, status=following.status, seconds=following.seconds, error=following.error))
+
+
 Column = tuple[str, Callable[[Result, Sequence[Trial]], str]]
+Section = tuple[str, Sequence[Column], str]
+"""A heading, the columns below it, and the scenario."""
 SPEED: Sequence[Column] = (
     ("lines", lambda result, _: str(result.lines)),
     ("first step, s", lambda _, trials: describe_median([trial.first_step for trial in trials])),
@@ -102,6 +117,37 @@ LABEL: Sequence[Column] = (
     ("after, s", lambda _, trials: describe_median([trial.seconds for trial in trials])),
     ("steps before", lambda _, trials: str(trials[-1].steps)),
     ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+FOLLOWING: Sequence[Column] = (
+    ("applications left after 15 s", lambda _, trials: describe_left(trials[-1])),
+    ("next command", lambda _, trials: describe_following(trials[-1])),
+    ("after, s", lambda _, trials: describe_median([t.following.seconds for t in trials if t.following])),
+    ("trainings", lambda _, trials: describe_median([t.following.groups for t in trials if t.following])),
+    ("at the same time", lambda _, trials: describe_median([t.following.at_once for t in trials if t.following])),
+    ("repeated steps", lambda _, trials: f"{trials[-1].repeated_steps:,}"),
+    ("load", lambda _, trials: describe_median([trial.load for trial in trials])),
+)
+REFUSED: Sequence[Column] = (
+    LABEL[0],
+    ("first attempt failed after, s", lambda _, trials: describe_median([trial.first_failure for trial in trials])),
+    ("run failed after, s", LABEL[1][1]),
+    LABEL[2],
+    ("applications left after 15 s", lambda _, trials: describe_left(trials[-1])),
+    LABEL[-1],
+)
+LOCAL_SECTIONS: Sequence[Section] = (
+    ("## Speed", SPEED, "run"),
+    ("## Killed worker", WORKER, "worker"),
+    ("## Killed orchestrator", ORCHESTRATOR, "orchestrator"),
+    ("## Wrong label", LABEL, "label"),
+)
+YARN_SECTIONS: Sequence[Section] = (
+    ("### Speed on YARN", SPEED, "run"),
+    ("### Killed worker on YARN", WORKER, "worker"),
+    ("### Next attempt after a killed orchestrator", FOLLOWING, "orchestrator"),
+    ("### Same command after a killed orchestrator", FOLLOWING, "again"),
+    ("### Misspelled node label", REFUSED, "node-label"),
+    ("### Too little memory", REFUSED, "memory"),
 )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from bench.peers import lines
 from bench.peers.systems import System
-from bench.peers.trial import Trial
+from bench.peers.trial import Following, Trial
 
 FILE = Path(__file__).parent / "results.json"
+OPTIONAL = ("following", "first_failure")
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,26 @@ def parse(text: str) -> dict[str, Result]:
 
 
 def _build(entry: dict[str, Any]) -> Result:
-    trials = {
-        scenario: [Trial(**{**values, "left": tuple(values["left"])}) for values in group]
-        for scenario, group in entry["trials"].items()
-    }
+    trials = {scenario: [_build_trial(values) for values in group] for scenario, group in entry["trials"].items()}
     return Result(entry["lines"], entry["versions"], entry["command"], trials)
 
 
+def _build_trial(values: dict[str, Any]) -> Trial:
+    following = values.get("following")
+    return Trial(
+        **{**values, "left": tuple(values["left"]), "following": Following(**following) if following else None}
+    )
+
+
 def dump(results: dict[str, Result]) -> str:
-    """Return results as JSON."""
-    return json.dumps({name: asdict(result) for name, result in sorted(results.items())}, indent=2) + "\n"
+    """Return results as JSON; a trial has only those of the `OPTIONAL` fields that it has values of."""
+    entries = {name: asdict(result) for name, result in sorted(results.items())}
+    for entry in entries.values():
+        for trial in (trial for trials in entry["trials"].values() for trial in trials):
+            for name in OPTIONAL:
+                if trial[name] is None:
+                    del trial[name]
+    return json.dumps(entries, indent=2) + "\n"
 
 
 def record(system: System, scenario: str, trials: list[Trial], versions: dict[str, str]) -> None:

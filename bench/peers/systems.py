@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,13 +15,14 @@ class System:
     """A system and its job.
 
     Attributes:
-        name: Its folder in `jobs/`, and the name of its requirements.
+        name: Its name in the results.
         title: How the page calls it.
         documentation: The page whose recommendation the job follows.
         program: The command, whose first word is in the environment's `bin`.
         packages: The packages whose versions are reported.
         airflow: Whether the command needs an Airflow home.
         imports: Folders of the checkout on the path of imports.
+        place: Where it runs: `local` or `yarn`.
         variables: Environment variables of the command.
     """
 
@@ -33,14 +34,23 @@ class System:
     airflow: bool = False
     imports: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    place: str = "local"
+
+    @property
+    def job(self) -> str:
+        """Its folder in `jobs/`, and the name of its requirements."""
+        return self.name.removesuffix(f"-{YARN}")
 
     @property
     def files(self) -> list[Path]:
         """The files that a user writes."""
-        return sorted((JOBS / self.name).rglob("*.py"))
+        other = "dag.py" if self.place == YARN else f"{YARN}.py"
+        return sorted(file for file in (JOBS / self.job).rglob("*.py") if file.name != other)
 
 
+YARN = "yarn"
 AIRFLOW = ("airflow", "dags", "test", "mnist")
+AIRFLOW_ON_YARN = ("airflow", "dags", "test", "mnist_yarn", "2026-01-01")
 SYSTEMS = (
     System(
         "trainyard", "Trainyard", "README.md", AIRFLOW, ("apache-airflow", "pyspark", "torch"), airflow=True,
@@ -68,15 +78,12 @@ SYSTEMS = (
         ("python", "train.py"), ("horovod", "pyspark", "petastorm", "pyarrow", "torch"),
     ),
 )  # fmt: skip
-
-
-def select(names: Sequence[str]) -> list[System]:
-    """Return the systems of these names, all of them for no names.
-
-    Raises:
-        SystemExit: There is no system of a name.
-    """
-    known = {system.name: system for system in SYSTEMS}
-    if unknown := [name for name in names if name not in known]:
-        raise SystemExit(f"NAMES: there is no system {unknown[0]!r}; use one of {', '.join(known)}")
-    return [known[name] for name in names or known]
+_TRAINYARD, _TORCHDISTRIBUTOR, *_ = SYSTEMS
+SYSTEMS_ON_YARN = (
+    replace(_TRAINYARD, name="trainyard-yarn", program=AIRFLOW_ON_YARN, place=YARN),
+    replace(
+        _TORCHDISTRIBUTOR, name="torchdistributor-yarn", program=AIRFLOW_ON_YARN, place=YARN,
+        documentation="https://airflow.apache.org/docs/apache-airflow-providers-apache-spark/stable/operators.html",
+    ),
+)  # fmt: skip
+PLACES = {"local": SYSTEMS, YARN: SYSTEMS_ON_YARN}

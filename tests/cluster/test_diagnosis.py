@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import Shell
-from tests.cluster.jobs import Exports, run_to_end, wait_for
+from tests.cluster.jobs import Exports, build_plan, run_to_end, wait_for
 from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
+from trainyard.operators import Memory, Placement, ScriptOperator
 from trainyard.spark_log import SparkLog
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application
@@ -140,6 +142,31 @@ def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the
     report = next(line.split()[-1] for line in shown.splitlines() if line.startswith("report"))
     read = f"from trainyard import storage; print(storage.read('{report}').decode())"
     assert cause.replace("'", "&#39;") in shell(f'PYTHONPATH=plugins python -c "{read}"').stdout
+
+
+@pytest.mark.spark
+def test_a_worker_killed_for_memory_has_more_in_the_next_attempt(exports: Exports) -> None:
+    package = exports.folder / "hungry"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    # YARN checks once a second.
+    (package / "script.py").write_text('import time\n\ndata = b"x" * (1300 << 20)\ntime.sleep(10)\n')
+    dag = DAG("hungry", schedule=None)
+    dag.fileloc = str(package / "dag.py")
+    operator = ScriptOperator(
+        task_id="train", dag=dag, script="hungry.script", workers=1, grow_memory_to="3g",
+        memory=Memory(heap="512m", native="768m"), placement=Placement(queue="train", node_label="gpu"),
+    )  # fmt: skip
+    plan = build_plan(operator, exports.root)
+    failed = run_to_end(plan)
+    assert failed.status == "failed"
+    assert re.search(r"YARN killed a worker: it used \d+ MB of the \d+ MB .* Write memory=M", failed.error or "")
+    lines: list[str] = []
+    record = run_to_end(plan, lines.append)
+    if record.status == "failed":  # YARN's check in the first attempt came before the full allocation
+        record = run_to_end(plan, lines.append)
+    assert record.status == "succeeded"
+    assert any(line.startswith("The memory was too small; now memory=Memory(heap='512m', native=") for line in lines)
 
 
 @pytest.mark.spark

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.peers import dataset, lines, marks, page, results, systems, trial
+from bench.peers import __main__, dataset, lines, marks, page, places, processes, results, systems, trial, yarn
 from bench.peers.marks import Marks, Step
 from bench.peers.results import Result
-from bench.peers.trial import Trial
+from bench.peers.scenarios import SCENARIOS
+from bench.peers.trial import Following, Trial
 
 CODE = '''"""A docstring
 of two lines."""
@@ -34,6 +35,9 @@ def build():
 RUN = Trial("2026-11-25 00:18", 0, 65.0, 9.1, first_step=20.2, rows_per_second=8189, accuracy=0.9389, steps=2345)
 KILLED = replace(RUN, steps=2814, next_step=4.5)
 LEFT = replace(RUN, status=-9, left=("java", "python", "python"), still_training=True)
+FOLLOWED = replace(
+    RUN, status=-9, left=("mnist_yarn.train",), still_training=True, steps=3600, following=Following(0, 81.4, 2, 1)
+)
 FAILED = replace(RUN, status=1, error="IndexError: Target 10 is out of bounds | `x`", steps=1500)
 
 
@@ -41,17 +45,32 @@ def test_lines_with_code_are_counted_and_those_that_measure_are_not() -> None:
     assert lines.count(CODE) == 2 + 5
 
 
-@pytest.mark.parametrize("system", systems.SYSTEMS, ids=lambda system: system.name)
+@pytest.mark.parametrize("system", [*systems.SYSTEMS, *systems.SYSTEMS_ON_YARN], ids=lambda system: system.name)
 def test_a_system_has_a_job_that_marks_its_steps(system: systems.System) -> None:
     text = "".join(file.read_text() for file in system.files)
     assert "measure." in text and sum(lines.count(file.read_text()) for file in system.files) > 20
 
 
-def test_systems_are_chosen_by_name() -> None:
-    assert systems.select([]) == list(systems.SYSTEMS)
-    assert [system.title for system in systems.select(["ray"])] == ["Ray Data + Ray Train"]
-    with pytest.raises(SystemExit, match="NAMES: there is no system 'rya'; use one of trainyard, torchdistributor, "):
-        systems.select(["rya"])
+def test_an_unknown_system_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["peers", "--on", "yarn", "rya"])
+    with pytest.raises(SystemExit):
+        __main__.main()
+    assert "there is no system 'rya'; use one of horovod, lightning, ray, torchdistr" in capsys.readouterr().err
+
+
+def test_a_job_on_yarn_is_the_local_one_with_another_dag() -> None:
+    for system, local in zip(systems.SYSTEMS_ON_YARN, systems.SYSTEMS, strict=False):
+        assert system.job == local.name and system.name != local.name
+        own, other = ({file.name for file in files} for files in (system.files, local.files))
+        assert own - other == {"yarn.py"} and other - own == {"dag.py"}
+
+
+def test_each_place_has_its_scenarios() -> None:
+    assert set(SCENARIOS) == set(systems.PLACES)
+    for scenarios in SCENARIOS.values():
+        assert all(scenario.killed == "command" for scenario in scenarios.values() if scenario.following != "none")
 
 
 def test_requirements_pin_each_version_and_name_no_registry() -> None:
@@ -78,6 +97,12 @@ def test_the_next_step_is_that_of_the_process_that_replaces_the_killed_one() -> 
     assert marks.find_next_step(found, rank=1, killed_pid=8, killed_at=5.0) is None
 
 
+def test_worker_groups_are_counted_by_the_process_of_rank_0() -> None:
+    found = Marks((Step(0, 7, 1.0), Step(1, 8, 1.1), Step(0, 9, 2.0), Step(0, 7, 3.0), Step(0, 9, 4.0)))
+    assert found.groups == [(1.0, 3.0), (2.0, 4.0)] and marks.count_at_once(found.groups) == 2
+    assert marks.count_at_once([(1.0, 2.0), (2.5, 3.0)]) == 1 and marks.count_at_once([]) == 0
+
+
 def test_repeated_steps_are_those_beyond_the_epochs() -> None:
     assert RUN.repeated_steps == 0 and KILLED.repeated_steps == 469 and FAILED.repeated_steps == 0
 
@@ -88,6 +113,8 @@ def test_repeated_steps_are_those_beyond_the_epochs() -> None:
         ("a\n[info] IndexError: Target 10 is out of bounds.\nKeyError\nbye", "KeyError"),
         ("  ray.exceptions.RayTaskError(IndexError): index", "ray.exceptions.RayTaskError(IndexError): index"),
         ("\x1b[36m(worker)\x1b[0m IndexError: index\x1b[32m [twice]\x1b[0m", "IndexError: index [twice]"),
+        ("OSError: x\n\tat org.Client.warpIOException(Client.java:1)\nCaused by: AError: y", "OSError: x"),
+        ("RuntimeError: failed\nDiagnostics: status 1\nbye", "RuntimeError: failed Diagnostics: status 1"),
         ("Errors: none\n", ""),
     ],
 )
@@ -95,14 +122,20 @@ def test_the_last_error_of_a_log_is_found(log: str, error: str) -> None:
     assert trial.find_error(log) == error
 
 
+def test_the_first_failed_attempt_of_a_log_is_found() -> None:
+    log = "2026-11-25T09:03:56Z [info ] x\n{} [error    ] Task failed with exception  [task]\n"
+    both = log.format("1970-01-01T00:00:02.500000Z") + log.format("1970-01-01T00:00:09Z")
+    assert trial.find_first_failure(both) == 2.5 and trial.find_first_failure("Task failed with exception") is None
+
+
 def test_processes_are_found_by_the_token_in_their_environment() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"PEERS_RUN": "token-1"})
     try:
-        assert list(trial.find_processes("token-1")) == [process.pid]
-        assert trial.find_processes("token") == {}
+        assert list(processes.find_processes("token-1")) == [process.pid]
+        assert processes.find_processes("token") == {}
     finally:
-        trial.end("token-1", process)
-    assert trial.find_processes("token-1") == {} and process.returncode == -9
+        processes.end("token-1", process)
+    assert processes.find_processes("token-1") == {} and process.returncode == -9
 
 
 def test_a_source_has_the_same_rows_each_time_and_one_wrong_label_if_asked(
@@ -119,8 +152,21 @@ def test_a_source_has_the_same_rows_each_time_and_one_wrong_label_if_asked(
 
 
 def test_results_are_read_as_they_were_stored() -> None:
-    stored = {"ray": Result(64, {"ray": "2.60.0"}, "python train.py", {"run": [RUN], "orchestrator": [LEFT]})}
-    assert results.parse(results.dump(stored)) == stored
+    trials = {"run": [RUN], "orchestrator": [LEFT, FOLLOWED]}
+    stored = {"ray": Result(64, {"ray": "2.60.0"}, "python train.py", trials)}
+    text = results.dump(stored)
+    assert results.parse(text) == stored and text.count('"following"') == 1
+
+
+def test_the_nodes_of_yarn_have_the_variables_of_the_marks_and_the_shared_code() -> None:
+    common = {"PEERS_MARKS": "/marks", "PYTHONPATH": "/elsewhere", "HOME": "/home", "OMP_NUM_THREADS": "1"}
+    added = yarn.add_variables("spark.yarn.jars local:/jars/*\n", common).splitlines()
+    assert added[:2] == ["spark.yarn.jars local:/jars/*", "spark.yarn.appMasterEnv.PEERS_MARKS /marks"]
+    assert f"spark.executorEnv.PYTHONPATH {systems.JOBS / 'shared'}" in added and len(added) == 1 + 2 * 3
+
+
+def test_the_accuracy_of_an_evaluation_has_four_digits() -> None:
+    assert places.parse_accuracy(b'{"model": {"metrics": {"accuracy": 0.93141}}}') == 0.9314
 
 
 def test_the_tables_have_a_row_for_each_system_that_ran() -> None:
@@ -132,6 +178,14 @@ def test_the_tables_have_a_row_for_each_system_that_ran() -> None:
     assert "| Ray Data + Ray Train | 3: java, python | 1,173 | yes | 9 |" in tables
     assert "| failed: `IndexError: Target 10 is out of bounds \\| 'x'` | 65 | 1500 | 9 |" in tables
     assert "| `python train.py` | [documentation](https://docs.ray.io/" in tables
+
+
+def test_the_tables_of_yarn_have_the_next_command_and_what_is_left() -> None:
+    trials = {"orchestrator": [FOLLOWED], "node-label": [replace(FAILED, left=("a",), steps=0, first_failure=20.4)]}
+    tables = page.render_tables({"trainyard-yarn": Result(44, {}, "airflow dags test", trials)})
+    assert tables.startswith("## On YARN\n\n### Speed on YARN")
+    assert "| Trainyard | 1: mnist_yarn.train | finished | 81 | 2 | 1 | 1,255 | 9 |" in tables
+    assert "| 20 | 65 | 0 | 1: a | 9 |" in tables
 
 
 def test_tables_replace_those_of_the_page_and_nothing_else() -> None:

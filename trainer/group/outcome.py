@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import time
@@ -96,6 +97,27 @@ def get_result(outcomes: Sequence[Outcome], size: int) -> dict[str, Any]:
     result = next(o.result for o in outcomes if o.rank == 0)
     assert result is not None
     return result
+
+
+def describe_loss(size: int, report: str) -> str:
+    """Return the error for a worker whose process ended without one.
+
+    Args:
+        size: The number of workers.
+        report: Spark's error. Its first line says that the stage failed, a later one why an executor was lost.
+    """
+    task = re.search(r"barrier task ResultTask\(\d+, (\d+)\)", report)
+    worker = f"rank {task[1]} of {size}" if task else f"one of the {size} workers"
+    lines = [
+        line.strip()
+        for word in ("ExecutorLostFailure", "Exception", "exit")
+        for line in report.splitlines()
+        if word in line
+    ]
+    return (
+        f"{worker} ended without an error: its process was killed, perhaps for memory, or crashed. "
+        f"Spark reports: {lines[0] if lines else report[:300]}"
+    )
 
 
 def _classify(error: BaseException) -> Ended:

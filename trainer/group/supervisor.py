@@ -7,7 +7,6 @@ last checkpoint; a script (`trainyard.trainer.group.script`) begins again.
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 import uuid
@@ -27,7 +26,7 @@ from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
-from trainyard.trainer.group.outcome import LostWorkerError, Outcome, get_result
+from trainyard.trainer.group.outcome import LostWorkerError, Outcome, describe_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
 HANG_CHECK_SECONDS = 1.0
@@ -244,10 +243,4 @@ def _translate(size: int, error: Exception) -> TrainyardError:
     text = str(error)
     if "Traceback (most recent call last)" in text:
         return TrainyardError(f"the workers could not start. Spark reports: {text}")
-    task = re.search(r"barrier task ResultTask\(\d+, (\d+)\)", text)
-    worker = f"rank {task[1]} of {size}" if task else f"one of the {size} workers"
-    cause = next((line.strip() for line in text.splitlines() if "Exception" in line or "exit" in line), text[:300])
-    return LostWorkerError(
-        f"{worker} ended without an error: its process was killed, perhaps for memory, or crashed. "
-        f"Spark reports: {cause}"
-    )
+    return LostWorkerError(describe_loss(size, text))

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.trainer.group.clock import Offset
-from trainyard.trainer.group.outcome import LostWorkerError, Outcome, build_failure, get_result
+from trainyard.trainer.group.outcome import LostWorkerError, Outcome, build_failure, describe_loss, get_result
 from trainyard.trainer.loop.engine import TerminatedError
 
 
@@ -77,3 +77,35 @@ def test_a_failure_of_user_code_is_not_that_of_a_lost_worker() -> None:
     with pytest.raises(TrainyardError) as failure:
         get_result([outcome(0, "failed", 1.0), outcome(1, "disconnected", 2.0)], 3)
     assert not isinstance(failure.value, LostWorkerError)
+
+
+KILLED = "Container killed by YARN for exceeding physical memory limits. 2.2 GB of 2 GB physical memory used."
+JOB_ABORTED = (
+    "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier "
+    "ResultStage. Most recent failure reason: Stage failed because barrier task ResultTask(3, 1) finished "
+    "unsuccessfully.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("report", "worker", "cause"),
+    [
+        (
+            f"{JOB_ABORTED}ExecutorLostFailure (executor 2 exited caused by a task) Reason: {KILLED}\nDriver stack",
+            "rank 1 of 2",
+            f"ExecutorLostFailure (executor 2 exited caused by a task) Reason: {KILLED}",
+        ),
+        (
+            f"{JOB_ABORTED}Driver stacktrace:",
+            "rank 1 of 2",
+            JOB_ABORTED.splitlines()[1],
+        ),
+        ("Python worker exited unexpectedly", "one of the 2 workers", "Python worker exited unexpectedly"),
+        ("Lost", "one of the 2 workers", "Lost"),
+    ],
+)
+def test_a_lost_worker_has_the_reason_why_its_executor_was_lost(report: str, worker: str, cause: str) -> None:
+    text = describe_loss(2, report)
+    assert text.startswith(f"{worker} ended without an error")
+    assert text.endswith(f"Spark reports: {cause}")

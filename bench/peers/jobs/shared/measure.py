@@ -1,7 +1,8 @@
 """Marks of the jobs, which the runner reads: a line for each optimizer step, and the accuracy.
 
 A line that uses this module is not counted as a line of a job. Each mark is one write to a file opened for appending,
-some microseconds, so that marks of several processes do not mix.
+some microseconds, so that marks of several processes do not mix. `PEERS_STEP_SECONDS` makes each step longer, and with
+`PEERS_EXTRA_MEGABYTES` a worker holds as much memory after its first step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import time
 from typing import Any
 
 from torch import distributed, optim
+
+_held: list[bytes] = []
 
 
 def watch(optimizer: optim.Optimizer) -> optim.Optimizer:
@@ -37,6 +40,9 @@ def report_accuracy(accuracy: float) -> None:
 def _mark_step() -> None:
     rank = distributed.get_rank() if distributed.is_initialized() else int(os.environ.get("HOROVOD_RANK", "0"))
     _append(f"step {rank} {os.getpid()} {time.time():.4f}\n")
+    time.sleep(float(os.environ.get("PEERS_STEP_SECONDS", "0")))
+    if not _held and (megabytes := int(os.environ.get("PEERS_EXTRA_MEGABYTES", "0"))):
+        _held.append(b"x" * (megabytes << 20))
 
 
 def _append(line: str) -> None:
