@@ -138,8 +138,7 @@ class Loader:
 
     def _read_batches(self, epoch: int, start: int) -> Iterator[LocalBatch]:
         windows = self.order.windows(epoch, self._rank, self._world, start)
-        if self._dataset.remote:
-            windows = self._prefetch_blocks(windows)
+        windows = self._prefetch_blocks(windows)
         # Pools end with the epoch, so that no memory stays allocated during validation.
         copy_pool, batch_pool = BufferPool(self._max_blocks), BufferPool(self._max_blocks)
         copied = self._copy_windows(windows, epoch, copy_pool)
@@ -154,7 +153,7 @@ class Loader:
                     yield LocalBatch(step, size, self.order.size(step), columns)
 
     def _prefetch_blocks(self, windows: Iterator[Window]) -> Iterator[Window]:
-        """Yield windows whose blocks the dataset began to fetch a few windows earlier.
+        """Yield windows whose blocks the dataset began to read a few windows earlier.
 
         Blocks that are fetched by themselves are dropped after the window that is followed by none with the block, and
         no more windows are fetched ahead than fit into `FETCHED_BYTES`.

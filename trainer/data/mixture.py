@@ -56,7 +56,6 @@ class Mixture:
         self.parts, self.shares = tuple(parts), tuple(shares)
         self.name = parts[0].name
         self.columns = parts[0].columns
-        self.remote = any(part.remote for part in parts)
         self.blocks = tuple(rows for part in parts for rows in part.blocks)
         self.rows = sum(self.blocks)
         self.row_bytes = max(part.row_bytes for part in parts)
@@ -88,10 +87,9 @@ class Mixture:
         return sum(part.fetched_bytes for part in self.parts)
 
     def prefetch(self, blocks: Iterable[int]) -> None:
-        """Start to fetch remote `blocks`, which will be read soon."""
+        """Start to read `blocks`, which will be needed soon."""
         for part, numbers in self._group_by_part(blocks):
-            if part.remote:
-                part.prefetch(numbers)
+            part.prefetch(numbers)
 
     def release(self, blocks: Iterable[int]) -> None:
         """Drop fetched `blocks` from memory."""

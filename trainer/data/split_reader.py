@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import zlib
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +33,13 @@ CACHE_BYTES = 32 << 30
 
 Rows = Array | Jagged
 Block = dict[str, Rows]
+
+
+class _OpenShard(NamedTuple):
+    """The map of a shard's file, and the function that returns its blocks."""
+
+    map: mmap.mmap
+    read: Callable[[int], Block]
 
 
 class SplitReader:
@@ -78,7 +87,7 @@ class SplitReader:
         self._reads_ranges = self.remote and sum(shard.bytes for shard in self._shards) > self._cache.limit
         self._verify = verify
         self._verified: set[int] = set()
-        self._open: OrderedDict[str, Callable[[int], Block]] = OrderedDict()
+        self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._downloads: dict[str, Future[Path]] = {}
         self._reads: dict[int, Future[bytes]] = {}
         self.fetched_bytes = 0
@@ -107,7 +116,7 @@ class SplitReader:
         self._check_process()
         if not self._reads_ranges:
             try:
-                return self._open_shard(self._batches[number][0])(number)
+                return self._open_shard(self._batches[number][0]).read(number)
             except CacheFullError as error:
                 print(f"split {self.name!r} is read block by block: {error}", flush=True)
                 self._reads_ranges = True
@@ -121,21 +130,35 @@ class SplitReader:
         return f"row {(block - first) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
 
     def prefetch(self, blocks: Iterable[int]) -> None:
-        """Start to fetch remote `blocks`, which will be read soon; those read by themselves stay until `release`."""
+        """Start to read `blocks`, which will be needed soon; those read by themselves stay until `release`."""
         self._check_process()
         for number in blocks:
             shard, batch = self._batches[number]
             if self._reads_ranges and number not in self._reads:
                 self._reads[number] = self._fetchers.submit(self._read_range, number)
                 self.fetched_bytes += batch.length
-            elif not self._reads_ranges and shard.path not in self._downloads and shard.path not in self._open:
+            elif self.remote and not self._reads_ranges and self._is_new(shard):
                 self._downloads[shard.path] = self._fetchers.submit(self._fetch, shard)
+            self._read_into_memory(number)
 
     def release(self, blocks: Iterable[int]) -> None:
         """Drop fetched `blocks` from memory."""
         for number in blocks:
             if self._reads.pop(number, None):
                 self.fetched_bytes -= self._batches[number][1].length
+
+    def _is_new(self, shard: Shard) -> bool:
+        return shard.path not in self._downloads and shard.path not in self._open
+
+    def _read_into_memory(self, number: int) -> None:
+        """Let the system read a block of a mapped shard in the background.
+
+        Otherwise the worker waits for some pages at a time when it reads a block that is not in memory.
+        """
+        shard, batch = self._batches[number]
+        if opened := self._open.get(shard.path):
+            begin = batch.offset - batch.offset % mmap.PAGESIZE
+            opened.map.madvise(mmap.MADV_WILLNEED, begin, batch.offset + batch.length - begin)
 
     @cached_property
     def _fetchers(self) -> ThreadPoolExecutor:
@@ -179,13 +202,13 @@ class SplitReader:
         self._check(shard, batch, data)
         return data
 
-    def _open_shard(self, shard: Shard) -> Callable[[int], Block]:
-        """Return the function that returns the blocks of a shard; as long as it lives, so does the map of the file."""
-        if read := self._open.get(shard.path):
+    def _open_shard(self, shard: Shard) -> _OpenShard:
+        if opened := self._open.get(shard.path):
             with suppress(KeyError):  # dropped by another thread
                 self._open.move_to_end(shard.path)
-            return read
-        buffer = self._map_shard(shard)
+            return opened
+        content = self._map_shard(shard)
+        buffer = pa.py_buffer(content)
         try:
             schema = pa.ipc.open_file(buffer).schema
         except pa.ArrowInvalid as error:
@@ -193,17 +216,19 @@ class SplitReader:
                 f"{storage.join(self.uri, shard.path)} is not an Arrow file ({error}): it was altered. "
                 "Export the dataset again."
             ) from error
-        read = self._open[shard.path] = lru_cache(OPEN_BLOCKS)(partial(self._slice_block, buffer, schema))
+        read = lru_cache(OPEN_BLOCKS)(partial(self._slice_block, buffer, schema))
+        opened = self._open[shard.path] = _OpenShard(content, read)
         if len(self._open) > OPEN_SHARDS:
             self._open.popitem(last=False)
-        return read
+        return opened
 
-    def _map_shard(self, shard: Shard) -> pa.Buffer:
+    def _map_shard(self, shard: Shard) -> mmap.mmap:
         download = self._downloads.pop(shard.path, None)
         path = download.result() if download else self._fetch(shard)
         if self.remote:
-            return pa.py_buffer(self._cache.map(storage.join(self.uri, shard.path), shard))
-        return pa.memory_map(str(path)).read_buffer()
+            return self._cache.map(storage.join(self.uri, shard.path), shard)
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _fetch(self, shard: Shard) -> Path:
         """Return the local file of a shard, whose size was checked."""

@@ -89,8 +89,7 @@ class _OwnValues:
         blocks = range(self.world.rank, len(dataset.blocks), self.world.size)
         for start in range(0, len(blocks), _PREFETCHED_BLOCKS):
             part = blocks[start : start + _PREFETCHED_BLOCKS]
-            if dataset.remote:
-                dataset.prefetch(part)
+            dataset.prefetch(part)
             for number in part:
                 yield _get_numbers(dataset.block(number), name)
                 dataset.release([number])

@@ -53,12 +53,10 @@ def test_each_batch_has_about_the_same_mix(three: dict[str, str]) -> None:
     assert np.abs(np.array(counts) - (50, 30, 20)).max() <= 6, "a lane in 64 on either side, and a row"
 
 
-def test_a_mixture_has_the_name_of_its_first_dataset_and_is_remote_if_one_is(three: dict[str, str]) -> None:
+def test_a_mixture_has_the_name_of_its_first_dataset(three: dict[str, str]) -> None:
     parts = [SplitReader(uri, manifests.read_current(uri), "train", ("of",)) for uri in three.values()]
     parts[0].name = "first"
-    assert (Mixture(parts, (0.5, 0.3, 0.2)).name, Mixture(parts, (0.5, 0.3, 0.2)).remote) == ("first", False)
-    parts[2].remote = True
-    assert Mixture(parts, (0.5, 0.3, 0.2)).remote
+    assert Mixture(parts, (0.5, 0.3, 0.2)).name == "first"
 
 
 def test_rows_of_a_dataset_are_drawn_equally_often(three: dict[str, str]) -> None:

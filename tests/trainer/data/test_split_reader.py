@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+import mmap
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +19,8 @@ from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader, prefetch
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import SplitReader
+
+MEBIBYTE = 1 << 20
 
 
 def open_reader(directory: Path, columns: datasets.Columns, *names: str) -> SplitReader:
@@ -41,6 +48,40 @@ def test_blocks_hold_the_rows_that_were_written(tmp_path: Path) -> None:
 def test_arrays_are_views_of_the_memory_map(tmp_path: Path) -> None:
     image = open_reader(tmp_path, columns(), "image").block(0)["image"]
     assert not image.flags.owndata and not image.flags.writeable
+
+
+def test_a_block_is_read_into_memory_before_it_is_needed(tmp_path: Path) -> None:
+    rows = np.zeros((16 * MEBIBYTE, 4), np.uint8)  # more than the system reads ahead of what is needed
+    uri = datasets.write(tmp_path, {"train": {"x": rows}}, rows_per_batch=MEBIBYTE, shards=1)
+    manifest = manifests.read_current(uri)
+    [shard] = manifest.split("train").shards
+    file, middle = tmp_path / shard.path, shard.batches[8]
+    evict(file)
+    dataset = SplitReader(uri, manifest, "train", ("x",))
+    dataset.block(0)
+    dataset.prefetch([8])
+    end = time.monotonic() + 60
+    while not all(find_pages_in_memory(file, middle.offset, middle.length)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def evict(file: Path) -> None:
+    """Drop a file from the page cache."""
+    with file.open("rb") as content:
+        os.fsync(content.fileno())
+        os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def find_pages_in_memory(file: Path, begin: int, length: int) -> list[bool]:
+    """Return for each page of a part of a file whether it is in memory, by mincore(2)."""
+    with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+        first = begin - begin % mmap.PAGESIZE
+        address = np.frombuffer(pages, np.uint8).ctypes.data + first
+        size = begin + length - first
+        found = (ctypes.c_ubyte * math.ceil(size / mmap.PAGESIZE))()
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), found) == 0
+        return [bool(page & 1) for page in found]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
