@@ -4,7 +4,7 @@
 set -euo pipefail
 set -m # lets an interrupt be forwarded to the tests in the background, which then stop their Hadoop
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-[ "$(uname)" = Linux ] || { echo "make test runs on Linux; elsewhere run make check and make demo" >&2; exit 1; }
+[[ $OSTYPE == linux* ]] || { echo "make test runs on Linux; elsewhere run make check and make demo" >&2; exit 1; }
 INTERRUPTED=2 # pytest's exit status
 
 in_home() {
