@@ -87,6 +87,13 @@ class Airflow:
         headers = {"Authorization": f"Bearer {token}"}
         return requests.request(method, f"{base}/api/v2/{path}", json=body or None, timeout=120, headers=headers)
 
+    def answers(self) -> bool:
+        try:
+            self.api("GET", "monitor/health")
+        except requests.RequestException:
+            return False
+        return True
+
     def is_healthy(self) -> bool:
         try:
             health = self.api("GET", "monitor/health")
@@ -152,7 +159,7 @@ def run_airflow(
         for component in components:
             airflow.start(component)
             if component == "api-server":
-                wait_for((home / "airflow" / "airflow.db").exists)
+                wait_for(airflow.answers)  # it has created the tables of the database
         wait_for(airflow.is_healthy)
         yield airflow
     finally:
