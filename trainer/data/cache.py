@@ -243,7 +243,7 @@ def _identify(file: Path) -> dict[str, Any]:
 
 
 def _identify_boot() -> str:
-    """Return what is another one after each start of the machine."""
+    """Return an identifier that changes when the machine restarts."""
     linux = Path("/proc/sys/kernel/random/boot_id")
     if linux.exists():
         return linux.read_text().strip()
