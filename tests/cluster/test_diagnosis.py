@@ -19,6 +19,7 @@ from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
 from trainyard.operators import Memory, Placement, ScriptOperator
+from trainyard.schemas import events as event_log
 from trainyard.spark_log import SparkLog
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application
@@ -154,13 +155,15 @@ def test_a_worker_killed_for_memory_has_more_in_the_next_attempt(exports: Export
     dag = DAG("hungry", schedule=None)
     dag.fileloc = str(package / "dag.py")
     operator = ScriptOperator(
-        task_id="train", dag=dag, script="hungry.script", workers=1, grow_memory_to="3g",
+        task_id="train", dag=dag, script="hungry.script", workers=1, max_restarts=2, grow_memory_to="3g",
         memory=Memory(heap="512m", native="768m"), placement=Placement(queue="train", node_label="gpu"),
     )  # fmt: skip
     plan = build_plan(operator, exports.root)
     failed = run_to_end(plan)
     assert failed.status == "failed"
     assert re.search(r"YARN killed a worker: it used \d+ MB of the \d+ MB .* Write memory=M", failed.error or "")
+    names = [event["name"] for event in event_log.read(plan.task_key.directory)]
+    assert names.count("worker group") == 1, "in a container of the same size the next worker would be killed as well"
     lines: list[str] = []
     record = run_to_end(plan, lines.append)
     if record.status == "failed":  # YARN's check in the first attempt came before the full allocation

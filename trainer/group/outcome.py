@@ -22,6 +22,10 @@ class LostWorkerError(TrainyardError):
     """The group ended through no fault of the user's code; it can resume from its last checkpoint."""
 
 
+class MemoryKillError(LostWorkerError):
+    """YARN killed a worker for its memory. From the same checkpoint, another one in such a container ends as well."""
+
+
 Ended = Literal["done", "failed", "lost", "terminated", "disconnected"]
 
 
@@ -99,7 +103,7 @@ def get_result(outcomes: Sequence[Outcome], size: int) -> dict[str, Any]:
     return result
 
 
-def describe_loss(size: int, report: str) -> str:
+def build_loss(size: int, report: str) -> LostWorkerError:
     """Return the error for a worker whose process ended without one.
 
     Args:
@@ -114,7 +118,8 @@ def describe_loss(size: int, report: str) -> str:
         for line in report.splitlines()
         if word in line
     ]
-    return (
+    kind = MemoryKillError if re.search(r"exceeding (physical|virtual) memory limits", report) else LostWorkerError
+    return kind(
         f"{worker} ended without an error: its process was killed, perhaps for memory, or crashed. "
         f"Spark reports: {lines[0] if lines else report[:300]}"
     )

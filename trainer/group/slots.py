@@ -11,7 +11,7 @@ from typing import Any
 
 from trainyard.errors import TrainyardError
 
-MAX_WAIT_SECONDS = 120.0
+MAX_WAIT_SECONDS = 150.0
 ELASTIC_WAIT_SECONDS = 30.0
 """How long a group that may be smaller waits for the maximum number of workers."""
 

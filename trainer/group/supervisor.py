@@ -26,7 +26,7 @@ from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
-from trainyard.trainer.group.outcome import LostWorkerError, Outcome, describe_loss, get_result
+from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
 HANG_CHECK_SECONDS = 1.0
@@ -91,7 +91,7 @@ def supervise(
         events: The events of the driver.
         min_workers: The minimum size of the group.
         max_workers: The maximum size of the group.
-        max_restarts: How often the group is restarted without progress in between.
+        max_restarts: How often the group is restarted without progress in between; not at all after a memory kill.
         count_saved_updates: Returns the optimizer steps in the newest checkpoint, which measure progress.
         hang_seconds: The time without progress of any late worker after which the group is restarted.
         report_progress: Called every few seconds with the phase of each worker, and the progress of the training.
@@ -111,7 +111,10 @@ def supervise(
                 return _run_group(context, size, work, start, hang_seconds, report_progress) | {"restarts": start}
         except LostWorkerError as error:
             last, saved = saved, _count_again(count_saved_updates, saved)
-            restarts_left = max_restarts if saved > last else restarts_left
+            if saved > last:
+                restarts_left = max_restarts
+            elif isinstance(error, MemoryKillError):
+                restarts_left = 0
             if restarts_left == 0:
                 raise
             restarts_left -= 1
@@ -243,4 +246,4 @@ def _translate(size: int, error: Exception) -> TrainyardError:
     text = str(error)
     if "Traceback (most recent call last)" in text:
         return TrainyardError(f"the workers could not start. Spark reports: {text}")
-    return LostWorkerError(describe_loss(size, text))
+    return build_loss(size, text)

@@ -30,6 +30,7 @@ CONF = {
 
 WORKER_GROUP_CONF = {
     "spark.dynamicAllocation.enabled": "false",
+    "spark.scheduler.minRegisteredResourcesRatio": "0",  # the group waits for its executors itself
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
     "spark.speculation": "false",
@@ -41,6 +42,7 @@ SHIPPED_HADOOP_CONF = "./__spark_conf__/__hadoop_conf__"
 
 
 YARN_CONF = {
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10s",  # 30 by default, in each stage on a full cluster
     "spark.yarn.maxAppAttempts": "1",
     "spark.yarn.submit.waitAppCompletion": "false",
     "spark.yarn.appMasterEnv.HADOOP_CONF_DIR": SHIPPED_HADOOP_CONF,

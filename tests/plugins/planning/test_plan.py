@@ -74,7 +74,9 @@ def test_the_users_configuration_wins() -> None:
 
 
 def test_a_worker_group_gets_all_slots_at_once_or_an_early_error() -> None:
-    assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
+    group = planned(workers=2).conf
+    assert group["spark.dynamicAllocation.enabled"] == "false"
+    assert group["spark.scheduler.minRegisteredResourcesRatio"] == "0", "it waits for its slots itself"
     assert "spark.dynamicAllocation.enabled" not in planned().conf
 
 
@@ -246,6 +248,7 @@ def test_on_yarn_an_application_has_its_tag_and_outlives_airflow() -> None:
     plan = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
     assert plan.conf["spark.yarn.tags"].split(",") == [plan.tag, "trainyard", storage_tag("file:///s")]
     assert plan.conf["spark.yarn.submit.waitAppCompletion"] == "false"
+    assert plan.conf["spark.scheduler.maxRegisteredResourcesWaitingTime"] == "10s"
     assert (plan.conf["spark.executor.instances"], plan.conf["spark.executor.cores"]) == ("2", "1")
     assert "SPARK_LOCAL_IP" not in plan.env
 

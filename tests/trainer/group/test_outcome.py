@@ -11,7 +11,14 @@ import torch.distributed as dist
 
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.trainer.group.clock import Offset
-from trainyard.trainer.group.outcome import LostWorkerError, Outcome, build_failure, describe_loss, get_result
+from trainyard.trainer.group.outcome import (
+    LostWorkerError,
+    MemoryKillError,
+    Outcome,
+    build_failure,
+    build_loss,
+    get_result,
+)
 from trainyard.trainer.loop.engine import TerminatedError
 
 
@@ -106,6 +113,18 @@ JOB_ABORTED = (
     ],
 )
 def test_a_lost_worker_has_the_reason_why_its_executor_was_lost(report: str, worker: str, cause: str) -> None:
-    text = describe_loss(2, report)
+    text = str(build_loss(2, report))
     assert text.startswith(f"{worker} ended without an error")
     assert text.endswith(f"Spark reports: {cause}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (KILLED, MemoryKillError),
+        ("Container killed by YARN for exceeding virtual memory limits. 5 GB of 4 GB virtual memory.", MemoryKillError),
+        ("Container from a bad node: exit status 137. Killed by external signal", LostWorkerError),
+    ],
+)
+def test_a_memory_kill_by_yarn_is_told_from_other_losses(reason: str, kind: type[LostWorkerError]) -> None:
+    assert type(build_loss(2, f"{JOB_ABORTED}ExecutorLostFailure (executor 2 exited) Reason: {reason}")) is kind
