@@ -112,15 +112,17 @@ def read_epoch(dataset: str) -> None:
 def evaluate(spark: Any, dataset: str, model: str) -> None:
     """Evaluate on all rows."""
     from trainyard.etl.evaluation.evaluate import evaluate
+    from trainyard.etl.scoring.scan import DatasetScan
 
-    evaluate(spark.read.format("trainyard").load(dataset), [model], ["accuracy"])
+    evaluate(DatasetScan(spark, dataset), [model], ["accuracy"])
 
 
 def predict(spark: Any, dataset: str, model: str) -> None:
     """Predict all rows, and write the predictions nowhere."""
     from trainyard.etl.jobs.predict import predict
+    from trainyard.etl.scoring.scan import DatasetScan
 
-    frame = predict(spark.read.format("trainyard").load(dataset), model, ["id"])
+    frame = predict(DatasetScan(spark, dataset), model, ["id"])
     frame.write.format("noop").mode("overwrite").save()
 
 

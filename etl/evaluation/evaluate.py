@@ -25,6 +25,7 @@ from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, merge_sums
 from trainyard.etl.scoring.inputs import check_inputs, to_array
+from trainyard.etl.scoring.scan import Rows, frame_of, map_batches
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
 
@@ -49,7 +50,7 @@ class EvaluationResult:
 
 
 def evaluate(
-    frame: DataFrame,
+    rows: Rows,
     models: Sequence[str],
     metrics: Sequence[str],
     *,
@@ -59,10 +60,10 @@ def evaluate(
     confidence: float = 0.95,
     rows_per_batch: int | None = None,
 ) -> EvaluationResult:
-    """Evaluate models on a DataFrame that has the columns of their inputs and their label.
+    """Evaluate models on rows that have the columns of their inputs and their label.
 
     Args:
-        frame: The rows.
+        rows: A DataFrame, or a scan of a dataset.
         models: The URIs of the models. The first is compared with each of the others.
         metrics: The names of the metrics, or `module:function` for a function that returns a metric of torchmetrics.
         slices: Columns; metrics are also computed for the rows of each of their values.
@@ -77,6 +78,7 @@ def evaluate(
     Raises:
         TrainyardError: A column is missing, a metric does not apply to a model, or there are no rows.
     """
+    frame = frame_of(rows)
     evaluated = [EvaluatedModel.load(uri, metrics) for uri in models]
     label = _get_common_label(evaluated)
     required = [label.name, *slices, *([query] if query else [])]
@@ -92,11 +94,11 @@ def evaluate(
     shown = [field.name for field in frame.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
     scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(shown), rows_per_batch)
-    rows = frame.select(*dict.fromkeys([*inputs, *required, *shown]))
+    columns = list(dict.fromkeys([*inputs, *required, *shown]))
     if query:
-        rows = rows.repartition(query).sortWithinPartitions(query)
+        rows = frame.select(*columns).repartition(query).sortWithinPartitions(query)
     schema = from_arrow_schema(STATE_SCHEMA)
-    states = rows.mapInArrow(scorer.score, schema).repartition(*RANGE_KEYS)
+    states = map_batches(rows, columns, scorer.score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
     return _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
 

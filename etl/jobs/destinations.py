@@ -20,10 +20,11 @@ from pyspark.sql import functions as F
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import source
+from trainyard.etl.scoring.scan import Rows, frame_of
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 
-PredictFunction = Callable[[DataFrame], DataFrame]
+PredictFunction = Callable[[Rows], DataFrame]
 
 _SUCCESS_FILE = "_SUCCESS"
 _ORIGIN_FILE = "_PREDICTED"
@@ -45,16 +46,14 @@ def check_storage(spec: PredictSpec) -> None:
         )
 
 
-def write(
-    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
-) -> dict[str, Any]:
-    """Write the predictions for a DataFrame.
+def write(spark: SparkSession, spec: PredictSpec, weights: str, rows: Rows, predict: PredictFunction) -> dict[str, Any]:
+    """Write the predictions for some rows.
 
     Args:
         spark: The session.
         spec: The job.
         weights: The sha256 of the model's weights.
-        frame: The rows to predict for.
+        rows: The rows to predict for.
         predict: Returns the predictions for some of these rows.
 
     Returns:
@@ -66,8 +65,8 @@ def write(
     if spec.output_format == "parquet":
         _recover(spec.output)
     if spec.partition_by:
-        return _write_partitions(spark, spec, weights, frame, predict)
-    return _WRITERS[spec.output_format](spark, spec, predict(frame))
+        return _write_partitions(spark, spec, weights, frame_of(rows), predict)
+    return _WRITERS[spec.output_format](spark, spec, predict(rows))
 
 
 def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from trainyard.etl.datasource import source
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs import arrow_batches
 from trainyard.etl.jobs.preload import preload
+from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
@@ -26,17 +26,17 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
     preload(spark)
     manifest = manifests.read_version(spec.dataset, spec.dataset_version)
     manifest.split(spec.split)  # raises the error of a split that does not exist
-    source.register(spark)
-    reader = spark.read.format(source.FORMAT).options(split=spec.split, version=str(manifest.number))
     application = spark.sparkContext.applicationId
     rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(manifest.columns)
+    options = {"split": spec.split, "version": str(manifest.number)}
+    rows = DatasetScan(spark, spec.dataset, options, rows_per_batch)
     with (
         versions.lease(spec.dataset, manifest.number, application),
         events.span("evaluate", split=spec.split),
         arrow_batches.limit_batch_rows(rows_per_batch, spark),
     ):
         result = evaluate(
-            reader.load(spec.dataset), [spec.model, *spec.baselines], spec.metrics, slices=spec.slices,
+            rows, [spec.model, *spec.baselines], spec.metrics, slices=spec.slices,
             query=spec.query, examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
         )  # fmt: skip
     evaluation = Evaluation(

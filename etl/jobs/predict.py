@@ -12,10 +12,12 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.source import FORMAT
 from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
+from trainyard.etl.scoring.scan import DatasetScan, Rows, frame_of, map_batches
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
@@ -31,30 +33,36 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     preload(spark)
     destinations.check_storage(spec)
     artifact = model_artifact.read_current(spec.model)
+    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
     with events.span("read source"):
-        frame = sources.read(spark, spec.source)
-        if spec.prepare:
-            frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
+        rows = _read(spark, spec, rows_per_batch)
     postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
-    def build_predictions(rows: DataFrame) -> DataFrame:
+    def build_predictions(rows: Rows) -> DataFrame:
         keys = dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])])
         predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
         return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
-    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
     with events.span("predict"), arrow_batches.limit_batch_rows(rows_per_batch, spark):
-        figures = destinations.write(spark, spec, artifact.weights_sha256, frame, build_predictions)
+        figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions)
     return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
 
-def predict(
-    frame: DataFrame, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None
-) -> DataFrame:
-    """Apply a model to a DataFrame.
+def _read(spark: SparkSession, spec: PredictSpec, rows_per_batch: int) -> Rows:
+    """Return the rows to predict for: a scan if they are those of a dataset, as a DataFrame all others."""
+    if spec.source.format == FORMAT and spec.source.path and not spec.prepare and not spec.partition_by:
+        return DatasetScan(spark, spec.source.path, spec.source.options, rows_per_batch)
+    frame = sources.read(spark, spec.source)
+    if spec.prepare:
+        frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
+    return frame
+
+
+def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None) -> DataFrame:
+    """Apply a model to rows.
 
     Args:
-        frame: The rows, with the model's inputs among their columns.
+        rows: A DataFrame, or a scan of a dataset, with the model's inputs among the columns.
         model: The URI of the model.
         keys: The columns to keep; by default all.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
@@ -66,6 +74,7 @@ def predict(
         TrainyardError: A column is missing or has another type than the model was trained on, or an output has the
             name of a key.
     """
+    frame = frame_of(rows)
     keys = frame.columns if keys is None else keys
     artifact = model_artifact.read_current(model)
     inputs.check_inputs(frame.schema, artifact, "the rows to predict for", keys)
@@ -84,14 +93,14 @@ def predict(
             if batch.num_rows:
                 trained = worker_model.load_model(model, document)
                 tuner = worker_model.get_tuner(model, document, rows_per_batch)
-                rows = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
-                predicted = tuner.apply(trained.predict, rows)
+                columns = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
+                predicted = tuner.apply(trained.predict, columns)
                 values = [batch.column(key) for key in keys]
                 values += [to_arrow_column(predicted[field.name]) for field in outputs.fields]
                 yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
 
     used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])
-    return frame.select(*used).mapInArrow(apply, schema)
+    return map_batches(rows, list(used), apply, schema)
 
 
 def build_output_schema(model: TrainedModel) -> StructType:

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.source import FORMAT, register
 from trainyard.schemas.specs.source import Source
 
 _MISSING_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
@@ -19,6 +20,8 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
     Raises:
         TrainyardError: The format is unknown, the path does not exist, or the files cannot be parsed.
     """
+    if source.format == FORMAT:
+        register(spark)
     reader = spark.read.format(source.format).options(**source.options)
     try:
         return reader.load(source.path) if source.path is not None else reader.load()

@@ -91,6 +91,24 @@ def test_predictions_are_written_as_a_dataset(spark: Any, model: str, tmp_path: 
     assert group_by_key(spark.read.format("trainyard").load(str(tmp_path / "out"))) == predict_locally(model, rows)
 
 
+def test_the_rows_of_a_dataset_are_a_source(spark: Any, model: str, tmp_path: Path) -> None:
+    rows, uri = datasets.blobs(40, seed=7), str(tmp_path / "dataset")
+    frame = make_frame(spark, rows).selectExpr("*", "if(of = 0, 'test', 'train') as split")
+    frame.write.format("trainyard").mode("append").option("splitColumn", "split").save(uri)
+    sources = {
+        "scanned": {}, "prepared": {"prepare": "tests.etl.prepares:rows"}, "partitioned": {"partition_by": "of"},
+    }  # fmt: skip
+    for name, options in sources.items():
+        spec = PredictSpec(
+            task_key=make_task_key(tmp_path), model=model, keys=("key",), output=str(tmp_path / name),
+            source=Source(format="trainyard", path=uri, options={"split": "test"}), **options,
+        )  # fmt: skip
+        assert predict.run(spark, spec, make_log(spec))["rows"] == 20
+        expected = predict_locally(model, rows)
+        found = group_by_key(spark.read.parquet(str(tmp_path / name)))
+        assert found == {key: expected[key] for key in found} and len(found) == 20
+
+
 def test_predictions_are_written_as_a_table_which_the_next_run_replaces(spark: Any, model: str, tmp_path: Path) -> None:
     location = str(tmp_path / "warehouse")
     spark.sql(f"CREATE DATABASE scores LOCATION '{location}'")

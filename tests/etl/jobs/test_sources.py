@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import sources
 from trainyard.schemas.specs.source import Source
@@ -27,6 +32,26 @@ def test_a_folder_of_images_is_read(spark, tmp_path):
     files = sources.read(spark, Source(format="binaryFile", path=str(tmp_path))).collect()
     assert [bytes(row.content)[-12:] for row in files] == [pixels]
     assert "image" in sources.read(spark, Source(format="image", path=str(tmp_path))).columns
+
+
+PROGRAM = """
+import sys
+
+from pyspark.sql import SparkSession
+from trainyard.etl.jobs import sources
+from trainyard.schemas.specs.source import Source
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+print(sources.read(spark, Source(format="trainyard", path=sys.argv[1], options={"split": "train"})).count())
+"""
+
+
+def test_a_dataset_is_read_in_a_session_that_did_not_know_its_format(spark, tmp_path):
+    spark.range(7).write.format("trainyard").mode("append").save(str(tmp_path / "dataset"))
+    env = os.environ | {"PYTHONPATH": str(ROOT / "plugins"), "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "dataset")]
+    assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split() == ["7"]
 
 
 def test_a_missing_path_is_named_with_its_format(spark, tmp_path):

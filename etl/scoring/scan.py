@@ -1,0 +1,125 @@
+"""Apply a function to the rows of a dataset in the processes that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from trainyard.etl.datasource import source
+from trainyard.etl.datasource.options import ReadOptions
+from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
+from trainyard.schemas import manifest as manifests
+
+BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function of the record batches of a task, as `DataFrame.mapInArrow` takes it."""
+
+
+class DatasetScan:
+    """The rows of a dataset, for functions that are applied where they are read.
+
+    A task of `spark.read.format("trainyard")` with `mapInArrow` reads in one Python process and applies the function in
+    another, and all rows pass through the JVM between them. A task of a scan does both in one process.
+
+    Args:
+        spark: The session.
+        dataset: The URI of the dataset.
+        options: The read options of the data source.
+        batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard.
+
+    Attributes:
+        frame: The same rows as a DataFrame, for other operations.
+
+    Raises:
+        TrainyardError: An option is not valid, or the dataset, version or split does not exist.
+    """
+
+    def __init__(
+        self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
+    ) -> None:
+        options = dict(options or {})
+        self._spark, self._batch_rows = spark, batch_rows
+        self._options = ReadOptions.parse(options | {"path": dataset})
+        self._manifest = manifests.read_version(dataset, self._options.version, self._options.since)
+        source.register(spark)
+        pinned = {name: value for name, value in options.items() if name.lower() != "version"}
+        pinned["version"] = str(self._manifest.number)
+        self.frame = spark.read.format(source.FORMAT).options(**pinned).load(dataset)
+
+    def map_batches(self, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
+        """Return the rows that a function makes of the record batches of each shard.
+
+        Args:
+            columns: The columns to read.
+            function: The function.
+            schema: The schema of what it returns.
+        """
+        reader = DatasetReader(StructType([self.frame.schema[name] for name in columns]), self._options, self._manifest)
+        partitions, batch_rows = reader.partitions(), self._batch_rows
+        # A worker reads the broadcast once, and not once a task.
+        shared = self._spark.sparkContext.broadcast((reader, partitions))
+
+        def apply(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return function(_read(shared.value, numbers, batch_rows))
+
+        return self._spark.range(0, len(partitions), 1, max(len(partitions), 1)).mapInArrow(apply, schema)
+
+
+Rows: TypeAlias = DataFrame | DatasetScan
+
+
+def frame_of(rows: Rows) -> DataFrame:
+    """Return rows as a DataFrame."""
+    return rows.frame if isinstance(rows, DatasetScan) else rows
+
+
+def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
+    """Return what a function makes of the record batches of some columns.
+
+    Args:
+        rows: The rows.
+        columns: The columns.
+        function: The function, of the record batches of one task.
+        schema: The schema of what it returns.
+    """
+    if isinstance(rows, DatasetScan):
+        return rows.map_batches(columns, function, schema)
+    return rows.select(*columns).mapInArrow(function, schema)
+
+
+def merge_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield record batches of at least `rows` rows, but for the last one.
+
+    Args:
+        batches: Record batches of one schema.
+        rows: The smallest number of rows.
+    """
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in filter(len, batches):
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield _concatenate(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield _concatenate(waiting)
+
+
+def _read(
+    shared: tuple[DatasetReader, Sequence[ShardPartition]], numbers: Iterable[pa.RecordBatch], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the partitions whose numbers are the only column of `numbers`."""
+    reader, partitions = shared
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from merge_batches(reader.read(partitions[number]), batch_rows)
+
+
+def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
