@@ -49,11 +49,11 @@ def write_source(spark: Any, path: Path, count: int) -> Source:
     return Source(format="parquet", path=str(path))
 
 
-def measure_export(spark: Any, folder: Path, source: Source, partition: str | None) -> float:
+def measure_export(spark: Any, folder: Path, source: Source, partition: str | None, **fields: Any) -> float:
     task_key = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
     spec = ExportSpec(
         task_key=task_key, prepare="bench.spark.append:prepare", source=source, dataset=str(folder / "dataset"),
-        partition=partition, shards=CORES,
+        partition=partition, shards=CORES, **fields,
     )  # fmt: skip
     started = time.perf_counter()
     with EventLog(task_key.directory, task_key.task, "driver") as events:
