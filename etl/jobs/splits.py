@@ -130,7 +130,11 @@ def shuffle(frame: DataFrame, shards: int, seed: int = 0, split: str = SPLIT) ->
 
 def get_column(name: str) -> Column:
     """Return the column of this name, which may contain any character."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(_quote(name))
+
+
+def _quote(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _null_time_text(column: str) -> str:
@@ -140,9 +144,13 @@ def _null_time_text(column: str) -> str:
 
 
 def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:
-    """Return 64 bits of `names`. xxhash64 skips nulls, so which columns are null is hashed too."""
-    nullable = [F.isnull(get_column(name)) for name in names if frame.schema[name].nullable]
-    return F.xxhash64(F.lit(seed), *[get_column(name) for name in names], *nullable)
+    """Return 64 bits of `names`. xxhash64 skips nulls, so which columns are null is hashed too.
+
+    It is an SQL text, because an object for each of thousands of columns takes Spark milliseconds.
+    """
+    nullable = {field.name for field in frame.schema.fields if field.nullable}
+    nulls = [f"isnull({_quote(name)})" for name in names if name in nullable]
+    return F.expr(f"xxhash64({', '.join([str(seed), *map(_quote, names), *nulls])})")
 
 
 def _to_fraction(bits: Column) -> Column:

@@ -75,6 +75,13 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
             MEMORY,
         ),
         Symptom(
+            "Cannot reserve additional contiguous bytes in the vectorized reader",
+            "Cannot reserve additional contiguous bytes in the vectorized reader (requested 16777216 bytes). As a "
+            "workaround, you can reduce the vectorized reader batch size",
+            "Spark's readers of columnar files fill arrays in the heap with so many rows at once, whatever their size.",
+            MEMORY,
+        ),
+        Symptom(
             "java.lang.OutOfMemoryError: Java heap space",
             "java.lang.OutOfMemoryError: Java heap space",
             "Spark's own data is in the heap: shuffles, broadcasts, and rows that `prepare` collects.",

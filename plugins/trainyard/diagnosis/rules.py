@@ -41,6 +41,14 @@ _TABLE: list[tuple[str, Rule]] = [
             "otherwise install it on the nodes."
         ),
     ),
+    (
+        r"Cannot reserve additional contiguous bytes in the vectorized reader",
+        sentence(
+            "The rows that Spark reads from Parquet or ORC at once, 4,096 by default, do not fit into the heap. Write "
+            "conf={{'spark.sql.parquet.columnarReaderBatchSize': '16'}} (of ORC: spark.sql.orc.columnarReaderBatchSize)."
+            " If that does not suffice, write a larger heap in memory=Memory(...)."
+        ),
+    ),
     (r"java\.lang\.OutOfMemoryError: (?P<what>Java heap space|GC overhead limit exceeded)", heap_exhausted),
     (
         r"(?:exit status: |exitCode: |Exit status: |Exit code from container (?P<container>\w+) is : )-104\b",

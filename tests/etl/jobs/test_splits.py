@@ -36,6 +36,17 @@ def test_a_row_keeps_its_split_when_rows_are_added(spark, before, added):
     assert old == {key: new[key] for key in old}
 
 
+@pytest.mark.parametrize(
+    ("seed", "hashes"), [(0, 5574023772163244438), (-5, -7609541690390103887), (1 << 40, 1601336175549357203)]
+)
+def test_rows_are_hashed_as_by_earlier_releases_which_have_assigned_their_splits(spark, seed, hashes):
+    rows = spark.range(1000).selectExpr(
+        "id as `a``b`", "if(id % 3 = 0, null, id) as c", "array(float(id), 2f) as d", "concat('x', id) as e"
+    )
+    together = rows.select(splits._hash(rows, rows.columns, seed).alias("hash")).selectExpr("bit_xor(hash)")
+    assert together.collect()[0][0] == hashes
+
+
 def test_fractions_hold_on_average(spark):
     counts = Counter(assign(spark, range(20_000)).values())
     assert counts["train"] == pytest.approx(16_000, abs=250)

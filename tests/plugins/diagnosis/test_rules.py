@@ -51,6 +51,12 @@ VIRTUAL = (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of",
             "A training step did not fit into a GPU's memory: CUDA could not allocate 2.00 GiB more.",
         ),
+        (
+            "Cannot reserve additional contiguous bytes in the vectorized reader (requested 16777216 bytes).\n"
+            "Caused by: java.lang.OutOfMemoryError: Java heap space",
+            "The rows that Spark reads from Parquet or ORC at once, 4,096 by default, do not fit into the heap. Write "
+            "conf={'spark.sql.parquet.columnarReaderBatchSize': '16'} (of ORC",
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", "A JVM ran out of heap (Java heap space)."),
         (
             "Cannot allocate containers as requested resource is greater than maximum allowed allocation. Requested "

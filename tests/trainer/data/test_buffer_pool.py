@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainyard.trainer.data.buffer_pool import BufferPool
+from trainyard.trainer.data.buffer_pool import MAX_EXAMINED, BufferPool
 from trainyard.trainer.data.jagged import Array
 
 SHAPE, TYPE = (8, 4), np.dtype("float32")
@@ -77,9 +78,31 @@ def test_the_oldest_blocks_are_dropped_beyond_the_maximum() -> None:
     pool = BufferPool(2)
     arrays = [pool.take((size,), TYPE) for size in (1, 2, 3)]
     addresses = [address(array) for array in arrays]
-    assert [block.nbytes for block, _ in pool._blocks] == [8, 12]
     del arrays
     assert address(pool.take((3,), TYPE)) == addresses[2]
+    assert address(pool.take((2,), TYPE)) == addresses[1]
+    assert list(pool._blocks) == [12, 8], "the block of 4 bytes was dropped"
+
+
+def test_memory_that_stays_in_use_does_not_keep_other_memory_from_being_reused() -> None:
+    pool = BufferPool(4 * MAX_EXAMINED)
+    kept = [pool.take(SHAPE, TYPE) for _ in range(2 * MAX_EXAMINED)]
+    array = pool.take(SHAPE, TYPE)
+    first = address(array)
+    del array
+    taken = [pool.take(SHAPE, TYPE) for _ in range(3)]
+    assert first in map(address, taken)
+    assert len({address(each) for each in (*kept, *taken)}) == len(kept) + 3
+
+
+def test_a_table_with_many_columns_examines_few_blocks_for_each() -> None:
+    """What is examined is counted by the references that are looked at, not by the time that it takes."""
+    pool, looked = BufferPool(4 * 2000), []
+    windows = [[pool.take(SHAPE, TYPE) for _ in range(2000)]]
+    blocks = pool._blocks[128]
+    pool._blocks[128] = deque((block, lambda array=array: looked.append(1) or array()) for block, array in blocks)
+    windows.append([pool.take(SHAPE, TYPE) for _ in range(2000)])
+    assert len(looked) <= 2000 * MAX_EXAMINED
 
 
 def test_an_array_without_elements_takes_no_memory() -> None:
