@@ -16,7 +16,7 @@ from trainyard.etl.datasource.columns import Field, is_number
 from trainyard.schemas.manifest import Statistics
 
 MAX_ELEMENTS = 4096
-"""A tensor with more elements has one entry for each index of its first axis."""
+"""A tensor with more elements has one entry for each index of its first axis; one in all if these are more, too."""
 MAX_VALUES = 1000
 """Values of a scalar are counted up to this many distinct ones."""
 _BLOCK = 1 << 16
@@ -197,7 +197,7 @@ def _arrange_entries(column: Field, array: pa.Array) -> npt.NDArray[Any]:
     flat = tensors.to_numpy(tensors.flatten(array))
     assert column.shape is not None
     elements = math.prod(column.shape)
-    entries = elements if elements <= MAX_ELEMENTS else column.shape[0]
+    entries = next((count for count in (elements, *column.shape[:1]) if count <= MAX_ELEMENTS), 1)
     return flat.reshape(-1, entries, elements // entries)
 
 

@@ -107,9 +107,10 @@ def _reduce(column: Column, statistics: Statistics, per: Per) -> Normalization:
     elements = math.prod(column.shape)
     groups = {"element": elements, "channel": column.shape[0] if column.shape else 1, "all": 1}[per]
     if len(statistics.mean) < groups:
+        known, instead = ("each channel", "channel") if len(statistics.mean) > 1 else ("all elements together", "all")
         raise TrainyardError(
             f"normalize={per!r}: column {column.name!r} has {elements} elements in a row, for which the dataset "
-            "has statistics of each channel only. Write normalize='channel'."
+            f"has statistics of {known} only. Write normalize={instead!r}."
         )
     mean = torch.tensor(statistics.mean, dtype=torch.float64).reshape(groups, -1)
     square = torch.tensor(statistics.std, dtype=torch.float64).reshape(groups, -1) ** 2 + mean**2

@@ -47,9 +47,9 @@ class Statistics(Part):
     """The statistics of one column over one split.
 
     `mean`, `std` (population), `min` and `max` have one entry for a scalar. For a tensor, or an element of a
-    variable-length column, they have one entry for each of its elements in row-major order, or one for each index of
-    the first axis if it has more than 4096 elements. `values` counts each distinct value of a scalar that has at most
-    1000 of them.
+    variable-length column, they have one entry for each of its elements in row-major order; one for each index of
+    the first axis if it has more than 4096 elements; and one in all if that axis is longer, too. `values` counts each
+    distinct value of a scalar that has at most 1000 of them.
     """
 
     count: int

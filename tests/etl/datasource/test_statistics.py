@@ -191,6 +191,19 @@ def test_a_tensor_of_the_most_elements_has_an_entry_for_each():
     assert len(statistics.summarize(column).mean) == MAX_ELEMENTS
 
 
+@pytest.mark.parametrize(
+    ("shape", "entries"), [((2, MAX_ELEMENTS), 2), ((MAX_ELEMENTS + 1,), 1), ((MAX_ELEMENTS + 1, 2), 1)]
+)
+def test_a_larger_tensor_has_an_entry_for_each_channel_or_one_for_all(shape, entries):
+    column, statistics = Field("x", "tensor", pa.float32(), shape), ColumnStatistics()
+    rows = np.random.default_rng(0).normal(3, 2, (2, *shape)).astype(np.float32)
+    statistics.add(column, pa.FixedSizeListArray.from_arrays(rows.ravel(), rows[0].size))
+    channels = np.moveaxis(rows, 1, 0).reshape(entries, -1).astype(np.float64)
+    summary = statistics.summarize(column)
+    assert summary.mean == pytest.approx(channels.mean(1)) and summary.std == pytest.approx(channels.std(1))
+    assert summary.min == pytest.approx(channels.min(1)) and summary.max == pytest.approx(channels.max(1))
+
+
 def test_nulls_of_a_string_are_counted_separately():
     column = Field("city", "scalar", pa.string(), ())
     statistics = ColumnStatistics()
