@@ -38,7 +38,7 @@ class BufferPool:
         if size == 0:
             return np.empty(shape, dtype)
         with self._lock:
-            blocks = self._blocks[size] = self._blocks.pop(size, None) or deque()
+            blocks = self._blocks[size] = self._blocks.pop(size, deque())
             block = self._pop_unused(blocks)
             if block is None:
                 block = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]

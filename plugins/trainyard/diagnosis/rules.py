@@ -44,9 +44,9 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"Cannot reserve additional contiguous bytes in the vectorized reader",
         sentence(
-            "The rows that Spark reads from Parquet or ORC at once, 4,096 by default, do not fit into the heap. Write "
-            "conf={{'spark.sql.parquet.columnarReaderBatchSize': '16'}} (of ORC: spark.sql.orc.columnarReaderBatchSize)."
-            " If that does not suffice, write a larger heap in memory=Memory(...)."
+            "The rows that Spark reads from Parquet or ORC at once, 4,096 by default, do not fit into the heap. "
+            "Write conf={{'spark.sql.parquet.columnarReaderBatchSize': '16'}}, or the setting of this name of "
+            "spark.sql.orc. If that does not suffice, write a larger heap in memory=Memory(...)."
         ),
     ),
     (r"java\.lang\.OutOfMemoryError: (?P<what>Java heap space|GC overhead limit exceeded)", heap_exhausted),

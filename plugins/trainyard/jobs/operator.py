@@ -273,6 +273,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             placement=options.placement, preflight=options.preflight or settings.preflight, jars=options.jars,
             packages=options.packages, files=options.files, env_vars=options.env_vars or {}, conf=options.conf or {},
             environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
+            awaits_executors=self.REQUIREMENTS.awaits_executors,
             **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)

@@ -17,16 +17,22 @@ class Requirements:
         driver_memory: The default memory of the driver.
         daemon: The module of the process that Spark forks Python workers from on a local master, which imports what
             they need once; None for Spark's own.
+        awaits_executors: Whether Spark waits for its executors before the job begins, which then divides its input by
+            their number. The parts of a dataset are its shards, and a worker group waits itself.
     """
 
     modules: tuple[str, ...]
     memory: Memory
     driver_memory: Memory
     daemon: str | None = None
+    awaits_executors: bool = True
 
 
 _SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
 _MODEL_MODULES = (*_SPARK_MODULES, "safetensors", "tenacity", "torch")
+_EVALUATE_MODULES = (*_MODEL_MODULES, "torchmetrics")
+_SCRIPT_MODULES = ("fsspec", "pydantic", "tenacity", "torch")
+_TRAIN_MODULES = ("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch")
 _SMALL = Memory(heap="1g", native="512m")
 _WITH_TORCH = Memory(heap="1g", native="1536m")
 _WORKER = Memory(heap="512m", native="2g")
@@ -36,8 +42,6 @@ _SCORING_DAEMON, _GROUP_DAEMON = "trainyard.etl.jobs.daemon", "trainyard.trainer
 SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
 FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
 PREDICT = FEATURIZE
-EVALUATE = Requirements((*_MODEL_MODULES, "torchmetrics"), _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
-TRAIN = Requirements(
-    ("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch"), _WORKER, _SMALL, _GROUP_DAEMON
-)
-SCRIPT = Requirements(("fsspec", "pydantic", "tenacity", "torch"), _WORKER, _SMALL, _GROUP_DAEMON)
+EVALUATE = Requirements(_EVALUATE_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON, awaits_executors=False)
+TRAIN = Requirements(_TRAIN_MODULES, _WORKER, _SMALL, _GROUP_DAEMON, awaits_executors=False)
+SCRIPT = Requirements(_SCRIPT_MODULES, _WORKER, _SMALL, _GROUP_DAEMON, awaits_executors=False)

@@ -30,7 +30,6 @@ CONF = {
 
 WORKER_GROUP_CONF = {
     "spark.dynamicAllocation.enabled": "false",
-    "spark.scheduler.minRegisteredResourcesRatio": "0",  # the group waits for its executors itself
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
     "spark.speculation": "false",
@@ -124,6 +123,8 @@ def spark_conf(
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
         conf |= executors.settings(requested)
+        if not job.awaits_executors:
+            conf["spark.scheduler.minRegisteredResourcesRatio"] = "0"
         for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:

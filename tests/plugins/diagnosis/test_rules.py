@@ -55,7 +55,7 @@ VIRTUAL = (
             "Cannot reserve additional contiguous bytes in the vectorized reader (requested 16777216 bytes).\n"
             "Caused by: java.lang.OutOfMemoryError: Java heap space",
             "The rows that Spark reads from Parquet or ORC at once, 4,096 by default, do not fit into the heap. Write "
-            "conf={'spark.sql.parquet.columnarReaderBatchSize': '16'} (of ORC",
+            "conf={'spark.sql.parquet.columnarReaderBatchSize': '16'}, or",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "A JVM ran out of heap (Java heap space)."),
         (

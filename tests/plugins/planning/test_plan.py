@@ -73,10 +73,15 @@ def test_the_users_configuration_wins() -> None:
     assert plan.conf["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+def test_a_job_whose_parts_do_not_depend_on_executors_begins_before_they_are_there() -> None:
+    ratio = "spark.scheduler.minRegisteredResourcesRatio"
+    for awaits, expected in ((True, None), (False, "0")):
+        job = Job("EvaluateOperator 'e'", task_key(), "file:///s", {}, awaits_executors=awaits)
+        assert build_plan(job, YARN, RUNTIME).conf.get(ratio) == expected
+
+
 def test_a_worker_group_gets_all_slots_at_once_or_an_early_error() -> None:
-    group = planned(workers=2).conf
-    assert group["spark.dynamicAllocation.enabled"] == "false"
-    assert group["spark.scheduler.minRegisteredResourcesRatio"] == "0", "it waits for its slots itself"
+    assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
     assert "spark.dynamicAllocation.enabled" not in planned().conf
 
 
