@@ -78,25 +78,24 @@ def evaluate(
     Raises:
         TrainyardError: A column is missing, a metric does not apply to a model, or there are no rows.
     """
-    frame = frame_of(rows)
     evaluated = [EvaluatedModel.load(uri, metrics) for uri in models]
     label = _get_common_label(evaluated)
     required = [label.name, *slices, *([query] if query else [])]
     for model in evaluated:
-        check_inputs(frame.schema, model.artifact, "the rows to evaluate", required)
+        check_inputs(rows.schema, model.artifact, "the rows to evaluate", required)
     if query is None and any(isinstance(family, Ranking) for family in evaluated[0].families):
         raise TrainyardError(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
     if any(regression.needs_center(model.families) for model in evaluated):
-        labels = _read_some_labels(frame, label)
+        labels = _read_some_labels(frame_of(rows), label)
         evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
-    shown = [field.name for field in frame.schema.fields if not _is_large(field.dataType)] if examples else []
+    shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
     scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(shown), rows_per_batch)
     columns = list(dict.fromkeys([*inputs, *required, *shown]))
     if query:
-        rows = frame.select(*columns).repartition(query).sortWithinPartitions(query)
+        rows = frame_of(rows).select(*columns).repartition(query).sortWithinPartitions(query)
     schema = from_arrow_schema(STATE_SCHEMA)
     states = map_batches(rows, columns, scorer.score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)

@@ -17,7 +17,7 @@ from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
-from trainyard.etl.scoring.scan import DatasetScan, Rows, frame_of, map_batches
+from trainyard.etl.scoring.scan import DatasetScan, Rows, map_batches
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
@@ -74,10 +74,9 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
         TrainyardError: A column is missing or has another type than the model was trained on, or an output has the
             name of a key.
     """
-    frame = frame_of(rows)
-    keys = frame.columns if keys is None else keys
+    keys = rows.schema.names if keys is None else keys
     artifact = model_artifact.read_current(model)
-    inputs.check_inputs(frame.schema, artifact, "the rows to predict for", keys)
+    inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
     outputs = build_output_schema(restore_model(model, artifact))
     if conflicts := [name for name in outputs.names if name in keys]:
@@ -85,7 +84,7 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
             f"column {conflicts[0]!r} is both a key and an output of the model; rename it in the rows, or in the "
             "recipe's predict, or remove it from keys=."
         )
-    schema = StructType([*(frame.schema[key] for key in keys), *outputs.fields])
+    schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
     arrow_schema = to_arrow_schema(schema)
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -31,23 +33,27 @@ class DatasetScan:
         batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard.
 
     Attributes:
-        frame: The same rows as a DataFrame, for other operations.
+        schema: The schema of the rows.
 
     Raises:
-        TrainyardError: An option is not valid, or the dataset, version or split does not exist.
+        TrainyardError: An option is not valid, or the dataset or version does not exist.
     """
 
     def __init__(
         self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
     ) -> None:
-        options = dict(options or {})
-        self._spark, self._batch_rows = spark, batch_rows
-        self._options = ReadOptions.parse(options | {"path": dataset})
+        self._spark, self._batch_rows, self._texts = spark, batch_rows, dict(options or {})
+        self._options = ReadOptions.parse({**self._texts, "path": dataset})
         self._manifest = manifests.read_version(dataset, self._options.version, self._options.since)
-        source.register(spark)
-        pinned = {name: value for name, value in options.items() if name.lower() != "version"}
+        self.schema = StructType.fromJson(json.loads(self._manifest.spark_schema))
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The same rows as a DataFrame, for other operations. Spark starts a Python process to plan it."""
+        source.register(self._spark)
+        pinned = {name: text for name, text in self._texts.items() if name.lower() != "version"}
         pinned["version"] = str(self._manifest.number)
-        self.frame = spark.read.format(source.FORMAT).options(**pinned).load(dataset)
+        return self._spark.read.format(source.FORMAT).options(**pinned).load(self._options.path)
 
     def map_batches(self, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
         """Return the rows that a function makes of the record batches of each shard.
@@ -56,8 +62,11 @@ class DatasetScan:
             columns: The columns to read.
             function: The function.
             schema: The schema of what it returns.
+
+        Raises:
+            TrainyardError: The split does not exist.
         """
-        reader = DatasetReader(StructType([self.frame.schema[name] for name in columns]), self._options, self._manifest)
+        reader = DatasetReader(StructType([self.schema[name] for name in columns]), self._options, self._manifest)
         partitions, batch_rows = reader.partitions(), self._batch_rows
         # A worker reads the broadcast once, and not once a task.
         shared = self._spark.sparkContext.broadcast((reader, partitions))
