@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from trainyard.etl.evaluation.evaluate import evaluate
     from trainyard.etl.jobs.featurize import features
     from trainyard.etl.jobs.predict import predict
+    from trainyard.etl.scoring.scan import DatasetScan
 
 _MODULES = {
+    "DatasetScan": "trainyard.etl.scoring.scan",
     "TrainyardEstimator": "trainyard.etl.estimator",
     "TrainyardModel": "trainyard.etl.estimator",
     "evaluate": "trainyard.etl.evaluation.evaluate",
@@ -24,7 +26,7 @@ _MODULES = {
     "register": "trainyard.etl.datasource.source",
 }
 
-__all__ = ["TrainyardEstimator", "TrainyardModel", "evaluate", "features", "predict", "register"]
+__all__ = ["DatasetScan", "TrainyardEstimator", "TrainyardModel", "evaluate", "features", "predict", "register"]
 
 
 def __getattr__(name: str) -> Any:
