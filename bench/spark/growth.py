@@ -126,7 +126,7 @@ def predict(spark: Any, dataset: str, model: str) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def measure(function: Callable[[], None]) -> dict[str, Any]:
+def measure(function: Callable[[], object]) -> dict[str, Any]:
     """Return the seconds that a function takes, and the highest memory of a process of each kind in bytes."""
     with sample_memory() as memory:
         started = time.perf_counter()

@@ -15,6 +15,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,21 +47,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as temporary:
             folder, parquet = Path(temporary), Path(temporary, "parquet")
             source = write_source(spark, folder / "source", arguments.megabytes, width, name.endswith("columns"))
-            phases = {
-                "Parquet written": partial(write_parquet, spark, source, parquet),
-                "exported": partial(measure_export, spark, folder, source, None, **ALL_ROWS),
-                "Parquet read": partial(read_parquet, parquet, width),
-                "epoch": partial(read_epoch, folder / "dataset", width),
-            }
-            peer = 0.0
-            for phase, function in phases.items():
-                result = measure(function)
-                speed = arguments.megabytes / result["seconds"]
-                memory = ", ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in result["memory"].items())
-                ratio = f"{speed / peer:.2f} of Parquet" if peer else ""
-                print(f"{name:16} {phase:15} {speed:6,.0f} MB/s {ratio:16} MiB: {memory}", flush=True)
-                missed |= bool(peer) and speed < GOAL * peer
-                peer = 0.0 if peer else speed
+            show = partial(measure_speed, name, arguments.megabytes)
+            written = show("Parquet written", partial(write_parquet, spark, source, parquet))
+            exported = show("exported", partial(measure_export, spark, folder, source, None, **ALL_ROWS))
+            read = show("Parquet read", partial(read_parquet, parquet, width))
+            epoch = show("epoch", partial(read_epoch, folder / "dataset", width))
+        print(f"{name:16} exported {exported / written:.2f}, epoch {epoch / read:.2f} of Parquet", flush=True)
+        missed |= exported < GOAL * written or epoch < GOAL * read
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as temporary:
         seconds = append_partitions(spark, Path(temporary), arguments.partitions)
         reading = measure(partial(read_epoch, Path(temporary, "dataset"), 2))
@@ -69,6 +62,15 @@ def main() -> None:
     print(f"{arguments.partitions} appends: {early:.2f} s at first and {late:.2f} s at last, {late / early:.2f} times")
     print(f"an epoch of the {arguments.partitions} partitions: {reading['seconds']:.1f} s")
     sys.exit(missed or late > APPEND_GOAL * early)
+
+
+def measure_speed(name: str, megabytes: int, phase: str, function: Callable[[], object]) -> float:
+    """Print the MB/s of a function and the memory that it takes, and return the MB/s."""
+    result = measure(function)
+    speed = megabytes / result["seconds"]
+    memory = ", ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in result["memory"].items())
+    print(f"{name:16} {phase:15} {speed:6,.0f} MB/s  MiB: {memory}", flush=True)
+    return float(speed)
 
 
 def write_source(spark: Any, path: Path, megabytes: int, width: int, columns: bool) -> Source:

@@ -129,6 +129,4 @@ def _read(
 
 
 def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -12,6 +12,7 @@ from typing import Any
 from trainyard.errors import TrainyardError
 
 MAX_WAIT_SECONDS = 150.0
+"""How long a group waits for the minimum number of workers, from the start of Spark on."""
 ELASTIC_WAIT_SECONDS = 30.0
 """How long a group that may be smaller waits for the maximum number of workers."""
 

@@ -17,8 +17,8 @@ class Requirements:
         driver_memory: The default memory of the driver.
         daemon: The module of the process that Spark forks Python workers from on a local master, which imports what
             they need once; None for Spark's own.
-        awaits_executors: Whether Spark waits for its executors before the job begins, which then divides its input by
-            their number. The parts of a dataset are its shards, and a worker group waits itself.
+        awaits_executors: Whether Spark waits for its executors before the job begins, because the job divides its
+            input by their number. The parts of a dataset are its shards, and a worker group waits itself.
     """
 
     modules: tuple[str, ...]

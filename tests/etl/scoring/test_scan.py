@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.scoring.scan import DatasetScan, frame_of, map_batches, merge_batches
+from trainyard.etl.scoring.scan import DatasetScan, map_batches, merge_batches
 
 ROWS, SHARDS = 101, 3
 
@@ -32,9 +33,9 @@ def dataset(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def collect(spark: Any, rows: Any, columns: list[str]) -> Any:
+def collect(rows: Any, columns: list[str]) -> Any:
     """Return the rows that a task is given, as it is given them."""
-    schema = frame_of(rows).select(*columns).schema
+    schema = StructType([rows.schema[name] for name in columns])
     return sorted(map_batches(rows, columns, lambda batches: iter(batches), schema).collect())
 
 
@@ -44,7 +45,7 @@ def test_a_function_is_given_the_rows_of_the_dataframe(spark: Any, dataset: str,
     frame = spark.read.format("trainyard").options(**options).load(dataset)
     columns = ["tokens", "x", "file", "key", "name"]
     scan = DatasetScan(spark, dataset, options)
-    assert collect(spark, scan, columns) == collect(spark, frame, columns)
+    assert collect(scan, columns) == collect(frame, columns)
     assert scan.frame.count() == frame.count() > 0
 
 
@@ -63,12 +64,12 @@ def test_the_process_that_applies_the_function_has_the_shard_open(spark: Any, da
 
 
 @pytest.mark.spark
-def test_a_scan_continues_to_read_the_version_that_it_began_with(spark: Any, dataset: str, tmp_path: Path) -> None:
+def test_a_scan_continues_to_read_the_version_that_it_began_with(spark: Any, tmp_path: Path) -> None:
     uri = str(tmp_path / "dataset")
     spark.range(5).write.format("trainyard").mode("overwrite").save(uri)
     scan = DatasetScan(spark, uri)
     spark.range(9).write.format("trainyard").mode("overwrite").save(uri)
-    assert len(collect(spark, scan, ["id"])) == scan.frame.count() == 5
+    assert len(collect(scan, ["id"])) == scan.frame.count() == 5
 
 
 @pytest.mark.spark
@@ -96,15 +97,14 @@ def test_an_altered_shard_is_named(spark: Any, tmp_path: Path) -> None:
     shard.write_bytes(data)
     scan = DatasetScan(spark, str(uri), {"verify": "true"})
     with pytest.raises(Exception, match=f"{shard.name} of .* was altered"):
-        collect(spark, scan, ["id"])
+        collect(scan, ["id"])
 
 
 @pytest.mark.spark
 def test_what_does_not_exist_is_refused_before_a_task_runs(spark: Any, dataset: str) -> None:
+    scan = DatasetScan(spark, dataset, {"split": "other"})
     with pytest.raises(TrainyardError, match="'other'"):
-        DatasetScan(spark, dataset, {"split": "other"}).map_batches(
-            ["key"], iter, frame_of(DatasetScan(spark, dataset)).schema
-        )
+        scan.map_batches(["key"], iter, scan.schema)
     with pytest.raises(TrainyardError, match="version"):
         DatasetScan(spark, dataset, {"version": "77"})
 
