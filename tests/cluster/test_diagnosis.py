@@ -33,7 +33,7 @@ from trainyard.operators import ExportOperator, Placement
 
 with DAG("nogpu", schedule=None):
     ExportOperator(
-        task_id="export", prepare="toy.prepare:rows", source="/nowhere", format="json", dataset="a",
+        task_id="export", prepare="toy.prepare:rows", source="file://{source}", format="json", dataset="a",
         placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
         conf={"spark.executorEnv.PATH": "/usr/bin:/bin"},
     )
@@ -133,8 +133,10 @@ def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the
 ) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "__init__.py").write_text("")
-    (tmp_path / "toy" / "prepare.py").write_text("def rows(spark, source): return spark.range(5)\n")
-    (tmp_path / "toy" / "dag.py").write_text(DAG_WITHOUT_GPUS)
+    (tmp_path / "toy" / "prepare.py").write_text("def rows(spark, source): return source\n")
+    source = tmp_path / "rows.json"
+    source.write_text('{"x": 1}')
+    (tmp_path / "toy" / "dag.py").write_text(DAG_WITHOUT_GPUS.replace("{source}", str(source)))
     process = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test nogpu")
     cause = "On node 'localhost', nvidia-smi found 0 of the 1 GPUs that an executor requests."
     assert f"ExportOperator 'export': {cause}" in process.stdout + process.stderr
