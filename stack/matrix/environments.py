@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stack.hadoop.jars import CACHE
@@ -38,6 +38,7 @@ def prepare_environment(row: Row, folder: Path) -> Path:
     if not row.packages and not row.added and not row.python:
         return Path(sys.prefix)
     python = row.python or sys.executable
+    pyenv = {"PYENV_VERSION": row.python} if row.python else {}  # its shims run only a version that is chosen
     wanted = merge_requirements([(ROOT / f"{name}.in").read_text() for name in FILES], (*row.packages, *row.added))
     pinned = "".join((ROOT / f"{name}.txt").read_text() for name in FILES)
     environment = CACHE / "matrix" / get_key(row.python or sys.version, wanted, pinned)
@@ -49,9 +50,9 @@ def prepare_environment(row: Row, folder: Path) -> Path:
         # uv keeps the versions in the file that it writes, where the requirements allow them.
         locked.write_text(pinned)
         compiling = ("pip", "compile", "--no-header", "--no-annotate", "--python", python)
-        _run_uv(*compiling, str(requirements), "-o", str(locked))
-        _run_uv("venv", "--clear", "--python", python, str(environment))
-        _run_uv("pip", "install", "--python", str(environment), "-r", str(locked))
+        _run_uv(pyenv, *compiling, str(requirements), "-o", str(locked))
+        _run_uv(pyenv, "venv", "--clear", "--python", python, str(environment))
+        _run_uv(pyenv, "pip", "install", "--python", str(environment), "-r", str(locked))
         ready.touch()
     return environment
 
@@ -73,10 +74,10 @@ def get_key(python: str, requirements: str, locked: str) -> str:
     return hashlib.sha256(f"{python}\n{requirements}\n{locked}".encode()).hexdigest()[:12]
 
 
-def _run_uv(*arguments: str) -> None:
+def _run_uv(variables: Mapping[str, str], *arguments: str) -> None:
     command = [str(UV), "-q", "--no-python-downloads", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    process = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=ROOT, env=environment | dict(variables), check=False, capture_output=True, text=True)
     if process.returncode:
         raise MissingEnvironmentError(summarize_uv(process.stderr))
 

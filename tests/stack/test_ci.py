@@ -14,11 +14,13 @@ LIMIT = 82 * 60
 """Seconds after which CI ends the stack."""
 
 
-def run_ci(folder: Path, stack: str, test_seconds: int = 0, tests: str = "true") -> subprocess.CompletedProcess[str]:
-    """Run CI with the shell commands `tests` and `stack` in place of make's; the tests took `test_seconds`."""
+def run_ci(
+    folder: Path, stack: str, test_seconds: int = 0, tests: str = "true", matrix: str = "true"
+) -> subprocess.CompletedProcess[str]:
+    """Run CI with shell commands in place of make's targets of these names; the tests took `test_seconds`."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
     (folder / ".venv/bin").mkdir(parents=True)
-    make = f'if [ "$1" = test ]; then {tests}; else {stack}; fi'
+    make = f'case "$1" in test) {tests};; matrix) {matrix};; *) {stack};; esac'
     for name, script in {"make": make, "docker": "true", ".venv/bin/uv": "true"}.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
@@ -26,9 +28,9 @@ def run_ci(folder: Path, stack: str, test_seconds: int = 0, tests: str = "true")
     return subprocess.run([folder / ".ci/run"], env=environment, check=False, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("tests", "stack"), [("exit 2", "true"), ("true", "exit 2")])
-def test_a_failure_of_tests_or_stack_fails_ci(tmp_path: Path, tests: str, stack: str) -> None:
-    assert run_ci(tmp_path, stack, tests=tests).returncode == 2
+@pytest.mark.parametrize("failing", ["tests", "matrix", "stack"])
+def test_a_failure_of_any_part_fails_ci(tmp_path: Path, failing: str) -> None:
+    assert run_ci(tmp_path, **{"stack": "true", failing: "exit 2"}).returncode == 2
 
 
 def test_success_prints_no_error(tmp_path: Path) -> None:
