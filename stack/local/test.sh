@@ -11,7 +11,7 @@ in_home() {
   export TRAINYARD_HOME=$1 PYTHONUNBUFFERED=1
   shift
   . stack/local/env.sh
-  exec pytest --durations=25 --durations-min=20 "$@"
+  exec pytest "$@"
 }
 
 not_run=()
