@@ -18,7 +18,7 @@ class Waiting:
     """How a task waits for its application on YARN.
 
     Attributes:
-        poll_interval: The seconds between two requests for its state.
+        poll_interval: The seconds between two requests for its state, at most.
         get_logs: Whether new lines of the driver's log are logged.
         cancel_on_kill: Whether the application ends when the task is cleared or marked.
     """

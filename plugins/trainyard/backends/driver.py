@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -75,11 +76,37 @@ def _application_on_yarn() -> str:
 
 
 def _session(spec: JobSpec) -> Any:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     # On YARN the files are in the working directory and on the path already.
     warnings.filterwarnings("ignore", message="Failed to add file")
-    return SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}").getOrCreate()
+    SparkContext._ensure_initialized()  # before, a SparkConf has no settings of spark-submit
+    conf = dict(SparkConf().getAll())
+    builder = SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}")
+    if conf.get("spark.master") == "yarn":
+        builder = builder.config("spark.default.parallelism", count_cores(conf))
+    return builder.getOrCreate()
+
+
+def count_cores(conf: Mapping[str, str]) -> int:
+    """Return how many cores an application on YARN has when all executors of its start are there, 2 at least.
+
+    This is Spark's default parallelism, into which it divides a source. Spark itself counts the executors that are
+    there at that moment, which would have to be waited for.
+
+    Args:
+        conf: The Spark configuration; its own `spark.default.parallelism` is left as it is.
+    """
+    if "spark.default.parallelism" in conf:
+        return int(conf["spark.default.parallelism"])
+    names = ["spark.executor.instances"]
+    if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":
+        names += ["spark.dynamicAllocation.minExecutors", "spark.dynamicAllocation.initialExecutors"]
+        executors = max(int(conf.get(name, 0)) for name in names)
+    else:
+        executors = int(conf.get(names[0], 2))
+    return max(2, executors * int(conf.get("spark.executor.cores", 1)))
 
 
 if __name__ == "__main__":

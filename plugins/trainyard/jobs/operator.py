@@ -80,7 +80,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         conf: Spark configuration. It overrides what Trainyard sets.
         deferrable: Whether the task leaves its worker slot and waits in the triggerer while its application runs on
             YARN. By default Airflow's setting `default_deferrable` in section `[operators]`.
-        poll_interval: The seconds between two requests for the state of the application on YARN, 300 at most.
+        poll_interval: The seconds between two requests for the state of the application on YARN, 300 at most; fewer in
+            the beginning: a twentieth of the time waited so far, and at least 1.
         get_logs: Whether the task log has the driver's output while the application runs on YARN.
         cancel_on_kill: Whether the application on YARN ends when its task is cleared, marked or timed out while it
             waits. False leaves it to the next attempt; the last one ends it.
@@ -273,7 +274,6 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             placement=options.placement, preflight=options.preflight or settings.preflight, jars=options.jars,
             packages=options.packages, files=options.files, env_vars=options.env_vars or {}, conf=options.conf or {},
             environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
-            awaits_executors=self.REQUIREMENTS.awaits_executors,
             **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)

@@ -17,15 +17,12 @@ class Requirements:
         driver_memory: The default memory of the driver.
         daemon: The module of the process that Spark forks Python workers from on a local master, which imports what
             they need once; None for Spark's own.
-        awaits_executors: Whether Spark waits for its executors before the job begins, because the job divides its
-            input by their number. The parts of a dataset are its shards, and a worker group waits itself.
     """
 
     modules: tuple[str, ...]
     memory: Memory
     driver_memory: Memory
     daemon: str | None = None
-    awaits_executors: bool = True
 
 
 _SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
@@ -42,6 +39,6 @@ _SCORING_DAEMON, _GROUP_DAEMON = "trainyard.etl.jobs.daemon", "trainyard.trainer
 SPARK = Requirements(_SPARK_MODULES, _SMALL, _SMALL)
 FEATURIZE = Requirements(_MODEL_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
 PREDICT = FEATURIZE
-EVALUATE = Requirements(_EVALUATE_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON, awaits_executors=False)
-TRAIN = Requirements(_TRAIN_MODULES, _WORKER, _SMALL, _GROUP_DAEMON, awaits_executors=False)
-SCRIPT = Requirements(_SCRIPT_MODULES, _WORKER, _SMALL, _GROUP_DAEMON, awaits_executors=False)
+EVALUATE = Requirements(_EVALUATE_MODULES, _WITH_TORCH, _WITH_TORCH, _SCORING_DAEMON)
+TRAIN = Requirements(_TRAIN_MODULES, _WORKER, _SMALL, _GROUP_DAEMON)
+SCRIPT = Requirements(_SCRIPT_MODULES, _WORKER, _SMALL, _GROUP_DAEMON)

@@ -27,8 +27,6 @@ class Job:
         spec: The fields of the job spec, as JSON.
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         daemon: The module of the process that Spark forks Python workers from on a local master; None for Spark's own.
-        awaits_executors: Whether Spark waits for its executors before the job begins, because the job divides its
-            input by their number.
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once.
         cores_per_worker: The cores of each worker on YARN.
@@ -52,7 +50,6 @@ class Job:
     spec: Mapping[str, Any]
     modules: tuple[str, ...] = ()
     daemon: str | None = None
-    awaits_executors: bool = True
     workers: int | None = None
     min_workers: int | None = None
     cores_per_worker: int = 1

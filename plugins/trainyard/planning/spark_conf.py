@@ -41,7 +41,8 @@ SHIPPED_HADOOP_CONF = "./__spark_conf__/__hadoop_conf__"
 
 
 YARN_CONF = {
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10s",  # 30 by default, in each stage on a full cluster
+    # Else Spark waits for executors, 30 s where some do not fit; the driver knows how many tasks run at once.
+    "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.yarn.maxAppAttempts": "1",
     "spark.yarn.submit.waitAppCompletion": "false",
     "spark.yarn.appMasterEnv.HADOOP_CONF_DIR": SHIPPED_HADOOP_CONF,
@@ -123,8 +124,6 @@ def spark_conf(
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
         conf |= executors.settings(requested)
-        if not job.awaits_executors:
-            conf["spark.scheduler.minRegisteredResourcesRatio"] = "0"
         for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:

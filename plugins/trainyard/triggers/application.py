@@ -17,6 +17,7 @@ from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
 from trainyard.yarn.resource_manager import Application
 
 POLL_SECONDS = 5.0
+FIRST_POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 900.0
 REATTACHED_SECONDS = 15.0
 _CHANGING = re.compile(r"^\[[^\]]*\]|\s+(?:Details\s*:|Last Node which was processed).*", re.DOTALL)
@@ -38,7 +39,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         progress: The URI of the task's progress document, whose content is logged while the application runs.
         get_logs: Whether new lines of the driver's log are logged too.
         cancel_on_kill: Whether the application is ended when the task is cleared or marked.
-        poll: The seconds between two polls.
+        poll: The seconds between two polls, at most: see `get_pause`.
         patience: The seconds without an answer after which the trigger fires with `error`.
     """
 
@@ -68,12 +69,14 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         """Yield one event: the `application` that ended, with `error` when there was no answer in time."""
         if self.reattached:
             await asyncio.sleep(min(3 * self.poll, REATTACHED_SECONDS))
-        answered, no_answer, log_state = time.monotonic(), "", StateLog(self.log.info)
+        started = answered = time.monotonic()
+        no_answer, log_state = "", StateLog(self.log.info)
         progress = ProgressReader(self.progress) if self.progress else None
         driver_log = DriverLogReader() if self.get_logs else None
         while time.monotonic() - answered < self.patience:
+            pause = get_pause(time.monotonic() - started, self.poll)
             try:
-                found, others = await get_poller().find(self.application, self.tag, max_age=self.poll)
+                found, others = await get_poller().find(self.application, self.tag, max_age=pause)
                 if found and not found.live:
                     yield TriggerEvent({"application": self.application, "reattached": self.reattached})
                     return
@@ -88,7 +91,7 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                 no_answer = "it has no such application"
             except Exception as error:  # a trigger that fails would leave an application without a task
                 no_answer = str(error) or type(error).__name__
-            await asyncio.sleep(self.poll)
+            await asyncio.sleep(pause)
         yield TriggerEvent({"application": self.application, "error": no_answer})
 
     async def on_kill(self) -> None:
@@ -114,6 +117,14 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                 await kill(duplicate.id)
             except Exception as error:
                 self.log.warning("%s cannot be killed: %s", duplicate.id, error)
+
+
+def get_pause(waited: float, poll: float) -> float:
+    """Return the seconds until the next poll: a twentieth of those waited so far, 1 at least, at most `poll`.
+
+    So the end of a short application is seen soon, and a long one is polled seldom.
+    """
+    return min(poll, max(FIRST_POLL_SECONDS, waited / 20))
 
 
 class StateLog:

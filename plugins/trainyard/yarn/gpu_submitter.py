@@ -7,19 +7,19 @@ Hadoop 3.2 to 3.5), so this program uses the Hadoop client in Spark's jars.
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from typing import Any
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
-from pyspark.java_gateway import launch_gateway
 
 ENDED = ("FINISHED", "FAILED", "KILLED")
 
 
 def main(request: dict[str, Any]) -> None:
     """Submit the application of a request with name, queue, label, memory, gpus, environment and command."""
-    gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})
+    gateway = JavaGateway.launch_gateway(classpath=os.environ["CLASSPATH"], die_on_exit=True)
     try:
         print(submit(gateway.jvm, request))
     except Py4JJavaError as error:

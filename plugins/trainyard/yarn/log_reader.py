@@ -6,18 +6,18 @@ uses the Hadoop client in Spark's jars, in a process that ends with its JVM.
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
-from pyspark.java_gateway import launch_gateway
 
 FILES = ("stdout", "stderr")
 
 
 def main(application: str, owner: str, tail: int, containers: list[str]) -> None:
     """Print the last `tail` bytes of each log file of the containers."""
-    gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})
+    gateway = JavaGateway.launch_gateway(classpath=os.environ["CLASSPATH"], die_on_exit=True)
     try:
         yarn, java = gateway.jvm.org.apache.hadoop.yarn, gateway.jvm.java
         aggregation = yarn.logaggregation

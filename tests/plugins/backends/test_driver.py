@@ -58,3 +58,22 @@ def test_the_module_of_the_job_is_imported_while_spark_starts(monkeypatch: pytes
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
     record = driver.run(ScriptSpec(task_key=task_key, script="toy.script"))
     assert (record.error, record.output) == (None, {"application": "local-1"})
+
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.minExecutors": "4"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({}, 2),
+        ({"spark.executor.instances": "8", "spark.executor.cores": "5"}, 40),
+        ({"spark.executor.instances": "1"}, 2),
+        ({"spark.executor.cores": "3"}, 6),
+        (DYNAMIC, 4),
+        ({**DYNAMIC, "spark.dynamicAllocation.initialExecutors": "6", "spark.executor.cores": "2"}, 12),
+        ({"spark.executor.instances": "8", "spark.default.parallelism": "3"}, 3),
+    ],
+)
+def test_a_source_is_divided_for_all_executors_of_the_start(conf: dict[str, str], cores: int) -> None:
+    assert driver.count_cores(conf) == cores

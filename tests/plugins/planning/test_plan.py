@@ -73,13 +73,6 @@ def test_the_users_configuration_wins() -> None:
     assert plan.conf["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-def test_a_job_whose_parts_do_not_depend_on_executors_begins_before_they_are_there() -> None:
-    ratio = "spark.scheduler.minRegisteredResourcesRatio"
-    for awaits, expected in ((True, None), (False, "0")):
-        job = Job("EvaluateOperator 'e'", task_key(), "file:///s", {}, awaits_executors=awaits)
-        assert build_plan(job, YARN, RUNTIME).conf.get(ratio) == expected
-
-
 def test_a_worker_group_gets_all_slots_at_once_or_an_early_error() -> None:
     assert planned(workers=2).conf["spark.dynamicAllocation.enabled"] == "false"
     assert "spark.dynamicAllocation.enabled" not in planned().conf
@@ -253,7 +246,7 @@ def test_on_yarn_an_application_has_its_tag_and_outlives_airflow() -> None:
     plan = build_plan(Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2), YARN, RUNTIME)
     assert plan.conf["spark.yarn.tags"].split(",") == [plan.tag, "trainyard", storage_tag("file:///s")]
     assert plan.conf["spark.yarn.submit.waitAppCompletion"] == "false"
-    assert plan.conf["spark.scheduler.maxRegisteredResourcesWaitingTime"] == "10s"
+    assert plan.conf["spark.scheduler.minRegisteredResourcesRatio"] == "0"
     assert (plan.conf["spark.executor.instances"], plan.conf["spark.executor.cores"]) == ("2", "1")
     assert "SPARK_LOCAL_IP" not in plan.env
 

@@ -16,7 +16,7 @@ from tests.plugins.resource_managers import STANDBY, Answer, Server, application
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
-from trainyard.triggers.application import ApplicationTrigger, describe_state
+from trainyard.triggers.application import ApplicationTrigger, describe_state, get_pause
 from trainyard.yarn.resource_manager import LIVE, Application
 
 
@@ -117,6 +117,13 @@ def test_a_resource_manager_that_refuses_is_polled_until_the_patience_ends(clust
     assert len(server.requests) > 1
     assert event["application"] == ID
     assert event["error"].endswith("who are you?")
+
+
+@pytest.mark.parametrize(
+    ("waited", "poll", "pause"), [(0, 5.0, 1.0), (10, 5.0, 1.0), (60, 5.0, 3.0), (900, 5.0, 5.0), (0, 0.5, 0.5)]
+)
+def test_a_short_application_is_polled_more_often(waited: float, poll: float, pause: float) -> None:
+    assert get_pause(waited, poll) == pause
 
 
 def test_the_first_poll_for_a_reattached_application_is_delayed(cluster: Callable[..., Server]) -> None:

@@ -51,3 +51,15 @@ def test_lost_containers_come_with_their_hosts_in_the_order_of_the_log() -> None
     assert logs.lost_containers(log) == {
         "container_1_0001_01_000003": "gpu7.example.com", "container_1_0001_01_000002": "gpu8"
     }  # fmt: skip
+
+
+def test_a_program_has_the_configuration_the_jars_and_the_java_options_of_spark_submit() -> None:
+    env = {
+        "SPARK_HOME": "/nowhere", "HADOOP_CONF_DIR": "/etc/hadoop", "SPARK_CONF_DIR": "/etc/spark",
+        "SPARK_DIST_CLASSPATH": "/opt/hadoop/*", "SPARK_SUBMIT_OPTS": "-Djava.security.krb5.conf=/etc/k.conf",
+    }  # fmt: skip
+    built = java_programs.build_environment(env)
+    hadoop, spark, jars, distribution = built["CLASSPATH"].split(":")
+    assert (hadoop, spark, distribution) == ("/etc/hadoop", "/etc/spark", "/opt/hadoop/*")
+    assert jars.endswith("/pyspark/jars/*"), "SPARK_HOME is of another version"
+    assert built["JDK_JAVA_OPTIONS"].split()[0] == "-Djava.security.krb5.conf=/etc/k.conf"
