@@ -74,7 +74,7 @@ docs: $(READY) ## write the reference and the drawings of docs/, and make its pa
 	$(IMPORTS) $(VENV)/bin/python -m stack.docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going docs build/docs
 
-recording: cluster ## run the digits pipeline on that Hadoop, and draw docs/images/terminal.svg
+recording: cluster ## run the digits pipeline on that Hadoop, and draw docs/images/terminal.svg and report.png
 	@stack/docs/record.sh
 
 test: $(READY) tools horovod lint ## lint, and every test; on Linux

@@ -72,17 +72,16 @@ def compare(systems: Sequence[System], place: Place, scenarios: Mapping[str, Sce
         scenarios: What happens to them, by name.
         rounds: How often a scenario with several rounds runs.
     """
-    source = dataset.write(FOLDER / "source")
-    wrong = dataset.write(FOLDER / "source-wrong-label", wrong_label=True)
     ready = {system: environments.prepare(system) for system in systems}
     for name, scenario in scenarios.items():
+        suffix = "-wrong-label" if scenario.wrong_label else ""
+        source = dataset.write(FOLDER / f"{scenario.workload.name}{suffix}", scenario.workload, scenario.wrong_label)
         trials: dict[str, list[Trial]] = {}
         for number in range(rounds if scenario.rounds else 1):
             for system, environment in ready.items():
                 print(f"{system.name} {name} {number + 1} ...", flush=True)
                 folder = FOLDER / system.name / name
-                rows = wrong if scenario.wrong_label else source
-                result = trial.run(system, environment, place, scenario, folder, rows)
+                result = trial.run(system, environment, place, scenario, folder, source)
                 print(f"  {result}", flush=True)
                 trials.setdefault(system.name, []).append(result)
                 versions = environments.read_versions(environment, system.packages)

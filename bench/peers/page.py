@@ -140,6 +140,7 @@ LOCAL_SECTIONS: Sequence[Section] = (
     ("## Killed worker", WORKER, "worker"),
     ("## Killed orchestrator", ORCHESTRATOR, "orchestrator"),
     ("## Wrong label", LABEL, "label"),
+    ("## Two million rows", SPEED[1:], "table"),
 )
 YARN_SECTIONS: Sequence[Section] = (
     ("### Speed on YARN", SPEED, "run"),

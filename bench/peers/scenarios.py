@@ -1,4 +1,4 @@
-"""What happens to a job in each scenario, on one machine and on YARN."""
+"""What a job trains on, and what happens to it, in each scenario, on one machine and on YARN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,48 @@ from typing import Literal
 
 Killed = Literal["none", "worker", "command"]
 Following = Literal["none", "attempt", "command"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a job trains on.
+
+    Attributes:
+        name: The name of the source's folder.
+        rows: The training rows.
+        test_rows: The held-out rows.
+        values: The values of a row, each a `uint8`.
+        files: The files of the training rows.
+        contrast: The standard deviation of what makes a class, in each value.
+        local_batch: The rows of a step of each of the two workers.
+        epochs: The epochs.
+    """
+
+    name: str
+    rows: int
+    test_rows: int
+    values: int
+    files: int
+    contrast: float
+    local_batch: int
+    epochs: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps that each of the two workers takes in an epoch."""
+        return -(-self.rows // (2 * self.local_batch))
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables of a job."""
+        numbers = {"VALUES": self.values, "BATCH": self.local_batch, "EPOCHS": self.epochs}
+        return {f"PEERS_{name}": str(number) for name, number in numbers.items()}
+
+
+IMAGES = Workload("source", 60_000, 10_000, 784, 8, contrast=9.0, local_batch=64, epochs=5)
+"""Images of 28 x 28 in ten classes, and a convolutional network."""
+TABLE = Workload("source-table", 2_000_000, 20_000, 100, 8, contrast=25.0, local_batch=512, epochs=2)
+"""A table of two million rows of a hundred values in ten classes, and a network of two layers."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +66,7 @@ class Scenario:
         lists_left: Whether what is left is listed, some seconds after the command has ended.
         minutes: The limit of a command, which is then ended.
         variables: Environment variables of the job.
+        workload: What it trains on.
     """
 
     text: str
@@ -34,6 +77,7 @@ class Scenario:
     lists_left: bool = False
     minutes: int = 4
     variables: Mapping[str, str] = field(default_factory=dict)
+    workload: Workload = IMAGES
 
 
 SLOW = {"PEERS_STEP_SECONDS": "0.06"}
@@ -43,6 +87,7 @@ LOCAL: Mapping[str, Scenario] = {
     "worker": Scenario("kill -9 of the worker with rank 1 in the third epoch", killed="worker", rounds=True),
     "orchestrator": Scenario("kill -9 of the command itself in the third epoch", killed="command", lists_left=True),
     "label": Scenario("one training row has a label that is no class", wrong_label=True),
+    "table": Scenario("nothing fails, with two million rows", minutes=15, workload=TABLE),
 }
 YARN: Mapping[str, Scenario] = {
     "run": Scenario("nothing fails", rounds=True, minutes=8),

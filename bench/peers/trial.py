@@ -15,15 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.peers import marks, places, processes
-from bench.peers.dataset import TRAIN_ROWS
 from bench.peers.marks import WORKERS, Marks
 from bench.peers.places import Place
-from bench.peers.scenarios import Scenario
+from bench.peers.scenarios import IMAGES, Scenario
 from bench.peers.systems import JOBS, ROOT, System
 
-EPOCHS = 5
-STEPS_PER_EPOCH = 469
-KILL_AT_STEP = STEPS_PER_EPOCH * 5 // 2
+KILL_AT_STEP = IMAGES.steps_per_epoch * 5 // 2
 """The step at which a process is killed: in the middle of the third epoch."""
 POLL_SECONDS, LEFT_SECONDS = 0.05, 15.0
 NEXT_ATTEMPT = ("python", "-m", "next_attempt")
@@ -90,8 +87,8 @@ class Trial:
 
     @property
     def repeated_steps(self) -> int:
-        """The steps that were taken more than once."""
-        return max(0, self.steps - EPOCHS * STEPS_PER_EPOCH)
+        """The steps on images that were taken more than once."""
+        return max(0, self.steps - IMAGES.epochs * IMAGES.steps_per_epoch)
 
 
 def run(system: System, environment: Path, place: Place, scenario: Scenario, folder: Path, source: Path) -> Trial:
@@ -198,6 +195,7 @@ def build_variables(
         "PEERS_SOURCE": str(source),
         "PEERS_STORAGE": str(folder / "storage"),
         "PEERS_MARKS": str(folder / "marks"),
+        **scenario.workload.variables,
         **scenario.variables,
     }
     if system.airflow:
@@ -223,7 +221,8 @@ def add_marks(
         killed_at: When it was.
     """
     own = found.of_rank(0)
-    rate = marks.compute_rate(own, TRAIN_ROWS, STEPS_PER_EPOCH) if trial.status == 0 else None
+    workload = scenario.workload
+    rate = marks.compute_rate(own, workload.rows, workload.steps_per_epoch) if trial.status == 0 else None
     following = None
     if scenario.killed == "worker" and killed_pid:
         following = marks.find_next_step(found, WORKERS - 1, killed_pid, killed_at)

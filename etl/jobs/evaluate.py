@@ -10,7 +10,6 @@ from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs import arrow_batches
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.events import EventLog
@@ -24,12 +23,11 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
     """
     preload(spark)
-    manifest = manifests.read_version(spec.dataset, spec.dataset_version)
+    version = {} if spec.dataset_version is None else {"version": str(spec.dataset_version)}
+    rows = DatasetScan(spark, spec.dataset, {"split": spec.split, **version})
+    manifest, application = rows.manifest, spark.sparkContext.applicationId
     manifest.split(spec.split)  # raises the error of a split that does not exist
-    application = spark.sparkContext.applicationId
-    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(manifest.columns)
-    options = {"split": spec.split, "version": str(manifest.number)}
-    rows = DatasetScan(spark, spec.dataset, options, rows_per_batch)
+    rows.batch_rows = rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(manifest.columns)
     with (
         versions.lease(spec.dataset, manifest.number, application),
         events.span("evaluate", split=spec.split),

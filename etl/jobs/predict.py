@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
 from trainyard.etl.scoring.scan import DatasetScan, Rows, map_batches
-from trainyard.schemas import model_artifact
+from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model
@@ -43,7 +44,11 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
         predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
         return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
-    with events.span("predict"), arrow_batches.limit_batch_rows(rows_per_batch, spark):
+    with (
+        _lease(rows, spark.sparkContext.applicationId),
+        events.span("predict"),
+        arrow_batches.limit_batch_rows(rows_per_batch, spark),
+    ):
         figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions)
     return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
@@ -56,6 +61,13 @@ def _read(spark: SparkSession, spec: PredictSpec, rows_per_batch: int) -> Rows:
     if spec.prepare:
         frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
     return frame
+
+
+def _lease(rows: Rows, application: str) -> AbstractContextManager[None]:
+    """Return a context in which the version of a dataset that is scanned does not expire."""
+    if isinstance(rows, DatasetScan):
+        return versions.lease(rows.dataset, rows.manifest.number, application)
+    return nullcontext()
 
 
 def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None) -> DataFrame:

@@ -33,7 +33,10 @@ class DatasetScan:
         batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard.
 
     Attributes:
+        dataset: The URI of the dataset.
+        manifest: The version that is read.
         schema: The schema of the rows.
+        batch_rows: The argument; it may be changed.
 
     Raises:
         TrainyardError: An option is not valid, or the dataset or version does not exist.
@@ -42,17 +45,17 @@ class DatasetScan:
     def __init__(
         self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
     ) -> None:
-        self._spark, self._batch_rows, self._texts = spark, batch_rows, dict(options or {})
+        self._spark, self.dataset, self._texts, self.batch_rows = spark, dataset, dict(options or {}), batch_rows
         self._options = ReadOptions.parse({**self._texts, "path": dataset})
-        self._manifest = manifests.read_version(dataset, self._options.version, self._options.since)
-        self.schema = StructType.fromJson(json.loads(self._manifest.spark_schema))
+        self.manifest = manifests.read_version(dataset, self._options.version, self._options.since)
+        self.schema = StructType.fromJson(json.loads(self.manifest.spark_schema))
 
     @cached_property
     def frame(self) -> DataFrame:
         """The same rows as a DataFrame, for other operations. Spark starts a Python process to plan it."""
         source.register(self._spark)
         pinned = {name: text for name, text in self._texts.items() if name.lower() != "version"}
-        pinned["version"] = str(self._manifest.number)
+        pinned["version"] = str(self.manifest.number)
         return self._spark.read.format(source.FORMAT).options(**pinned).load(self._options.path)
 
     def map_batches(self, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
@@ -66,8 +69,8 @@ class DatasetScan:
         Raises:
             TrainyardError: The split does not exist.
         """
-        reader = DatasetReader(StructType([self.schema[name] for name in columns]), self._options, self._manifest)
-        partitions, batch_rows = reader.partitions(), self._batch_rows
+        reader = DatasetReader(StructType([self.schema[name] for name in columns]), self._options, self.manifest)
+        partitions, batch_rows = reader.partitions(), self.batch_rows
         # A worker reads the broadcast once, and not once a task.
         shared = self._spark.sparkContext.broadcast((reader, partitions))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draw the terminal of the README from a run on the Hadoop in .run/hadoop.
+# Draw the terminal and the report of the README from a run on the Hadoop in .run/hadoop.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../local/env.sh"
 . "$TRAINYARD_HOME/hadoop/env.sh"
@@ -8,4 +8,4 @@ export PYTHONPATH="$root:$AIRFLOW__CORE__PLUGINS_FOLDER"
 export AIRFLOW_CONN_TRAINYARD_DEFAULT="${AIRFLOW_CONN_TRAINYARD_DEFAULT//\/trainyard\"//recording-$$\"}"
 export -f trainyard
 export root
-python -m stack.docs.terminal
+python -m stack.docs.recording

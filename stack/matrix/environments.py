@@ -77,7 +77,9 @@ def get_key(python: str, requirements: str, locked: str) -> str:
 def _run_uv(variables: Mapping[str, str], *arguments: str) -> None:
     command = [str(UV), "-q", "--no-python-downloads", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    process = subprocess.run(command, cwd=ROOT, env=environment | dict(variables), check=False, capture_output=True, text=True)
+    process = subprocess.run(
+        command, cwd=ROOT, env=environment | dict(variables), check=False, capture_output=True, text=True
+    )
     if process.returncode:
         raise MissingEnvironmentError(summarize_uv(process.stderr))
 

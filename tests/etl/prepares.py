@@ -1,6 +1,10 @@
 """Functions for `prepare` and `postprocess` that tests of jobs name."""
 
+import time
+
 from pyspark.sql import functions as F
+
+from trainyard.schemas.versions import leased_versions
 
 
 def images(spark, source, scale=1.0):
@@ -32,3 +36,9 @@ def days(spark, source):
     """A row a day from 2026-01-01, and the part that its number is in."""
     day = F.expr("date_add(date'2026-01-01', cast(id as int))").alias("day")
     return source.select("id", day, F.when(F.col("id") < 900, "known").otherwise("new").alias("part"))
+
+
+def leased(spark, predictions, dataset):
+    """Add the versions of a dataset that cannot expire now."""
+    versions = sorted(leased_versions(dataset, time.time()))
+    return predictions.withColumn("versions", F.lit(",".join(map(str, versions))))

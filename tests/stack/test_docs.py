@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stack.docs import airflow_pages, docstrings, terminal, troubleshooting
+from stack.docs import airflow_pages, docstrings, recording, troubleshooting
 from stack.docs.__main__ import DOCS, render_all
 from stack.docs.results import DATASET, EVALUATION, MODEL, PREDICTIONS, RESULTS
 from stack.docs.symptoms import SYMPTOMS
@@ -121,14 +121,19 @@ def test_a_docstring_is_read_in_parts() -> None:
 
 def test_the_recorded_terminal_shows_commands_that_exist(rendered: dict[str, str]) -> None:
     """`make recording` draws it. That needs a Hadoop, so this compares what it can."""
-    ours = [command for command in terminal.COMMANDS if command.startswith("trainyard ")]
+    ours = [command for command in recording.COMMANDS if command.startswith("trainyard ")]
     pages = rendered["reference/cli.md"]
     assert [command for command in ours if f"## `trainyard {command.split()[1]}`" not in pages] == []
-    drawn = terminal.FILE.read_text()
+    drawn = recording.FILE.read_text()
     text = html.unescape(re.sub(r"<[^>]+>", "", drawn)).replace("\xa0", " ")
-    assert [command for command in terminal.COMMANDS if f"$ {command}" not in text] == [], "run `make recording`"
+    assert [command for command in recording.COMMANDS if f"$ {command}" not in text] == [], "run `make recording`"
+
+
+def test_the_report_is_that_of_the_newest_run_that_is_shown() -> None:
+    shown = "stage  status\nreport  hdfs://a/runs/digits/r/report.html\n"
+    assert recording.find_report(shown) == "hdfs://a/runs/digits/r/report.html"
 
 
 def test_a_terminal_is_drawn_without_fonts_of_another_host() -> None:
-    drawn = terminal.draw([("trainyard plan toy", "stage  master\nfits")])
+    drawn = recording.draw([("trainyard plan toy", "stage  master\nfits")])
     assert "plan" in drawn and "http" not in drawn.replace("http://www.w3.org/2000/svg", "")

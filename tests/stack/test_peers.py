@@ -14,7 +14,7 @@ import pytest
 from bench.peers import __main__, dataset, lines, marks, page, places, processes, results, systems, trial, yarn
 from bench.peers.marks import Marks, Step
 from bench.peers.results import Result
-from bench.peers.scenarios import SCENARIOS
+from bench.peers.scenarios import IMAGES, SCENARIOS, TABLE, Workload
 from bench.peers.trial import Following, Trial
 
 CODE = '''"""A docstring
@@ -138,17 +138,15 @@ def test_processes_are_found_by_the_token_in_their_environment() -> None:
     assert processes.find_processes("token-1") == {} and process.returncode == -9
 
 
-def test_a_source_has_the_same_rows_each_time_and_one_wrong_label_if_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"TRAIN_ROWS": 60, "TEST_ROWS": 20, "ROWS_PER_FILE": 25}.items():
-        monkeypatch.setattr(dataset, name, value)
-    folders = [dataset.write(tmp_path / "a"), dataset.write(tmp_path / "b"), dataset.write(tmp_path / "c", True)]
+@pytest.mark.parametrize("workload", [IMAGES, TABLE], ids=lambda workload: workload.name)
+def test_a_source_has_the_same_rows_each_time_and_one_wrong_label_if_asked(tmp_path: Path, workload: Workload) -> None:
+    small = replace(workload, rows=60, test_rows=20, files=3)
+    folders = [dataset.write(tmp_path / name, small, wrong_label=name == "c") for name in "abc"]
     first, again, wrong = (pq.read_table(folder / "fold=train").combine_chunks() for folder in folders)
     assert first.equals(again) and first.num_rows == 60 and first["image"].equals(wrong["image"])
     changed = np.flatnonzero(np.asarray(first["label"]) != np.asarray(wrong["label"]))
     assert changed.tolist() == [30] and wrong["label"][30].as_py() == 10
-    assert dataset.write(tmp_path / "a") == tmp_path / "a"
+    assert dataset.write(tmp_path / "a", small) == tmp_path / "a"
 
 
 def test_results_are_read_as_they_were_stored() -> None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trainyard.etl.jobs import predict
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
+from trainyard.schemas.versions import leased_versions
 from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = pytest.mark.spark
@@ -89,6 +91,19 @@ def test_predictions_are_written_as_a_dataset(spark: Any, model: str, tmp_path: 
     summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", output_format="trainyard")
     assert summary["rows"] == 40 and summary["version"] == manifest.read_current(str(tmp_path / "out")).number
     assert group_by_key(spark.read.format("trainyard").load(str(tmp_path / "out"))) == predict_locally(model, rows)
+
+
+def test_the_version_that_is_scanned_does_not_expire_meanwhile(spark: Any, model: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "dataset")
+    make_frame(spark, datasets.blobs(40, seed=7)).write.format("trainyard").mode("append").save(uri)
+    spec = PredictSpec(
+        task_key=make_task_key(tmp_path), model=model, keys=("key",), output=str(tmp_path / "out"),
+        source=Source(format="trainyard", path=uri), postprocess="tests.etl.prepares:leased",
+        postprocess_params={"dataset": uri},
+    )  # fmt: skip
+    predict.run(spark, spec, make_log(spec))
+    assert set(group_by_key(spark.read.parquet(spec.output), "versions").values()) == {"1"}
+    assert leased_versions(uri, time.time()) == set()
 
 
 def test_the_rows_of_a_dataset_are_a_source(spark: Any, model: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ if __name__ == "__main__":
         model=model,
         optimizer=optimizer,
         loss=lambda scores, label: loss_function(scores, label.long()),
-        input_shapes=[[-1, 784]],
+        input_shapes=[[-1, network.VALUES]],
         feature_cols=["image"],
         label_cols=["label"],
         batch_size=network.LOCAL_BATCH,

@@ -18,7 +18,7 @@ class Rows(IterableDataset):
     def __iter__(self):
         for file in self.files[distributed.get_rank() :: distributed.get_world_size()]:
             table = pq.read_table(file)
-            images = np.asarray(table["image"].combine_chunks().flatten()).reshape(-1, 784) / np.float32(255)
+            images = np.asarray(table["image"].combine_chunks().flatten()).reshape(-1, network.VALUES) / np.float32(255)
             labels = np.asarray(table["label"])
             order = torch.randperm(len(labels))
             for row in order:

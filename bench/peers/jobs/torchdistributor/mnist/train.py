@@ -16,7 +16,7 @@ def train(source, storage):
 
     def load(fold):
         table = pq.read_table(f"{source}/fold={fold}").combine_chunks()
-        images = np.asarray(table["image"].chunk(0).flatten()).reshape(-1, 784)
+        images = np.asarray(table["image"].chunk(0).flatten()).reshape(-1, network.VALUES)
         return TensorDataset(torch.from_numpy(images / np.float32(255)), torch.tensor(np.asarray(table["label"])))
 
     distributed.init_process_group("gloo")

@@ -11,7 +11,7 @@ with DAG("mnist", schedule=None):
         source=os.environ["PEERS_SOURCE"],
         dataset="mnist/dataset",
         split_column="fold",
-        shapes={"image": [784]},
+        shapes={"image": [int(os.environ["PEERS_VALUES"])]},
     )
     model = TrainOperator(
         task_id="train",
@@ -19,7 +19,7 @@ with DAG("mnist", schedule=None):
         dataset=data.output,
         model="mnist/model",
         workers=2,
-        epochs=5,
-        batch_size=128,
+        epochs=int(os.environ["PEERS_EPOCHS"]),
+        batch_size=2 * int(os.environ["PEERS_BATCH"]),
     )
     EvaluateOperator(task_id="evaluate", model=model.output, dataset=data.output, split="test", metrics=["accuracy"])

@@ -14,7 +14,7 @@ with DAG("mnist_yarn", schedule=None, default_args=RETRIES):
         source=f"file://{os.environ['PEERS_SOURCE']}",
         dataset="mnist/dataset",
         split_column="fold",
-        shapes={"image": [784]},
+        shapes={"image": [int(os.environ["PEERS_VALUES"])]},
     )
     model = TrainOperator(
         task_id="train",
@@ -22,8 +22,8 @@ with DAG("mnist_yarn", schedule=None, default_args=RETRIES):
         dataset=data.output,
         model="mnist/model",
         workers=2,
-        epochs=5,
-        batch_size=128,
+        epochs=int(os.environ["PEERS_EPOCHS"]),
+        batch_size=2 * int(os.environ["PEERS_BATCH"]),
         memory=Memory(heap="512m", native="1g"),
         placement=Placement(queue="train", node_label=os.environ.get("PEERS_NODE_LABEL", "gpu")),
     )

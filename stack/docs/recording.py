@@ -1,8 +1,9 @@
-"""Run commands, and draw the terminal that shows them: `make recording`.
+"""Run a pipeline, and draw the terminal that shows it and the report of the run: `make recording`.
 
-    python -m stack.docs.terminal
+    python -m stack.docs.recording
 
-It runs on the cluster that the environment selects, and writes docs/images/terminal.svg.
+It runs on the cluster that the environment selects, and writes docs/images/terminal.svg and docs/images/report.png.
+It needs Chromium.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from stack.docs.__main__ import DOCS
+from trainyard import storage
 
 FILE = DOCS / "images" / "terminal.svg"
+PICTURE = DOCS / "images" / "report.png"
+PICTURE_SIZE = "1280,1560"
+DRAWING_MILLISECONDS = 5000
+"""The time that a page has to draw its charts, by Chromium's own clock."""
 WIDTH = 118
 COMMANDS = (
     "trainyard plan digits | head -5",
@@ -68,10 +76,29 @@ def _paint(output: str) -> Text:
     return text
 
 
+def find_report(shown: str) -> str:
+    """Return the URI of the report in the output of `trainyard show`."""
+    return next(line.split()[-1] for line in shown.splitlines() if line.startswith("report "))
+
+
+def photograph(page: bytes) -> None:
+    """Write the picture of a page."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "page.html")
+        file.write_bytes(page)
+        chromium = (
+            "/usr/bin/env", "chromium", "--headless", "--no-sandbox", "--hide-scrollbars",
+            f"--window-size={PICTURE_SIZE}", f"--virtual-time-budget={DRAWING_MILLISECONDS}",
+            f"--screenshot={PICTURE}", file.as_uri(),
+        )  # fmt: skip
+        subprocess.run(chromium, capture_output=True, check=True)
+
+
 def main() -> int:
-    """Run the commands, and write the drawing."""
+    """Run the commands, and write both pictures."""
     FILE.write_text(draw([(command, run(command)) for command in COMMANDS]))
-    print(FILE)
+    photograph(storage.read(find_report(run("trainyard show digits"))))
+    print(FILE, PICTURE, sep="\n")
     return 0
 
 
