@@ -48,7 +48,7 @@ class Workload:
 
 IMAGES = Workload("source", 60_000, 10_000, 784, 8, contrast=9.0, local_batch=64, epochs=5)
 """Images of 28 x 28 in ten classes, and a convolutional network."""
-TABLE = Workload("source-table", 2_000_000, 20_000, 100, 8, contrast=25.0, local_batch=512, epochs=2)
+TABLE = Workload("source-table", 2_000_000, 40_000, 100, 100, contrast=25.0, local_batch=512, epochs=3)
 """A table of two million rows of a hundred values in ten classes, and a network of two layers."""
 
 
@@ -87,7 +87,7 @@ LOCAL: Mapping[str, Scenario] = {
     "worker": Scenario("kill -9 of the worker with rank 1 in the third epoch", killed="worker", rounds=True),
     "orchestrator": Scenario("kill -9 of the command itself in the third epoch", killed="command", lists_left=True),
     "label": Scenario("one training row has a label that is no class", wrong_label=True),
-    "table": Scenario("nothing fails, with two million rows", minutes=15, workload=TABLE),
+    "table": Scenario("nothing fails, with two million rows", rounds=True, minutes=15, workload=TABLE),
 }
 YARN: Mapping[str, Scenario] = {
     "run": Scenario("nothing fails", rounds=True, minutes=8),
