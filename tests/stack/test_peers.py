@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,10 @@ from bench.peers.marks import Marks, Step
 from bench.peers.results import Result
 from bench.peers.scenarios import IMAGES, SCENARIOS, TABLE, Workload
 from bench.peers.trial import Following, Trial
+from tests.conftest import ROOT
+
+FIGURES = {"run": "seconds", "worker": "next_step"}
+"""The scenarios in the README, and what it has of them."""
 
 CODE = '''"""A docstring
 of two lines."""
@@ -195,3 +200,31 @@ def test_tables_replace_those_of_the_page_and_nothing_else() -> None:
 def test_the_page_is_rendered_from_the_stored_results() -> None:
     text = page.FILE.read_text()
     assert page.replace_tables(text, page.render_tables(results.load())) == text
+
+
+def find_median(name: str, scenario: str, field: str) -> float:
+    found = (getattr(trial, field) for trial in results.load()[name].trials[scenario])
+    return statistics.median(value for value in found if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("trainyard", "| Trainyard "), ("torchdistributor", "| SparkSubmitOperator "), ("ray", "| [Ray Train]"),
+        ("lightning", "| Lightning "), ("horovod", "| [Horovod's Spark estimators]"),
+    ],
+)  # fmt: skip
+def test_the_readme_has_the_figures_of_the_comparison(name: str, row: str) -> None:
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(row))
+    rate = float(f"{find_median(name, 'run', 'rows_per_second'):.2g}")
+    assert line.endswith(f"| {find_median(name, 'run', 'seconds'):.0f} | {rate:,.0f} |")
+
+
+def test_the_readme_has_the_figures_on_yarn() -> None:
+    ours, peer = (
+        {scenario: find_median(f"{name}-yarn", scenario, field) for scenario, field in FIGURES.items()}
+        for name in ("trainyard", "torchdistributor")
+    )
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"On YARN that pipeline takes {ours['run']:.0f} s, and {peer['run']:.0f} s with TorchDistributor" in text
+    assert f"a killed worker is replaced after {ours['worker']:.0f} s, and after {peer['worker']:.0f} s" in text
