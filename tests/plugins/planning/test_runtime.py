@@ -8,6 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from trainyard.errors import UnavailableError
 from trainyard.planning import runtime
 
 
@@ -39,6 +40,16 @@ def test_a_spark_of_another_version_is_replaced_by_the_package(tmp_path: Path, v
 
 def test_the_version_of_the_package_is_that_of_its_jars() -> None:
     assert runtime.spark_version(Path(pyspark.__file__).parent) == pyspark.__version__
+
+
+def test_a_pyspark_with_files_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime.check_packages()
+    folder = tmp_path / "pyspark_client-4.0.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark-client\nVersion: 4.0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnavailableError, match=r"pyspark 4\.\S+ and .*-client 4\.0\.1 .*-client==4\.[12]"):
+        runtime.check_packages()
 
 
 def test_the_settings_of_a_spark_of_another_version_are_not_read(tmp_path: Path) -> None:
