@@ -207,6 +207,11 @@ def find_median(name: str, scenario: str, field: str) -> float:
     return statistics.median(value for value in found if value is not None)
 
 
+def describe_rate(rows_per_second: float) -> str:
+    """Return a rate with two digits that count."""
+    return f"{float(f'{rows_per_second:.2g}'):,.0f}"
+
+
 @pytest.mark.parametrize(
     ("name", "row"),
     [
@@ -216,8 +221,15 @@ def find_median(name: str, scenario: str, field: str) -> float:
 )  # fmt: skip
 def test_the_readme_has_the_figures_of_the_comparison(name: str, row: str) -> None:
     (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(row))
-    rate = float(f"{find_median(name, 'run', 'rows_per_second'):.2g}")
-    assert line.endswith(f"| {find_median(name, 'run', 'seconds'):.0f} | {rate:,.0f} |")
+    rate = describe_rate(find_median(name, "run", "rows_per_second"))
+    assert line.endswith(f"| {find_median(name, 'run', 'seconds'):.0f} | {rate} |")
+
+
+def test_the_readme_has_the_rates_of_the_large_table() -> None:
+    names = ("trainyard", "torchdistributor", "ray", "lightning", "horovod")
+    rates = [describe_rate(find_median(name, "table", "rows_per_second")) for name in names]
+    sentence = "are {}, and {} with TorchDistributor, {} with Ray Train, {} with Lightning, {} with Horovod's estimator"
+    assert sentence.format(*rates) in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_the_readme_has_the_figures_on_yarn() -> None:
