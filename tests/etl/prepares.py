@@ -4,7 +4,7 @@ import time
 
 from pyspark.sql import functions as F
 
-from trainyard.schemas.versions import leased_versions
+from trainyard.schemas import versions as dataset_versions
 
 
 def images(spark, source, scale=1.0):
@@ -40,5 +40,5 @@ def days(spark, source):
 
 def leased(spark, predictions, dataset):
     """Add the versions of a dataset that cannot expire now."""
-    versions = sorted(leased_versions(dataset, time.time()))
+    versions = sorted(dataset_versions.leased_versions(dataset, time.time()))
     return predictions.withColumn("versions", F.lit(",".join(map(str, versions))))
