@@ -29,7 +29,7 @@ DRAWING_MILLISECONDS = 5000
 """The time that a page has to draw its charts, by Chromium's own clock."""
 WIDTH = 118
 COMMANDS = (
-    "trainyard plan digits | head -5",
+    "trainyard plan digits | sed -n 1,5p",
     "trainyard preflight digits | grep ^train | sed 's/   */ | /g'",
     """airflow dags test digits -c '{"epochs": 60}' 2>&1 | grep -oE 'application_\\w+ is RUNNING|epoch .* left'""",
     f"trainyard show digits | cut -c1-{WIDTH}",

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.errors import TrainyardError
 
+CLOSED_OUTPUT = 128 + signal.SIGPIPE
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 after an error, 2 for arguments that are not valid."""
+    """Run one command, and return its exit status.
+
+    Returns:
+        0, 1 after an error, 2 for arguments that are not valid, 141 if the reader of the output has closed it, as
+        `head` does.
+    """
     if arguments is None:
         os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     chosen = parser().parse_args(arguments)
     try:
-        return int(chosen.run(chosen))
+        status = int(chosen.run(chosen))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        return CLOSED_OUTPUT
     except TrainyardError as error:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
 
-from trainyard.cli.main import main
+from tests.conftest import ROOT
+from trainyard.cli.main import CLOSED_OUTPUT, main
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.partitions import WriteResult, build_single_partition_manifest
 from trainyard.etl.datasource.shards import SplitWriter
@@ -106,3 +110,12 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
 def test_a_missing_dataset_is_reported(tmp_path, capsys):
     assert main(["dataset", "show", str(tmp_path)]) == 1
     assert "is not a dataset" in capsys.readouterr().err
+
+
+def test_a_reader_that_closes_the_output_ends_the_command_without_a_traceback(dataset):
+    command = [sys.executable, "-m", "trainyard", "dataset", "show", str(dataset)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT / "plugins")}
+    )
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", CLOSED_OUTPUT)
