@@ -3,7 +3,7 @@
     python -m stack.docs.recording
 
 It runs on the cluster that the environment selects, and writes docs/images/terminal.svg and docs/images/report.png.
-It needs Chromium.
+It needs Chromium and its driver.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 from stack.docs.__main__ import DOCS
 from trainyard import storage
@@ -25,8 +28,7 @@ from trainyard import storage
 FILE = DOCS / "images" / "terminal.svg"
 PICTURE = DOCS / "images" / "report.png"
 PICTURE_SIZE = "1280,1560"
-DRAWING_MILLISECONDS = 5000
-"""The time that a page has to draw its charts, by Chromium's own clock."""
+DRAWING_SECONDS = 60
 WIDTH = 118
 COMMANDS = (
     "trainyard plan digits | sed -n 1,5p",
@@ -86,12 +88,23 @@ def photograph(page: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "page.html")
         file.write_bytes(page)
-        chromium = (
-            "/usr/bin/env", "chromium", "--headless", "--no-sandbox", "--hide-scrollbars",
-            f"--window-size={PICTURE_SIZE}", f"--virtual-time-budget={DRAWING_MILLISECONDS}",
-            f"--screenshot={PICTURE}", file.as_uri(),
-        )  # fmt: skip
-        subprocess.run(chromium, capture_output=True, check=True)
+        options = webdriver.ChromeOptions()
+        for option in ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={PICTURE_SIZE}"):
+            options.add_argument(option)
+        driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
+        try:
+            driver.get(file.as_uri())
+            WebDriverWait(driver, DRAWING_SECONDS).until(has_drawn)
+            driver.save_screenshot(str(PICTURE))
+        finally:
+            driver.quit()
+
+
+def has_drawn(driver: webdriver.Chrome) -> bool:
+    """Return whether every chart in the window is there; the others are drawn when they are scrolled to."""
+    height = driver.execute_script("return window.innerHeight")
+    charts = [chart for chart in driver.find_elements(By.CSS_SELECTOR, ".chart") if chart.location["y"] < height]
+    return bool(charts) and all(chart.find_elements(By.CSS_SELECTOR, "canvas, svg") for chart in charts)
 
 
 def main() -> int:
