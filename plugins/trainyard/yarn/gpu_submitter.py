@@ -19,7 +19,9 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 
 def main(request: dict[str, Any]) -> None:
     """Submit the application of a request with name, queue, label, memory, gpus, environment and command."""
-    gateway = JavaGateway.launch_gateway(classpath=os.environ["CLASSPATH"], die_on_exit=True)
+    gateway = JavaGateway.launch_gateway(
+        classpath=os.environ["CLASSPATH"], java_path=None, die_on_exit=True, enable_auth=True
+    )
     try:
         print(submit(gateway.jvm, request))
     except Py4JJavaError as error:

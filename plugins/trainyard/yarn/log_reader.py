@@ -17,7 +17,9 @@ FILES = ("stdout", "stderr")
 
 def main(application: str, owner: str, tail: int, containers: list[str]) -> None:
     """Print the last `tail` bytes of each log file of the containers."""
-    gateway = JavaGateway.launch_gateway(classpath=os.environ["CLASSPATH"], die_on_exit=True)
+    gateway = JavaGateway.launch_gateway(
+        classpath=os.environ["CLASSPATH"], java_path=None, die_on_exit=True, enable_auth=True
+    )
     try:
         yarn, java = gateway.jvm.org.apache.hadoop.yarn, gateway.jvm.java
         aggregation = yarn.logaggregation

@@ -63,3 +63,19 @@ def test_a_program_has_the_configuration_the_jars_and_the_java_options_of_spark_
     assert (hadoop, spark, distribution) == ("/etc/hadoop", "/etc/spark", "/opt/hadoop/*")
     assert jars.endswith("/pyspark/jars/*"), "SPARK_HOME is of another version"
     assert built["JDK_JAVA_OPTIONS"].split()[0] == "-Djava.security.krb5.conf=/etc/k.conf"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"), [(logs.READER, ["application_1_0001", "ada", "100"]), (probe.SUBMITTER, ["{}"])]
+)
+def test_the_jvm_of_a_program_is_that_of_java_home_and_no_other_user_can_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, arguments: list[str]
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(TrainyardError, match=r"^it failed"):
+        java_programs.run(program, *arguments, failure="it failed")
+    assert "--enable-auth" in (tmp_path / "arguments").read_text()
