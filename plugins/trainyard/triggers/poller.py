@@ -18,6 +18,10 @@ T = TypeVar("T")
 Position = tuple[int, int]
 """The number of an application among those that wait in its queue, from 1, and how many these are."""
 
+LISTED_PER_SECOND = 200
+"""How many applications are listed in a second at most, on average: a longer list is requested less often."""
+
+
 _EXECUTOR = ThreadPoolExecutor(4, thread_name_prefix="yarn")
 """Threads for applications. Those of asyncio's default executor are few, and all triggers of a process share them."""
 
@@ -67,6 +71,7 @@ class Poller:
         self._waiting = Shared(self._list_waiting, _EXECUTOR)
         self._snapshot = Shared(cluster.take_snapshot, _SNAPSHOTS)
         self._manager: ResourceManager | None = None
+        self._listed = 0
 
     async def find(self, id: str, tag: str, max_age: float) -> tuple[Application | None, list[Application]]:
         """Return an application, None if the ResourceManager has none of this id, and the other live ones of its task.
@@ -74,12 +79,15 @@ class Poller:
         Args:
             id: The id of the application.
             tag: The tag of the applications of its task.
-            max_age: How many seconds old an answer may be.
+            max_age: How many seconds old an answer may be. That of a long list may be older.
 
         Raises:
             TrainyardError: The ResourceManager does not answer, or refuses the request.
         """
-        of_task = [application for application in await self._live.get(max_age) if tag in application.tags]
+        is_long = self._listed > LISTED_PER_SECOND
+        live = await self._live.get(max(max_age, self._listed / LISTED_PER_SECOND) if is_long else max_age)
+        self._listed = len(live)
+        of_task = [application for application in live if tag in application.tags]
         others = [application for application in of_task if application.id != id]
         found = next((application for application in of_task if application.id == id), None)
         if found is None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.plugins.resource_managers import Answer, Server, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
+from trainyard.triggers import poller
 from trainyard.triggers.poller import get_poller
 from trainyard.yarn.resource_manager import LIVE, Application
 
@@ -96,6 +97,17 @@ def test_a_listing_is_used_until_it_is_too_old(server: Server) -> None:
 
     assert asyncio.run(find_twice(60.0)) == 1
     assert asyncio.run(find_twice(-1.0)) == 2
+
+
+def test_a_long_listing_is_requested_less_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "LISTED_PER_SECOND", WAITING / 60)
+
+    async def find_often() -> None:
+        for _ in range(10):
+            await find(1, max_age=-1.0)
+
+    asyncio.run(find_often())
+    assert len(server.requests) == 1
 
 
 def test_all_that_wait_share_the_error_of_a_request(server: Server, tmp_path: Path) -> None:
