@@ -84,7 +84,7 @@ def _session(spec: JobSpec) -> Any:
     SparkContext._ensure_initialized()  # before, a SparkConf has no settings of spark-submit
     conf = dict(SparkConf().getAll())
     builder = SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}")
-    if conf.get("spark.master") == "yarn":
+    if conf.get("spark.master") == "yarn" and "spark.default.parallelism" not in conf:
         builder = builder.config("spark.default.parallelism", count_cores(conf))
     return builder.getOrCreate()
 
@@ -96,10 +96,8 @@ def count_cores(conf: Mapping[str, str]) -> int:
     there at that moment, which would have to be waited for.
 
     Args:
-        conf: The Spark configuration; its own `spark.default.parallelism` is left as it is.
+        conf: The Spark configuration.
     """
-    if "spark.default.parallelism" in conf:
-        return int(conf["spark.default.parallelism"])
     names = ["spark.executor.instances"]
     if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":
         names += ["spark.dynamicAllocation.minExecutors", "spark.dynamicAllocation.initialExecutors"]

@@ -72,7 +72,6 @@ DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.m
         ({"spark.executor.cores": "3"}, 6),
         (DYNAMIC, 4),
         ({**DYNAMIC, "spark.dynamicAllocation.initialExecutors": "6", "spark.executor.cores": "2"}, 12),
-        ({"spark.executor.instances": "8", "spark.default.parallelism": "3"}, 3),
     ],
 )
 def test_a_source_is_divided_for_all_executors_of_the_start(conf: dict[str, str], cores: int) -> None:
