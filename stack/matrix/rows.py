@@ -13,7 +13,7 @@ CLUSTER = (
 )  # fmt: skip
 SPARK = (
     "-m", "spark and not slow", "tests/etl/datasource", "tests/etl/evaluation", "tests/etl/jobs/test_export.py",
-    "tests/etl/jobs/test_predict.py",
+    "tests/etl/jobs/test_predict.py", "tests/cluster/test_pipeline.py",
 )  # fmt: skip
 # Horovod's wheel is built for one version of torch.
 TORCH = (
@@ -43,7 +43,7 @@ and a FairScheduler. NameNodes: a pair, of which the active one is killed during
     "Java": """The Java of the nodes. Spark 4 needs Java 17, which is shipped in a packed environment. The row expects
 Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless`.""",
     "Python": "The quick tests.",
-    "Spark": "Exports, evaluations, predictions and the data source on local[2].",
+    "Spark": "Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
