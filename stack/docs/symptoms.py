@@ -45,7 +45,8 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
             "Container [pid=29489,containerID=container_1795290845344_0013_01_000001] is running 50892800B beyond the "
             "'PHYSICAL' memory limit. Current usage: 1.5 GB of 1.4 GB physical memory used; 3.2 GB of 2.9 GB virtual "
             "memory used. Killing container.",
-            "The same, in the words of the NodeManager. A container whose id ends with 000001 is the driver's.",
+            "The NodeManager's message for a container beyond its physical memory: JVM, Python, torch and Arrow "
+            "together. A container whose id ends with 000001 is the driver's.",
             MEMORY,
         ),
         Symptom(
@@ -64,7 +65,8 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
         Symptom(
             "exceeding virtual memory limits",
             "Container killed by YARN for exceeding virtual memory limits. 2.3 GB of 2.1 GB virtual memory used.",
-            "The same, in the words of Spark.",
+            "Spark's message for a container beyond its virtual memory, which is what its processes reserve, used or "
+            "not.",
         ),
         Symptom(
             "CUDA out of memory. Tried to allocate",
@@ -105,7 +107,7 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
             "Requested resource type=[memory-mb]",
             "Cannot allocate containers as requested resource is greater than maximum allowed allocation. Requested "
             "resource type=[memory-mb], Requested resource=<memory:16384, vCores:1>",
-            "The same, found by the ResourceManager.",
+            "The ResourceManager's message for a container that is larger than the largest that it grants.",
             MEMORY,
         ),
     ),

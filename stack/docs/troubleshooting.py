@@ -27,7 +27,7 @@ ELSEWHERE = {
     "`the cluster requires Kerberos, and there is no valid ticket`": "[Kerberos](how-to/cluster/kerberos.md"
     "#troubleshooting)",
     "`is a ... of version ...; this release of Trainyard reads version ...`": "[upgrade](how-to/operations/upgrade.md)",
-    "`applications are of another Airflow`": "[orphaned applications](how-to/operations/orphans.md)",
+    "`of another Airflow: its Variable ...`": "[orphaned applications](how-to/operations/orphans.md)",
     "nothing: the application has ended, and the task waits": "`trainyard doctor`: does a triggerer run?",
 }
 """Errors that no rule explains, and where they are explained."""

@@ -228,7 +228,7 @@ def test_the_readme_has_the_figures_of_the_comparison(name: str, row: str) -> No
 def test_the_readme_has_the_rates_of_the_large_table() -> None:
     names = ("trainyard", "torchdistributor", "ray", "lightning", "horovod")
     rates = [describe_rate(find_median(name, "table", "rows_per_second")) for name in names]
-    sentence = "are {}, and {} with TorchDistributor, {} with Ray Train, {} with Lightning, {} with Horovod's estimator"
+    sentence = "are {} for Trainyard, {} for TorchDistributor, {} for Ray Train, {} for Lightning, {} for Horovod's"
     assert sentence.format(*rates) in " ".join((ROOT / "README.md").read_text().split())
 
 
@@ -238,5 +238,8 @@ def test_the_readme_has_the_figures_on_yarn() -> None:
         for name in ("trainyard", "torchdistributor")
     )
     text = " ".join((ROOT / "README.md").read_text().split())
-    assert f"On YARN that pipeline takes {ours['run']:.0f} s, and {peer['run']:.0f} s with TorchDistributor" in text
-    assert f"a killed worker is replaced after {ours['worker']:.0f} s, and after {peer['worker']:.0f} s" in text
+    pipelines = (
+        f"On YARN the small job takes {ours['run']:.0f} s with Trainyard and {peer['run']:.0f} s with TorchDistributor"
+    )
+    restarts = f"training resumes {ours['worker']:.0f} s and {peer['worker']:.0f} s after a worker is killed"
+    assert f"{pipelines}, and {restarts}" in text

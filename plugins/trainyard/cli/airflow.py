@@ -25,7 +25,9 @@ def add_commands(commands: Any) -> None:
     doctor.add_argument("--spark-conn-id", default="spark_default", help="connection with the Spark master")
     pools = commands.add_parser("pools", help="print Airflow pools for the cluster's GPUs, for `airflow pools import`")
     pools.set_defaults(run=_pools)
-    reap = commands.add_parser("reap", help="list the applications that run, and end those whose task has ended")
+    reap = commands.add_parser(
+        "reap", help="list the applications of a storage; --kill ends those whose task has ended"
+    )
     reap.set_defaults(run=_reap)
     reap.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     reap.add_argument("--kill", action="store_true", help="end the orphaned applications")

@@ -18,7 +18,8 @@ def add_commands(commands: Any) -> None:
     gc.add_argument("--older-than", default="90d", metavar="AGE", help="the minimum age, for example 30d (default 90d)")
     gc.add_argument(
         "--keep", type=int, default=5, metavar="N",
-        help="how many of the newest runs of each DAG, and versions of each dataset and model, stay (default 5)",
+        help="how many of the newest runs of each DAG, versions of each dataset and model, and environments stay "
+        "(default 5)",
     )  # fmt: skip
     gc.add_argument("--only", action="append", choices=KINDS, help="a kind to remove; may be repeated (default: all)")
     gc.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")

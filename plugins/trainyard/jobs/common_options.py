@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, create_model
@@ -37,13 +37,17 @@ def _is_dict(value: Any) -> bool:
 
 
 def _without_secrets(remedy: str) -> AfterValidator:
-    """Refuse secrets in a dict, with what to do instead."""
+    """Refuse secrets in a dict, or in the URIs of a tuple, with what to do instead."""
 
-    def check(value: dict[str, str]) -> dict[str, str]:
-        refuse_secrets(find_secrets(value), remedy)
+    def check(value: Any) -> Any:
+        refuse_secrets(find_secrets(value if isinstance(value, Mapping) else _number(value)), remedy)
         return value
 
     return AfterValidator(check)
+
+
+def _number(uris: Sequence[str]) -> dict[str, str]:
+    return {f"number {number}": uri for number, uri in enumerate(uris, start=1)}
 
 
 MemoryOption = _object(Memory, "heap='4g'")
@@ -51,9 +55,9 @@ PlacementOption = _object(Placement, "queue='default'")
 as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
 """Return a placement with its fields converted to their types."""
 Name = Annotated[str, Field(min_length=1)]
-Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar")]
+Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar"), _without_secrets(IN_CREDENTIAL_STORE)]
 Packages = Annotated[tuple[Name, ...], refuse_string("org.postgresql:postgresql:42.7.4")]
-Files = Annotated[tuple[Name, ...], refuse_string("hdfs:///conf/labels.csv")]
+Files = Annotated[tuple[Name, ...], refuse_string("hdfs:///conf/labels.csv"), _without_secrets(IN_CREDENTIAL_STORE)]
 
 
 class ConnectionOptions(Part):

@@ -267,6 +267,14 @@ def test_a_secret_in_a_source_is_refused_and_not_repeated(dag: DAG, options: dic
     assert "marker" not in str(refused.value)
 
 
+@pytest.mark.parametrize("option", ["jars", "files"])
+def test_a_secret_in_the_uri_of_a_shipped_file_is_refused_and_not_repeated(dag: DAG, option: str) -> None:
+    uris = ["hdfs:///one", "https://me:marker@repository.example/two"]
+    with pytest.raises(TrainyardError, match=f"ExportOperator 'export': {option}: number 2 has a secret") as refused:
+        export(dag, **{option: uris})
+    assert "marker" not in str(refused.value)
+
+
 @pytest.mark.parametrize(("option", "value"), [("model", "../../etc/x"), ("dataset", "toy/../../x")])
 def test_a_name_that_a_template_renders_to_is_below_the_storage_root_too(dag: DAG, option: str, value: str) -> None:
     stage = train(dag, **{option: "{{ params.name }}"})
