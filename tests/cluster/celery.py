@@ -42,7 +42,7 @@ def linear() -> Recipe:
 """
 SECOND_SCHEDULER = "scheduler --num-runs -1"  # another name than that of the first, which means the same
 READ_ONLY = """
-mount --bind /tmp /tmp
+mount --rbind /tmp /tmp
 mount --bind "$0" "$0"
 mount -o remount,bind,ro "$0"
 mount -o remount,bind,ro /
