@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from glob import has_magic
@@ -108,11 +108,8 @@ def exists(uri: str) -> bool:
 
 
 def list_names(uri: str) -> list[str]:
-    """Return the sorted names in the directory `uri`; empty if it does not exist."""
-    fs, path = _locate(uri)
-    if not fs.isdir(path):
-        return []
-    return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
+    """Return the sorted names in the directory `uri`; empty if it does not exist. Other errors are raised."""
+    return _sort_names(_list_entries(*_locate(uri)))
 
 
 def list_files(uri: str) -> list[tuple[str, int, str]]:
@@ -146,9 +143,7 @@ def find_files(directory: str) -> list[StoredFile]:
 
 def list_directories(directory: str) -> list[str]:
     """Return the sorted names of the directories in one; empty if it does not exist. Other errors are raised."""
-    fs, path = _locate(directory)
-    entries = [info for info in _list_entries(fs, path) if info["type"] == "directory"]
-    return sorted(info["name"].rstrip("/").rsplit("/", 1)[-1] for info in entries)
+    return _sort_names(info for info in _list_entries(*_locate(directory)) if info["type"] == "directory")
 
 
 def read(uri: str) -> bytes:
@@ -417,6 +412,10 @@ def _list_entries(fs: Any, path: str) -> list[Mapping[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [info for info in entries if info["name"].rstrip("/") != path.rstrip("/")]
+
+
+def _sort_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(info["name"].rstrip("/").rsplit("/", 1)[-1] for info in entries)
 
 
 def _modified_at(info: Mapping[str, Any]) -> float | None:

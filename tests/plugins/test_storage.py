@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.plugins.readers import read_while_replaced
@@ -202,3 +203,27 @@ def test_a_storage_whose_client_is_not_installed_is_refused_with_the_extra(monke
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(TrainyardError, match=r"'gs://bucket/x' needs a client .*\[s3\], \[gcs\] or \[azure\]"):
         storage.read("gs://bucket/x")
+
+
+class UnansweredFileSystem(LocalFileSystem):
+    """A file system whose server does not answer: hdfs-native raises a plain OSError, which `isdir` hides."""
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        raise OSError("Connection refused")
+
+    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
+        raise OSError("Connection refused")
+
+
+def test_a_storage_that_does_not_answer_is_no_empty_directory() -> None:
+    storage.register_filesystem("hdfs://unanswered", UnansweredFileSystem())
+    with pytest.raises(OSError, match="Connection refused"):
+        storage.list_names("hdfs://unanswered/runs")
+
+
+@pytest.mark.parametrize("protocol", ["file", "memory"])
+def test_a_file_and_an_absent_directory_have_no_names(tmp_path: Path, protocol: str) -> None:
+    root = f"{protocol}://{tmp_path}"
+    storage.create(f"{root}/directory/file", b"")
+    assert storage.list_names(f"{root}/directory") == storage.list_names(f"{root}/directory/") == ["file"]
+    assert storage.list_names(f"{root}/directory/file") == storage.list_names(f"{root}/absent") == []

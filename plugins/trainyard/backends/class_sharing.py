@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,8 @@ from pathlib import Path
 OPTIONS = "SPARK_SUBMIT_OPTS"
 MAX_ARCHIVES = 3
 """How many archives are kept, of 150 MB each: one for every Java and Spark that are used."""
+DAY = 24 * 60 * 60
+"""The age in seconds at which an archive that was never finished is removed: its task was killed."""
 
 
 class ClassSharing:
@@ -67,7 +70,8 @@ class ClassSharing:
             os.fsync(file.fileno())
         written.replace(archive)
         archives = sorted(archive.parent.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime)
-        for unused in archives[:-MAX_ARCHIVES]:
+        abandoned = [file for file in archive.parent.glob(".spark-*.jsa.*") if file.stat().st_mtime < time.time() - DAY]
+        for unused in (*archives[:-MAX_ARCHIVES], *abandoned):
             with suppress(FileNotFoundError):
                 unused.unlink()
 

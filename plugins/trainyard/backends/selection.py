@@ -8,6 +8,7 @@ from trainyard.backends.base import Backend, DeferredBackend, Waiting
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.plan import Plan
+from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -21,7 +22,7 @@ def select_backend(plan: Plan, waiting: Waiting) -> Backend:
     Raises:
         TrainyardError: There is none for this master.
     """
-    if plan.spark.master.startswith("local"):
+    if local_slots(plan.spark.master) is not None:
         from trainyard.backends.local import LocalBackend
 
         return LocalBackend(plan)
@@ -49,7 +50,7 @@ def resume_backend(
 
 def check_master(spark: SparkConnection) -> str:
     """Return what is wrong with the master of a connection; empty when a backend supports it."""
-    if spark.master.startswith("local") or spark.master == "yarn":
+    if local_slots(spark.master) is not None or spark.master == "yarn":
         return ""
     return (
         f"connection {spark.conn_id!r}: master {spark.master!r} is not supported; applications run on local masters "

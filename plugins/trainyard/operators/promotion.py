@@ -56,7 +56,10 @@ def publish(evaluation: Evaluation, champion: str, rule: Rule, why: str) -> None
     """Make the evaluated model the champion: copy its files, then replace CHAMPION/model.json in one step."""
     version = evaluation.model.weights_sha256[:16]
     origin, target = (storage.join(uri, version) for uri in (evaluation.model.uri, champion))
-    for name in storage.list_names(origin):
+    names = storage.list_names(origin)
+    if "model.json" not in names:
+        raise TrainyardError(f"{origin} has no model.json: the evaluated model was removed. Train and evaluate again.")
+    for name in names:
         if name != "evaluations" and not name.startswith("."):
             storage.copy(storage.join(origin, name), storage.join(target, name))
     promotion = Promotion(
@@ -99,6 +102,11 @@ def _gain(baseline: Baseline, rule: Rule) -> tuple[float, str]:
 
 def _value(scores: Scores, name: str) -> float:
     value = scores.metrics.get(name)
+    if value is None and name in scores.metrics:
+        raise TrainyardError(
+            f"metric {name!r} has no value in the evaluation of {scores.uri}, for example because its split has one "
+            "class. Write another split= or metrics= of EvaluateOperator."
+        )
     if not isinstance(value, int | float):
         raise TrainyardError(
             f"the evaluation of {scores.uri} has no metric {name!r}; it has {', '.join(scores.metrics)}. Add it to "

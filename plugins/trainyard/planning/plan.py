@@ -117,10 +117,12 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
     min_workers = job.min_workers or job.workers
     _check_master(job, spark, slots, min_workers)
     _check_conf(job, spark)
-    _check_containers(job, min_workers)
+    if slots is None:
+        _check_containers(job, min_workers)
     requested = job.executors
     if job.workers:
-        requested = executors.of_workers(job.workers, job.placement.workers_per_container, job.cores_per_worker)
+        shared = 1 if slots else job.placement.workers_per_container
+        requested = executors.of_workers(job.workers, shared, job.cores_per_worker)
     task_key = job.task_key
     spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
     tag = application_tag(task_key)
@@ -201,7 +203,7 @@ def _check_conf(job: Job, spark: SparkConnection) -> None:
 
 def _check_containers(job: Job, min_workers: int | None) -> None:
     shared = job.placement.workers_per_container
-    for workers in (min_workers or 1, job.workers or 1):
+    for workers in filter(None, (min_workers, job.workers)):
         if workers % shared:
             raise TrainyardError(
                 f"{job.operator}: workers_per_container={shared} does not divide workers={workers}; every container "

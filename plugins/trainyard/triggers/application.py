@@ -88,9 +88,11 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
                         self.log.info("%s", line)
                     if driver_log and found.state == "RUNNING":
                         await self._log_driver(driver_log, found)
-                no_answer = "it has no such application"
+                    no_answer = ""
+                else:
+                    no_answer = self._log_no_answer(no_answer, "it has no such application")
             except Exception as error:  # a trigger that fails would leave an application without a task
-                no_answer = str(error) or type(error).__name__
+                no_answer = self._log_no_answer(no_answer, str(error) or type(error).__name__)
             await asyncio.sleep(pause)
         yield TriggerEvent({"application": self.application, "error": no_answer})
 
@@ -98,6 +100,12 @@ class ApplicationTrigger(BaseTrigger):  # type: ignore[misc]
         """Kill the application of a task that was cleared or marked while it was deferred."""
         if self.cancel_on_kill:
             await kill(self.application)
+
+    def _log_no_answer(self, last: str, problem: str) -> str:
+        """Log why there is no answer, if that is another reason than the last one; return it."""
+        if problem != last:
+            self.log.warning("There is no answer for %s: %s", self.application, problem)
+        return problem
 
     async def _log_driver(self, reader: DriverLogReader, application: Application) -> None:
         """Log the new lines of the driver. An error is logged: the application does not depend on it."""

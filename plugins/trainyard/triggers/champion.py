@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from trainyard import storage
@@ -33,14 +34,18 @@ class ChampionTrigger(ChangeTrigger):
         self.champion, self.other_than, self.conn_id = champion, other_than, conn_id
 
     def look(self) -> dict[str, Any] | None:
-        """Return the champion, None if there is none, or if it is the one that is known."""
+        """Return the champion, None if there is none, or if it is the one that is known.
+
+        A metric that is not finite is None: JSON has no NaN.
+        """
         uri = storage.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.champion)
         if not model_artifact.exists(uri):
             return None
         champion = model_artifact.read_current(uri)
         if champion.weights_sha256 == self.other_than:
             return None
-        return {"uri": uri, "weights_sha256": champion.weights_sha256, "metrics": champion.metrics}
+        metrics = {name: value if math.isfinite(value) else None for name, value in champion.metrics.items()}
+        return {"uri": uri, "weights_sha256": champion.weights_sha256, "metrics": metrics}
 
     def note(self, payload: dict[str, Any]) -> None:
         """Remember the weights."""

@@ -41,8 +41,9 @@ def decide_on_start(applications: Sequence[Application], record: RunRecord | Non
     """Decide the next step of a task that starts.
 
     Args:
-        applications: The applications with the task's tag, oldest first.
-        record: The newest run record of the task.
+        applications: The applications with the task's tag that YARN still has, oldest first.
+        record: The newest run record of the task. Its application may be older than a killed duplicate, or one that
+            YARN has forgotten.
         superseded: The application whose result was used before the task was cleared. Clearing a task that succeeded
             means to run it again.
     """
@@ -50,7 +51,6 @@ def decide_on_start(applications: Sequence[Application], record: RunRecord | Non
     if live:
         return Reattach(live[0])
     ended = [application for application in applications if application.id != superseded]
-    newest = ended[-1] if ended else None
-    if record and record.status == "succeeded" and newest and record.application == newest.id:
+    if record and record.status == "succeeded" and record.application != superseded:
         return UseResult(record)
-    return Submit(after=newest)
+    return Submit(after=ended[-1] if ended else None)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from urllib.parse import urljoin
 
 import requests
+from requests.auth import HTTPBasicAuth
 
 from trainyard.errors import TrainyardError
 from trainyard.yarn import java_programs
@@ -62,8 +63,8 @@ def read_running_log(manager: ResourceManager, application: Application, file: s
     container = _CONTAINER.search(application.driver_logs)
     if container is None:
         return 0, b""
-    if manager.is_behind_gateway:
-        raise TrainyardError("the nodes do not know the password of the gateway, so their logs cannot be read.")
+    if manager.is_behind_gateway or isinstance(manager.auth, HTTPBasicAuth):
+        raise TrainyardError("the nodes do not get the password of the ResourceManager, so their logs cannot be read.")
     address = urljoin(application.driver_logs, f"/ws/v1/node/containers/{container[0]}/logs/{file}")
     query = {"size": str(-TAIL_BYTES)} | ({"user.name": manager.user} if manager.user and not manager.auth else {})
     try:

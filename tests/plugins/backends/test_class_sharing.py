@@ -79,6 +79,16 @@ def test_the_archives_that_were_used_last_are_kept(env: dict[str, str], folder: 
     assert "SharedArchiveFile" in ClassSharing(env, folder).prepare()[OPTIONS]
 
 
+def test_an_archive_that_was_never_finished_is_removed_after_a_day(env: dict[str, str], folder: Path) -> None:
+    folder.mkdir()
+    abandoned, recent = (folder / f".spark-0123.jsa.{name}" for name in ("abandoned", "recent"))
+    for file in (abandoned, recent):
+        file.touch()
+    os.utime(abandoned, (1, 1))
+    run_first(env, folder)
+    assert not abandoned.exists() and recent.exists()
+
+
 @pytest.mark.parametrize("options", ["-Xshare:off", "-XX:SharedArchiveFile=/mine.jsa", "-XX:+AutoCreateSharedArchive"])
 def test_options_of_the_user_for_sharing_are_left_alone(env: dict[str, str], folder: Path, options: str) -> None:
     assert ClassSharing(env | {OPTIONS: options}, folder).prepare() == {}

@@ -96,18 +96,31 @@ def test_a_setting_of_airflow_names_the_connection(
 
 
 def test_a_gateway_has_neither_settings_nor_logs_of_nodes(connection: Callable[..., YarnHook], server: Server) -> None:
-    """Nodes would get the password of the gateway."""
     hook = connection(
         host=server.url.removeprefix("http://"), login="me", password="marker",
         extra={"auth": "basic", "gateway": "/gateway/default/resourcemanager"},
     )  # fmt: skip
     manager = hook.get_conn()
     assert manager.settings() == {}
-    address = f"{server.url}/node/containerlogs/container_1795290845344_0001_01_000001/root"
-    running = Application("application_1", "RUNNING", "UNDEFINED", "etl", "", "", 0.0, driver_logs=address)
-    with pytest.raises(TrainyardError, match="the nodes do not know the password of the gateway"):
-        read_running_log(manager, running, "stdout")
+    with pytest.raises(TrainyardError, match="the nodes do not get the password"):
+        read_running_log(manager, running_at(server.url), "stdout")
     assert server.requests == []
+
+
+def test_a_node_does_not_get_the_password_of_the_resource_manager(
+    connection: Callable[..., YarnHook], server: Server
+) -> None:
+    hook = connection(
+        host=server.url.removeprefix("http://"), login="me", password="marker", extra={"auth": "basic"}
+    )  # fmt: skip
+    with pytest.raises(TrainyardError, match="the nodes do not get the password"):
+        read_running_log(hook.get_conn(), running_at(server.url), "stdout")
+    assert server.requests == []
+
+
+def running_at(node: str) -> Application:
+    address = f"{node}/node/containerlogs/container_1795290845344_0001_01_000001/root"
+    return Application("application_1", "RUNNING", "UNDEFINED", "etl", "", "", 0.0, driver_logs=address)
 
 
 def test_certificates_are_trusted_whatever_the_environment_says(

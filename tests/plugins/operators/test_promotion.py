@@ -78,6 +78,12 @@ def test_the_verdict_has_the_reason() -> None:
     assert verdict.why == "log_loss is better by 0.02 (-0.01 to 0.03); it must be better by more than 0"
 
 
+def test_a_metric_without_a_value_is_not_called_absent() -> None:
+    candidate = evaluation(CANDIDATE.model_copy(update={"metrics": {"accuracy": 0.9, "auroc": None}}))
+    with pytest.raises(TrainyardError, match=r"^metric 'auroc' has no value in the evaluation of .*split="):
+        promotion.decide(candidate, "champion", None, Rule(metric="auroc"))
+
+
 @pytest.mark.parametrize(
     ("baselines", "champion_weights", "metric", "message"),
     [
@@ -119,6 +125,13 @@ def test_the_champion_is_a_copy_of_the_model_that_was_evaluated(tmp_path: Path) 
     assert {path.name for path in Path(champion, good.weights_sha256[:16]).iterdir()} == {
         "mlflow", "model.json", "promotion.json", "weights.safetensors",
     }  # fmt: skip
+
+
+def test_a_model_that_was_removed_since_its_evaluation_does_not_become_the_champion(tmp_path: Path) -> None:
+    champion = str(tmp_path / "champion")
+    with pytest.raises(TrainyardError, match="the evaluated model was removed"):
+        promotion.publish(evaluation(CANDIDATE), champion, Rule(metric="accuracy"), "it was good")
+    assert not storage.exists(champion)
 
 
 def test_there_is_no_champion_before_the_first() -> None:

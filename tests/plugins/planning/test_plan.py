@@ -223,6 +223,15 @@ def test_every_container_has_the_same_number_of_workers(workers: int, min_worker
         on_yarn(workers, Placement(workers_per_container=2), min_workers)
 
 
+def test_workers_per_container_do_not_apply_to_a_stage_without_workers_or_a_local_master() -> None:
+    """So one Placement may be that of all operators, in `default_args`."""
+    placement = Placement(workers_per_container=2)
+    export = Job("ExportOperator 'export'", task_key(), "file:///s", {}, placement=placement)
+    assert build_plan(export, YARN, RUNTIME).workers is None
+    train = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=1, placement=placement)
+    assert build_plan(train, SparkConnection("spark_default", "local[2]"), RUNTIME).executors.count == 1
+
+
 def test_an_elastic_group_of_whole_containers_is_planned() -> None:
     plan = on_yarn(6, Placement(workers_per_container=2), min_workers=4)
     assert (plan.min_workers, plan.conf["spark.executor.instances"]) == (4, "3")

@@ -298,6 +298,17 @@ def test_the_progress_of_a_training_is_logged_while_it_runs(
     assert capsys.readouterr().out.count("epoch 1/2 step 3/9: loss 0.5, 10 rows/s, 4 s left") == 1
 
 
+def test_the_reason_why_there_is_no_answer_is_logged_when_it_changes(
+    cluster: Callable[..., Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Answer({"RemoteException": {"message": "who are you?"}}, 403)
+    cluster(refused, refused, [], [], ["RUNNING"], refused, ["FINISHED"])
+    first(ApplicationTrigger(ID, TAG, poll=0.01))
+    output = capsys.readouterr().out
+    assert output.count(f"There is no answer for {ID}: ") == 3
+    assert output.count("who are you?") == 2 and output.count("it has no such application") == 1
+
+
 def test_a_driver_log_that_cannot_be_read_is_told_once(
     cluster: Callable[..., Server], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

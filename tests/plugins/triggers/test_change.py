@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ def test_each_new_champion_is_reported_once(root: Path) -> None:
 
     found = collect(ChampionTrigger("toy/champion", poll=0.01), (promote() for _ in range(2)))
     assert [event["weights_sha256"] for event in found] == list(dict.fromkeys(written))
+
+
+def test_an_event_of_a_champion_is_json_although_a_metric_is_not_finite(root: Path) -> None:
+    write_model(root / "toy/champion", b"one", metrics={"accuracy": 0.5, "pearson": math.nan})
+    event = ChampionTrigger("toy/champion").look()
+    assert event and event["metrics"] == {"accuracy": 0.5, "pearson": None}
 
 
 def test_without_a_champion_there_is_nothing_to_report() -> None:
