@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.schemas.manifest import Column
 
+# Spark 4.1 has no such argument, and uses UTC.
+_TIMEZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 _NUMBERS: dict[type, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
     spark.ByteType: pa.int8(),
@@ -90,6 +94,11 @@ class Field:
 def is_number(element: pa.DataType) -> bool:
     """Return whether values of this type have a mean; booleans count as 0 and 1."""
     return bool(pa.types.is_integer(element) or pa.types.is_floating(element) or pa.types.is_boolean(element))
+
+
+def to_arrow(schema: spark.StructType) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame, with timestamps in UTC."""
+    return to_arrow_schema(schema, **_TIMEZONE)
 
 
 def build_fields(

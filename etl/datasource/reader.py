@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource import shards, tensors
+from trainyard.etl.datasource import columns, shards, tensors
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.schemas.manifest import DatasetManifest, Shard
-
-# Spark 4.1 has no such argument, and uses UTC.
-_TIMEZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 class ShardPartition(InputPartition):  # type: ignore[misc]
@@ -51,7 +45,7 @@ class DatasetReader(DataSourceReader):  # type: ignore[misc]
         shard = partition.shard
         if self._options.verify:
             shards.verify(self._options.path, shard)
-        schema = to_arrow_schema(self._schema, **_TIMEZONE)
+        schema = columns.to_arrow(self._schema)
         with open_shard(self._options.path, shard) as file:
             for index in range(file.num_record_batches):
                 yield to_spark(file.get_batch(index), schema)

@@ -7,19 +7,19 @@ No file system replaces a directory in one step: the previous one is renamed to 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import source
+from trainyard.etl.jobs import source_partitions
 from trainyard.etl.scoring.scan import Rows, frame_of
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
@@ -29,7 +29,7 @@ PredictFunction = Callable[[Rows], DataFrame]
 _SUCCESS_FILE = "_SUCCESS"
 _ORIGIN_FILE = "_PREDICTED"
 _REPLACED = ".replaced"
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_EMPTY = ".empty"
 
 
 def check_storage(spec: PredictSpec) -> None:
@@ -60,7 +60,8 @@ def write(spark: SparkSession, spec: PredictSpec, weights: str, rows: Rows, pred
         The number of rows written and their columns; further figures by kind of output.
 
     Raises:
-        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column.
+        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column, or its
+            values were changed by `predict`.
     """
     if spec.output_format == "parquet":
         _recover(spec.output)
@@ -110,14 +111,16 @@ def _write_partitions(
     assert column is not None
     if column not in frame.columns:
         raise TrainyardError(f"partition_by={column!r} is not a column of the rows; columns are {frame.columns}.")
-    prefix = f"{column}="
+    prefix = source_partitions.folder_prefix(column)
     for name in storage.list_names(spec.output):
         if name.startswith(f".{prefix}") and name.endswith(_REPLACED):
             _recover(storage.join(spec.output, name[1:].removesuffix(_REPLACED)))
     _check_output(spec.output, [name for name in storage.list_names(spec.output) if not name.startswith(prefix)])
-    values = F.coalesce(F.col(column).cast("string"), F.lit(_NULL_PARTITION))
+    values = source_partitions.name_partition(F.col(column))
     partitions = sorted(row[0] for row in frame.select(values).distinct().collect())
-    origins = {value: _compute_origin(spec, weights, column, value) for value in partitions}
+    path, data_type = spec.source.path or "", frame.schema[column].dataType
+    hashes, others = source_partitions.hash_files(spark, path, column, data_type)
+    origins = {value: _describe_origin(weights, hashes.get(value, others)) for value in partitions}
     previous = _read_origins(spec.output, column)
     changed = [value for value in partitions if previous.get(value) != origins[value]]
     if not changed:
@@ -126,25 +129,41 @@ def _write_partitions(
     staging = _build_staging_path(spec.output)
     try:
         predictions.write.partitionBy(column).parquet(staging)
-        rows = spark.read.parquet(staging).count()
-        for name in [name for name in storage.list_names(staging) if name.startswith(prefix)]:
-            origin = origins[unquote(name.partition("=")[2])]
-            storage.replace(storage.join(staging, name, _ORIGIN_FILE), json.dumps(origin).encode())
-            _swap(storage.join(staging, name), storage.join(spec.output, name))
+        schema = predictions.drop(column).schema
+        rows = spark.read.schema(schema).parquet(staging).count()
+        folders = {source_partitions.name_folder(column, value): origins[value] for value in changed}
+        _complete_partitions(spark, staging, list(folders), schema)
+        for folder, origin in folders.items():
+            storage.replace(storage.join(staging, folder, _ORIGIN_FILE), json.dumps(origin).encode())
+            _swap(storage.join(staging, folder), storage.join(spec.output, folder))
     finally:
         storage.remove(staging)
     unchanged = len(partitions) - len(changed)
     return {"rows": rows, "columns": predictions.columns, "partitions": changed, "unchanged": unchanged}
 
 
-def _compute_origin(spec: PredictSpec, weights: str, column: str, value: str) -> dict[str, str]:
-    """Return what determines a partition's predictions: the weights, and its source files if one directory has them."""
-    directory = storage.join(spec.source.path, f"{column}={value}") if spec.source.path else ""
-    try:
-        files = storage.list_files(directory) if directory and storage.exists(directory) else []
-    except ValueError:  # the storage reports no change times, so the partition counts as changed
-        return {"weights_sha256": weights, "files": uuid.uuid4().hex}
-    return {"weights_sha256": weights, "files": hashlib.sha256(json.dumps(files).encode()).hexdigest()}
+def _complete_partitions(spark: SparkSession, staging: str, folders: list[str], schema: StructType) -> None:
+    """Add a Parquet file without rows for each partition that has no predictions.
+
+    Raises:
+        TrainyardError: There are predictions for another partition.
+    """
+    staged = {name for name in storage.list_names(staging) if "=" in name}
+    if unexpected := staged.difference(folders):
+        raise TrainyardError(
+            f"postprocess returned rows of the partition {min(unexpected)}, for which nothing was predicted; leave the "
+            f"column {min(unexpected).partition('=')[0]!r} unchanged there."
+        )
+    if missing := [folder for folder in folders if folder not in staged]:
+        empty = storage.join(staging, _EMPTY)
+        spark.createDataFrame([], schema).write.parquet(empty)
+        for folder in missing:
+            storage.copy(empty, storage.join(staging, folder))
+
+
+def _describe_origin(weights: str, files: str) -> dict[str, str]:
+    """Return what determines a partition's predictions."""
+    return {"weights_sha256": weights, "files": files}
 
 
 def _read_origins(output: str, column: str) -> dict[str, dict[str, str]]:
@@ -152,8 +171,8 @@ def _read_origins(output: str, column: str) -> dict[str, dict[str, str]]:
     origins = {}
     for name in storage.list_names(output):
         file = storage.join(output, name, _ORIGIN_FILE)
-        if name.startswith(f"{column}=") and storage.exists(file):
-            origins[unquote(name.partition("=")[2])] = json.loads(storage.read(file))
+        if name.startswith(source_partitions.folder_prefix(column)) and storage.exists(file):
+            origins[source_partitions.read_folder(column, name)] = json.loads(storage.read(file))
     return origins
 
 

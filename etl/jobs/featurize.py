@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.jobs import export
 from trainyard.etl.jobs.predict import to_arrow_column
 from trainyard.etl.jobs.preload import preload
@@ -56,7 +56,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
     if name in [field.name for field in kept]:
         raise TrainyardError(f"features={name!r} is already a column of the rows; choose another name.")
     schema = StructType([*kept, StructField(name, ArrayType(FloatType(), containsNull=False), nullable=False)])
-    arrow_schema = to_arrow_schema(schema)
+    arrow_schema = to_arrow(schema)
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.datasource.source import FORMAT
 from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
@@ -97,7 +98,7 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
             "recipe's predict, or remove it from keys=."
         )
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
-    arrow_schema = to_arrow_schema(schema)
+    arrow_schema = to_arrow(schema)
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest, Split, Statistics, content_hash, fold_name
 from trainyard.trainer.data.mixture import merge_statistics
+
+_NAME = re.compile(r"fold-\d+")
 
 
 def hold_out(manifest: DatasetManifest, fold: int) -> DatasetManifest:
@@ -17,17 +20,16 @@ def hold_out(manifest: DatasetManifest, fold: int) -> DatasetManifest:
         fold: The number of the fold that validates, from 1.
 
     Raises:
-        TrainyardError: The dataset has no such fold.
+        TrainyardError: The dataset has no such fold, or no other one.
     """
-    names: list[str] = []
-    while (name := fold_name(len(names) + 1)) in manifest.splits:
-        names.append(name)
-    if fold > len(names):
-        known = f"it has the folds 1 to {len(names)}" if names else "it has none: export it with folds="
-        raise TrainyardError(f"fold={fold}: the dataset has no such fold; {known}.")
-    folds = [manifest.splits[name] for name in names]
-    validation = folds.pop(fold - 1)
-    splits = {"train": _join(folds), "validation": validation}
+    names = sorted(filter(_NAME.fullmatch, manifest.splits), key=lambda name: int(name.removeprefix("fold-")))
+    chosen = fold_name(fold)
+    others = [manifest.splits[name] for name in names if name != chosen]
+    if chosen not in names or not others:
+        problem = "other fold to train on" if chosen in names else "such fold"
+        known = f"it has {', '.join(names)}" if names else "it has none: export it with folds="
+        raise TrainyardError(f"fold={fold}: the dataset has no {problem}; {known}.")
+    splits = {"train": _join(others), "validation": manifest.splits[chosen]}
     splits |= {name: split for name, split in manifest.splits.items() if name not in (*names, *splits)}
     hashed = content_hash(manifest.columns, splits)
     return manifest.model_copy(update={"splits": splits, "content_hash": hashed})

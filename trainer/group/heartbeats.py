@@ -93,6 +93,11 @@ def _get_position(current: CurrentPhase) -> tuple[int, int, int]:
     return current.epoch, current.step, ORDER.index(current.phase)
 
 
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 1024  # the workers of a barrier stage connect at once
+
+
 class HeartbeatMonitor:
     """A server on the driver that receives heartbeats; a context manager.
 
@@ -110,29 +115,32 @@ class HeartbeatMonitor:
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 rank = -1
-                for line in self.rfile:
-                    secret, _, text = line.partition(b" ")
-                    if not hmac.compare_digest(secret, monitor._secret):
-                        return
-                    message = json.loads(text)
-                    if message.pop("request_time", None):
-                        self.wfile.write(f"{now()}\n".encode())
-                        continue
-                    if failure := message.pop("failure", None):
-                        monitor._failures.append(Outcome(**failure))
-                        self.wfile.write(b"received\n")
-                        continue
-                    rank, host, training, is_last = (
-                        message.pop(name) for name in ("rank", "host", "training", "is_last")
-                    )
-                    current = CurrentPhase(**message, training=training and TrainingProgress(**training))
-                    monitor._record(rank, host, current)
-                    if is_last:
-                        self.wfile.write(b"received\n")
-                monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
+                try:
+                    for line in self.rfile:
+                        secret, _, text = line.partition(b" ")
+                        if not hmac.compare_digest(secret, monitor._secret):
+                            return
+                        message = json.loads(text)
+                        if message.pop("request_time", None):
+                            self.wfile.write(f"{now()}\n".encode())
+                            continue
+                        if failure := message.pop("failure", None):
+                            monitor._failures.append(Outcome(**failure))
+                            self.wfile.write(b"received\n")
+                            continue
+                        rank, host, training, is_last = (
+                            message.pop(name) for name in ("rank", "host", "training", "is_last")
+                        )
+                        current = CurrentPhase(**message, training=training and TrainingProgress(**training))
+                        monitor._record(rank, host, current)
+                        if is_last:
+                            self.wfile.write(b"received\n")
+                except ConnectionError:
+                    pass  # the worker was killed
+                finally:
+                    monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
-        self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, 0), Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(SHUTDOWN_SECONDS,), name="monitor", daemon=True
         )

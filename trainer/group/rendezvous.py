@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,30 @@ def get_own_address(context: Any) -> str:
     """
     address = context.getTaskInfos()[context.partitionId()].address
     return os.environ.get("SPARK_LOCAL_IP") or str(address.split(":")[0])
+
+
+def serve_store(host: str, timeout: timedelta = timedelta(minutes=5)) -> Any:
+    """Serve a TCPStore on a free port of `host` only: a store that selects its port itself listens on all addresses.
+
+    Args:
+        host: A name or an address of this host. Of several addresses, an IPv4 one is used, as by Spark.
+        timeout: The timeout of the store.
+
+    Raises:
+        TrainyardError: `host` is not this host.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
+        listener = socket.create_server(address, family=family)
+        port = listener.getsockname()[1]
+        return TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
+        )
+    except (RuntimeError, OSError) as error:
+        raise TrainyardError(f"rank 0 cannot listen on {host}: {error}") from error
 
 
 def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
@@ -45,9 +70,9 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
     store, failure = None, None
     if rank == 0 and size > 1:
         try:
-            store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
-        except (RuntimeError, OSError) as error:
-            failure = f"rank 0 cannot listen on {host}: {error}"
+            store = serve_store(host, timeout)
+        except TrainyardError as error:
+            failure = str(error)
     message = json.dumps({"host": host, "port": store.port if store else None, "failure": failure})
     peers = [json.loads(answer) for answer in context.allGather(message)]
     if peers[0]["failure"]:

@@ -116,15 +116,13 @@ def _serve_rendezvous(context: Any, cores: int, start: int) -> Iterator[dict[str
 
     Rank 0 serves the rendezvous of torch meanwhile, and that of Horovod if it is installed.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     from trainyard.trainer.strategies import horovod
 
     rank, host = context.partitionId(), rendezvous.get_own_address(context)
     hosts = context.allGather(_get_locality(context, host))
     store, server, addresses = None, None, {}
     if rank == 0:
-        store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        store = rendezvous.serve_store(host)
         addresses["torch"] = f"{host}:{store.port}"
         if importlib.util.find_spec("horovod"):
             server, port = horovod.serve(hosts)

@@ -226,17 +226,19 @@ def _count_saved_updates(root: str, application: str) -> int:
 
 
 def _remove_finished_checkpoints(spec: TrainSpec, root: str) -> None:
-    """Remove the checkpoints of a successful run of this task: the task was cleared, and runs from the beginning."""
+    """Remove the checkpoints of a successful run of this task: the task was cleared, and runs from the beginning.
+
+    They are removed once. Those that exist afterwards are of the run since, which resumes from them.
+    """
     record = run_record.read_latest(spec.task_key)
     if record is None or record.status != "succeeded":
         return
-    checkpoints = checkpoint.list_checkpoints(root)
-    for _, _, uri in checkpoints:
-        index = storage.join(uri, checkpoint.INDEX)
-        if storage.exists(index) and Checkpoint.load(index).saved_at > record.started_at + record.seconds:
-            return
-    for _, _, uri in checkpoints:  # the numbers of the groups stay, so that none of before counts as a later one
-        storage.remove(uri)
+    removed = storage.join(root, checkpoint.REMOVED)
+    if storage.exists(removed) and storage.read(removed).decode() == record.application:
+        return
+    for _, _, uri in checkpoint.list_checkpoints(root):
+        storage.remove(uri)  # the numbers of the groups stay, so that none of before counts as a later one
+    storage.replace(removed, record.application.encode())
 
 
 def _translate(size: int, error: Exception) -> TrainyardError:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainyard import __version__, storage
 from trainyard.errors import TrainyardError
@@ -15,15 +15,25 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.manifest import DatasetManifest
 
+if TYPE_CHECKING:
+    from trainyard.jobs.common_options import CommonOptions
+
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
 _PLACES = ("task_key", "dataset", "fingerprint", "source")
+_LINEAGE = "spark.openlineage."
+"""How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
 
 
-def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
+def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions) -> str:
     """Hash what the output of an export depends on.
 
     Source files count by name, size and modification time. Code is the module of `prepare`, the modules of its package
     that it imports, and the package's files that are not Python.
+
+    Args:
+        spec: The fields of the job spec, as JSON.
+        dag_file: The file of the DAG, beside which user code is searched for.
+        options: The other options of the operator. Those that request resources do not count.
 
     Returns:
         `source=HASH code=HASH options=HASH`, and `model=HASH` for features. Empty if the files cannot be listed: a
@@ -37,6 +47,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
         model = model_artifact.read_current(spec["model"]) if "model" in spec else None
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
+        application = _describe_application(options)
     except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, TrainyardError):
         return ""
     if not files or not modules:
@@ -44,7 +55,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path) -> str:
     hashes = {
         "source": _hash([source, files]),
         "code": _hash([__version__, {name: _file_hash(path) for name, path in modules.items()}]),
-        "options": _hash({name: value for name, value in spec.items() if name not in _PLACES}),
+        "options": _hash([application, {name: value for name, value in spec.items() if name not in _PLACES}]),
     }
     if model:
         hashes["model"] = model.weights_sha256[:16]
@@ -75,6 +86,20 @@ def find_unchanged(spec: Mapping[str, Any]) -> tuple[DatasetManifest | None, str
         f"source files, code and options are those of version {partition.version}, which application "
         f"{provenance.application} wrote at {provenance.written_at}"
     )
+
+
+def _describe_application(options: CommonOptions) -> list[Any]:
+    """Return the options of the application that rows may depend on, the same in each run."""
+    conf = {name: value for name, value in (options.conf or {}).items() if not name.startswith(_LINEAGE)}
+    files, jars = ([_describe_file(uri) for uri in uris] for uris in (options.files, options.jars))
+    return [conf, options.env_vars or {}, files, jars, options.packages]
+
+
+def _describe_file(uri: str) -> Any:
+    """Return the name and content of a file on this machine, whose path may differ from run to run, or another URI."""
+    location, _, alias = uri.partition("#")
+    path = Path(location.removeprefix("file:"))
+    return [alias or path.name, storage.checksum(str(path))] if path.is_file() else uri
 
 
 def _hashes(text: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter
 
 from trainyard import links
-from trainyard.jobs import reuse
+from trainyard.jobs import reuse, validation
 from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
 from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
@@ -127,7 +127,8 @@ class DatasetOperator(SparkStageOperator):
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Export, unless the dataset is unchanged and this run has not started to write it."""
-        plan = replace(plan, spec={**plan.spec, "fingerprint": reuse.fingerprint(plan.spec, self.dag_file)})
+        fingerprint = reuse.fingerprint(plan.spec, self.dag_file, validation.convert(self, self.OPTIONS))
+        plan = replace(plan, spec={**plan.spec, "fingerprint": fingerprint})
         previous = run_record.read_latest(plan.task_key)
         started = previous is not None and run_record.used_application(plan.task_key) != previous.application
         if not started and not TypeAdapter(bool).validate_python(self.force):

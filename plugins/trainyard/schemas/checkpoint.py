@@ -3,7 +3,8 @@
 A directory of checkpoints holds `step-STEP-group-GROUP/`, each with the files that torch's distributed checkpoint wrote
 and `checkpoint.json`, written last. Each start of a worker group claims a number, higher than all before it, with the
 file `groups/GROUP`, and writes to directories of its own. A checkpoint is newer than those of groups with lower
-numbers.
+numbers. When a task that succeeded is cleared, its checkpoints are removed, and then `removed` names the application
+of its run record.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 
 INDEX = "checkpoint.json"
+REMOVED = "removed"
 _GROUPS = "groups"
 _NAME = re.compile(r"step-(\d+)-group-(\d+)")
 

@@ -111,3 +111,8 @@ def test_a_name_of_features_that_is_a_column_is_refused(spark: Any, source: str,
     with pytest.raises(TrainyardError, match=r"features='label' is already a column of the rows"):
         run_job(spark, tmp_path, source, network, features="label")
     assert manifest.read_latest(str(tmp_path / "features")) is None
+
+
+def test_rows_keep_their_timestamps(spark: Any, source: str, network: str) -> None:
+    frame = spark.read.parquet(source).limit(3).selectExpr("id", "image", "timestamp'2026-03-29 02:30:00' as at")
+    assert featurize.features(frame, network, "4").select("at").collect() == frame.select("at").collect()

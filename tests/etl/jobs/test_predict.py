@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 
 from tests.etl.models import make_frame, make_log, make_task_key, train
 from tests.trainer import datasets
@@ -71,6 +72,13 @@ def test_predict_keeps_all_columns_by_default(spark: Any, model: str) -> None:
     predicted = predict.predict(make_frame(spark, rows), model)
     assert predicted.columns == ["key", "of", "x", "label", "class_"]
     assert group_by_key(predicted) == predict_locally(model, rows)
+
+
+def test_rows_keep_their_timestamps(spark: Any, model: str) -> None:
+    frame = make_frame(spark, datasets.blobs(3)).withColumn("at", F.expr("timestamp'2026-03-29 02:30:00'"))
+    frame = frame.withColumn("local", F.expr("timestamp_ntz'2026-03-29 02:30:00'"))
+    predicted = predict.predict(frame, model).select("key", "at", "local")
+    assert predicted.collect() == frame.select("key", "at", "local").collect()
 
 
 def test_postprocess_changes_what_is_written(spark: Any, model: str, tmp_path: Path) -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 
 from tests.plugins.evaluations import write_model
+from tests.plugins.jobs.test_operator import context
 from tests.trainer import datasets
 from trainyard import storage
-from trainyard.jobs import reuse
+from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.jobs import lineage, reuse
+from trainyard.jobs.common_options import CommonOptions
+from trainyard.jobs.operator import JobOperator
+from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.schemas import manifest
 
 SPEC: dict[str, Any] = {
     "prepare": "toy.prepare:rows", "prepare_params": {}, "splits": {"train": 1.0}, "partition": None, "task_key": {},
 }  # fmt: skip
+
+
+def make_options(**options: Any) -> CommonOptions:
+    """Return the options that a fingerprint is of, by default as the operator has them."""
+    defaults = {"conf": None, "env_vars": None, "files": (), "jars": (), "packages": ()}
+    return CommonOptions.model_construct(**(defaults | options))
 
 
 @pytest.fixture
@@ -32,16 +45,18 @@ def spec(tmp_path: Path, pipelines: Path) -> dict[str, Any]:
     spec = SPEC | {"source": {"format": "csv", "path": str(source), "options": {}}, "dataset": batches}
     dataset = manifest.read_current(batches)
     provenance = dataset.provenance.model_copy(
-        update={"fingerprint": reuse.fingerprint(spec, pipelines / "toy" / "dag.py")}
+        update={"fingerprint": reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options())}
     )
     partition = dataset.partitions[""].model_copy(update={"provenance": provenance, "version": 2})
     manifest.commit(batches, dataset.model_copy(update={"number": 2, "partitions": {"": partition}}))
     return spec
 
 
-def judged(spec: dict[str, Any], pipelines: Path, **changes: Any) -> tuple[bool, str]:
+def judged(
+    spec: dict[str, Any], pipelines: Path, application: CommonOptions | None = None, **changes: Any
+) -> tuple[bool, str]:
     spec = spec | changes
-    spec["fingerprint"] = reuse.fingerprint(spec, pipelines / "toy" / "dag.py")
+    spec["fingerprint"] = reuse.fingerprint(spec, pipelines / "toy" / "dag.py", application or make_options())
     dataset, why = reuse.find_unchanged(spec)
     return dataset is not None, why
 
@@ -81,6 +96,111 @@ def test_the_reason_lists_every_change(spec: dict[str, Any], pipelines: Path) ->
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("conf", {"spark.sql.session.timeZone": "UTC"}), ("env_vars", {"LANGUAGE": "en"}),
+        ("files", ("hdfs:///labels.csv",)), ("jars", ("hdfs:///udf.jar",)), ("packages", ("org.x:y:1",)),
+    ],
+)  # fmt: skip
+def test_an_option_of_the_application_that_decides_rows_needs_an_export(
+    spec: dict[str, Any], pipelines: Path, option: str, value: Any
+) -> None:
+    assert judged(spec, pipelines, make_options(**{option: value})) == (False, "the options changed since version 2")
+
+
+def test_options_without_a_value_are_those_that_are_empty(spec: dict[str, Any], pipelines: Path) -> None:
+    assert judged(spec, pipelines, make_options(conf={}, env_vars={}))[0]
+
+
+def hash_options(spec: dict[str, Any], pipelines: Path, **options: Any) -> str:
+    return reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options(**options))
+
+
+def test_the_order_of_settings_and_variables_does_not_matter(spec: dict[str, Any], pipelines: Path) -> None:
+    settings = {"a": "1", "b": "2"}
+    for option in ("conf", "env_vars"):
+        first, second = ({option: dict(items)} for items in (settings.items(), reversed(settings.items())))
+        assert hash_options(spec, pipelines, **first) == hash_options(spec, pipelines, **second)
+
+
+@pytest.mark.parametrize("option", ["files", "jars"])
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_local_file_counts_by_name_and_content(
+    spec: dict[str, Any], pipelines: Path, tmp_path: Path, option: str, scheme: str
+) -> None:
+    def hash_file(name: str, content: str, alias: str = "") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+        return hash_options(spec, pipelines, **{option: (f"{scheme}{path}{alias}",)})
+
+    before = hash_file("a/labels.csv", "1")
+    assert before == hash_file("b/labels.csv", "1") == hash_file("a/other.csv", "1", "#labels.csv")
+    assert len({before, hash_file("a/labels.csv", "2"), hash_file("a/other.csv", "1")}) == 3
+
+
+def test_a_file_that_cannot_be_read_has_no_fingerprint(
+    spec: dict[str, Any], pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise PermissionError
+
+    (tmp_path / "labels.csv").write_text("1")
+    monkeypatch.setattr(storage, "checksum", refuse)
+    assert hash_options(spec, pipelines, files=(str(tmp_path / "labels.csv"),)) == ""
+
+
+@pytest.fixture
+def fingerprint_of(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Returns the fingerprint of an export with some options."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setattr(TrainyardHook, "get_conn", lambda self: Settings(f"file://{tmp_path}/s", shared=True))
+    monkeypatch.setattr(JobOperator, "run_plan", lambda self, context, plan: plan.spec)
+    source = tmp_path / "source.json"
+    source.write_text('{"x": 1.5}\n')
+
+    def compute(**options: Any) -> str:
+        dag = DAG("toy", schedule=None)
+        dag.fileloc = str(dag_file)
+        operator = ExportOperator(
+            task_id="export", dag=dag, prepare="toy.prepare:rows", source=str(source), dataset="dataset",
+            **({"format": "json"} | options),
+        )  # fmt: skip
+        return str(operator.execute(context(operator))["fingerprint"])
+
+    return compute
+
+
+@pytest.mark.parametrize("options", [{"env_vars": {"A": "1"}}, {"conf": {"spark.a": "1"}}, {"files": ["hdfs:///a"]}])
+def test_the_fingerprint_of_an_operator_has_its_options(
+    fingerprint_of: Callable[..., str], options: dict[str, Any]
+) -> None:
+    assert fingerprint_of() != fingerprint_of(**options) == fingerprint_of(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory": Memory(heap="3g")}, {"placement": Placement(queue="etl")}, {"executors": 3, "cores_per_executor": 2},
+        {"preflight": "off", "poll_interval": 9}, {"force": True},
+    ],
+)  # fmt: skip
+def test_options_that_change_no_rows_are_not_part_of_a_fingerprint(
+    fingerprint_of: Callable[..., str], options: dict[str, Any]
+) -> None:
+    assert fingerprint_of() == fingerprint_of(**options) != ""
+
+
+def test_the_parent_run_of_openlineage_is_not_part_of_a_fingerprint(
+    fingerprint_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = fingerprint_of(conf={"spark.a": "1"})
+    added = {"spark.openlineage.parentRunId": "7"}
+    monkeypatch.setattr(lineage, "inject_into_spark", lambda conf, context: conf | added)
+    assert fingerprint_of(conf={"spark.a": "1"}) == before
+
+
 def test_a_new_partition_needs_an_export(spec: dict[str, Any], pipelines: Path) -> None:
     assert judged(spec, pipelines, partition="2026-01-01") == (
         False,
@@ -93,7 +213,7 @@ def partitioned(spec: dict[str, Any], pipelines: Path) -> dict[str, Any]:
     """An export of one of two partitions."""
     spec = spec | {"partition": "2026-01-02"}
     dataset = manifest.read_current(spec["dataset"])
-    fingerprint = reuse.fingerprint(spec, pipelines / "toy" / "dag.py")
+    fingerprint = reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options())
     provenance = dataset.provenance.model_copy(update={"fingerprint": fingerprint})
     partition = dataset.partitions[""].model_copy(update={"provenance": provenance})
     partitions = dict.fromkeys(("2026-01-01", "2026-01-02"), partition)
@@ -156,7 +276,7 @@ def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
         {"prepare": "toy.nowhere:rows"},
         {"model": str(tmp_path / "nowhere")},
     ):
-        assert reuse.fingerprint(spec | changes, dag_file) == ""
+        assert reuse.fingerprint(spec | changes, dag_file, make_options()) == ""
 
 
 @pytest.fixture
@@ -170,7 +290,9 @@ def features(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> dict[str,
 
 
 def test_the_fingerprint_of_features_has_the_weights_of_the_model(features: dict[str, Any], pipelines: Path) -> None:
-    hashes = dict(part.split("=") for part in reuse.fingerprint(features, pipelines / "toy" / "dag.py").split())
+    hashes = dict(
+        part.split("=") for part in reuse.fingerprint(features, pipelines / "toy" / "dag.py", make_options()).split()
+    )
     assert list(hashes) == ["source", "code", "options", "model"]
     assert hashes["model"] == b"old".hex().ljust(16, "0")
     assert {len(value) for value in hashes.values()} == {16}
@@ -181,8 +303,8 @@ def test_a_change_of_the_code_of_the_model_needs_another_export_of_features(
     features: dict[str, Any], pipelines: Path, name: str
 ) -> None:
     dag_file = pipelines / "toy" / "dag.py"
-    before = reuse.fingerprint(features, dag_file).split()
+    before = reuse.fingerprint(features, dag_file, make_options()).split()
     with (pipelines / "nets" / name).open("a") as file:
         file.write("\n")
-    after = reuse.fingerprint(features, dag_file).split()
+    after = reuse.fingerprint(features, dag_file, make_options()).split()
     assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]

@@ -62,17 +62,35 @@ def test_the_statistics_of_the_other_folds_are_those_of_one_split(
         assert own.std == pytest.approx(other.std, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.parametrize("fold", [1, 4, 10])
+def test_all_other_folds_are_trained_on_where_a_fold_without_rows_is_missing(tmp_path: Path, fold: int) -> None:
+    uri = write(tmp_path / "dataset", {"fold-1": 9, "fold-10": 30, "fold-2": 20, "fold-4": 31})
+    whole = read_current(uri)
+    held = hold_out(whole, fold)
+    assert list(held.splits) == ["train", "validation"]
+    others = [read(uri, whole, f"fold-{number}") for number in (1, 2, 4, 10) if number != fold]
+    assert np.array_equal(read(uri, held, "train"), np.concatenate(others))
+    assert np.array_equal(read(uri, held, "validation"), read(uri, whole, f"fold-{fold}"))
+
+
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("sizes", "fold", "message"),
     [
-        (SIZES, "fold=4: the dataset has no such fold; it has the folds 1 to 3."),
-        ({"train": 10, "validation": 10}, "fold=4: the dataset has no such fold; it has none: export it with folds=."),
+        (SIZES, 4, "fold=4: the dataset has no such fold; it has fold-1, fold-2, fold-3."),
+        ({"fold-1": 9, "fold-3": 9}, 2, "fold=2: the dataset has no such fold; it has fold-1, fold-3."),
+        (
+            {"train": 9, "validation": 9}, 4,
+            "fold=4: the dataset has no such fold; it has none: export it with folds=.",
+        ),
+        ({"fold-2": 9, "test": 9}, 2, "fold=2: the dataset has no other fold to train on; it has fold-2."),
     ],
-)
-def test_a_fold_that_does_not_exist_is_refused(tmp_path: Path, sizes: dict[str, int], message: str) -> None:
+)  # fmt: skip
+def test_a_fold_that_does_not_exist_or_is_the_only_one_is_refused(
+    tmp_path: Path, sizes: dict[str, int], fold: int, message: str
+) -> None:
     uri = write(tmp_path / "dataset", sizes)
     with pytest.raises(TrainyardError) as refused:
-        fit("tests.trainer.recipes:linear", dataset=uri, model=str(tmp_path / "model"), fold=4)
+        fit("tests.trainer.recipes:linear", dataset=uri, model=str(tmp_path / "model"), fold=fold)
     assert str(refused.value) == message
 
 

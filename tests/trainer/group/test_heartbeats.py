@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -106,6 +109,27 @@ def test_the_threads_of_both_sides_end_with_them() -> None:
                 wait_for(monitor.get_progress)
             assert [thread for thread in threading.enumerate() if thread.name == "heartbeats"] == []
         assert [thread for thread in threading.enumerate() if thread.name == "monitor"] == []
+
+
+def test_all_workers_of_a_large_group_can_connect_at_once() -> None:
+    """They connect before the server has accepted any of them."""
+    monitor = HeartbeatMonitor("127.0.0.1")
+    with ExitStack() as connections:
+        for _ in range(100):
+            connections.enter_context(socket.create_connection((monitor.address.host, monitor.address.port), 0.5))
+    with monitor:
+        pass
+
+
+def test_a_worker_whose_connection_is_reset_is_not_monitored_anymore() -> None:
+    beat = {"rank": 0, "host": "h", "phase": "forward", "entered": 1, "epoch": 0, "step": 0}
+    message = json.dumps(beat | {"training": None, "is_last": False}).encode()
+    with HeartbeatMonitor("127.0.0.1") as monitor:
+        with socket.create_connection((monitor.address.host, monitor.address.port)) as connection:
+            connection.sendall(monitor.address.secret + b" " + message + b"\n")
+            wait_for(monitor.get_progress)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: not monitor.get_progress())
 
 
 def test_a_worker_measures_the_offset_from_the_drivers_clock(monkeypatch: pytest.MonkeyPatch) -> None:

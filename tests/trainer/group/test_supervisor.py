@@ -316,17 +316,44 @@ def test_another_attempt_resumes_where_the_one_before_ended(spark: Any, tmp_path
     assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
 
 
-def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(spark: Any, tmp_path: Path) -> None:
-    job, began = faulty_spec(tmp_path), time.time()
+def run_to_success(spark: Any, job: TrainSpec, application: str, clock_ahead: float) -> None:
+    """Run a job, and write its record as a driver does whose clock is ahead of rank 0's."""
+    began = time.time()
     output = run(spark, job)
     RunRecord(
-        task_key=job.task_key, job="train", application="a", started_at=began, seconds=time.time() - began,
-        status="succeeded", output=output,
+        task_key=job.task_key, job="train", application=application, started_at=began + clock_ahead,
+        seconds=time.time() - began, status="succeeded", output=output,
     ).save()  # fmt: skip
+
+
+CLOCKS_AHEAD = pytest.mark.parametrize("clock_ahead", [-3600.0, 0.0, 3600.0])
+
+
+@CLOCKS_AHEAD
+def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(
+    spark: Any, tmp_path: Path, clock_ahead: float
+) -> None:
+    job = faulty_spec(tmp_path)
+    run_to_success(spark, job, "a", clock_ahead)
     run(spark, job)
     assert not read_resumptions(tmp_path)
     root = group_worker.checkpoint_root(job.task_key)
     assert {each.group for each in list_checkpoints(root)} == {2}, "a group of the first run would be an older one"
+
+
+@CLOCKS_AHEAD
+def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
+    spark: Any, tmp_path: Path, clock_ahead: float
+) -> None:
+    job = faulty_spec(tmp_path, max_restarts=0)
+    for application in ("a", "b"):
+        run_to_success(spark, job, application, clock_ahead)
+    (tmp_path / "fault").write_text("1 17 kill")
+    with pytest.raises(TrainyardError):
+        run(spark, job)
+    assert not read_resumptions(tmp_path)
+    run(spark, job)
+    assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
 
 
 def test_an_elastic_group_uses_the_slots_that_exist(spark: Any, tmp_path: Path) -> None:

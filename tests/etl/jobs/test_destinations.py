@@ -1,0 +1,151 @@
+"""Partitions of predictions are replaced when their source files changed, also by none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.etl.models import make_task_key
+from trainyard.errors import TrainyardError
+from trainyard.etl.jobs import destinations
+from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.specs.source import Source
+
+pytestmark = pytest.mark.spark
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+ASCII = "".join(map(chr, range(1, 128)))
+
+
+def write_partitions(
+    spark: Any, directory: Path, column: str = "of", predict: Callable[[Any], Any] = lambda rows: rows
+) -> dict[str, Any]:
+    """Write what a function returns for rows of `directory`/source, partitioned by a column, to `directory`/out."""
+    source = str(directory / "source")
+    spec = PredictSpec(
+        task_key=make_task_key(directory), model="model", source=Source(format="parquet", path=source), keys=("id",),
+        output=str(directory / "out"), partition_by=column,
+    )  # fmt: skip
+    return destinations.write(spark, spec, "weights", spark.read.parquet(source), predict)
+
+
+def read_partitions(spark: Any, directory: Path) -> dict[int, Any]:
+    return {row.id: row.of for row in spark.read.parquet(str(directory / "out")).collect()}
+
+
+def change_files(folder: Path) -> None:
+    for file in folder.glob("**/part-*"):
+        file.touch()
+
+
+@pytest.fixture
+def partitioned(spark: Any, tmp_path: Path) -> Path:
+    """The directory of a source of four rows in the partitions 0 and 1."""
+    spark.range(4).withColumn("of", F.expr("int(id % 2)")).write.partitionBy("of").parquet(str(tmp_path / "source"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("column", "folders", "partitions"),
+    [
+        ("month", ["month=01", "month=02"], ["1", "2"]),
+        ("month", ["month=1", f"month={NULL}"], ["1", NULL]),
+        ("share", ["share=0.50", "share=1"], ["0.5", "1.0"]),
+        ("at", [f"at=2026-01-0{n} 09%3A00%3A00" for n in (1, 2)], [f"2026-01-0{n} 09:00:00" for n in (1, 2)]),
+        ("day", ["region=eu/day=2026-01-01", "region=us/day=2026-01-02"], ["2026-01-01", "2026-01-02"]),
+        ("region", ["region=eu/day=2026-01-01", "region=us/day=2026-01-01"], ["eu", "us"]),
+        ("city", ["city=Zürich", "city=Z%C3%BCrich"], ["Zürich", "ZÃ¼rich"]),
+        ("a:b", ["a%3Ab=x%2Fy", "a%3Ab=z"], ["x/y", "z"]),
+    ],
+)  # fmt: skip
+def test_changed_files_are_found_in_folders_whose_names_are_not_the_values(
+    spark: Any, tmp_path: Path, column: str, folders: list[str], partitions: list[str]
+) -> None:
+    spark.range(2).write.parquet(str(tmp_path / "rows"))
+    for folder in folders:
+        shutil.copytree(tmp_path / "rows", tmp_path / "source" / folder)
+    assert sorted(write_partitions(spark, tmp_path, column)["partitions"]) == sorted(partitions)
+    assert write_partitions(spark, tmp_path, column)["partitions"] == []
+    for folder, partition in zip(folders, partitions, strict=True):
+        change_files(tmp_path / "source" / folder)
+        assert write_partitions(spark, tmp_path, column)["partitions"] == [partition]
+
+
+def test_a_partition_is_of_all_folders_with_its_value(spark: Any, tmp_path: Path) -> None:
+    for folder in ("region=eu/month=01", "region=us/month=1", "region=us/month=2"):
+        spark.range(2).write.parquet(str(tmp_path / "source" / folder))
+    assert write_partitions(spark, tmp_path, "month")["partitions"] == ["1", "2"]
+    for region in ("eu", "us"):
+        change_files(tmp_path / f"source/region={region}/")
+        assert "1" in write_partitions(spark, tmp_path, "month")["partitions"]
+    shutil.rmtree(tmp_path / "source/region=eu")
+    assert write_partitions(spark, tmp_path, "month")["partitions"] == ["1"], "a folder is gone"
+
+
+def test_partitions_without_a_folder_are_predicted_again_when_any_file_has_changed(spark: Any, tmp_path: Path) -> None:
+    spark.range(4).withColumn("of", F.expr("int(id % 2)")).write.parquet(str(tmp_path / "source"))
+    assert write_partitions(spark, tmp_path)["partitions"] == ["0", "1"]
+    assert write_partitions(spark, tmp_path)["partitions"] == []
+    change_files(tmp_path / "source")
+    assert write_partitions(spark, tmp_path)["partitions"] == ["0", "1"]
+
+
+def test_of_a_source_without_files_only_new_partitions_are_predicted(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(4).withColumn("of", F.expr("int(id % 2)"))
+    table = Source(format="jdbc", options={"url": "jdbc:x", "dbtable": "t"})
+    spec = PredictSpec(
+        task_key=make_task_key(tmp_path), model="model", source=table, keys=("id",), output=str(tmp_path / "out"),
+        partition_by="of",
+    )  # fmt: skip
+    written = [
+        destinations.write(spark, spec, "weights", part, lambda rows: rows)["partitions"]
+        for part in (rows.where("of = 0"), rows, rows)
+    ]
+    assert written == [["0"], ["1"], []]
+
+
+def test_a_partition_without_predictions_replaces_the_previous_one(spark: Any, partitioned: Path) -> None:
+    assert write_partitions(spark, partitioned)["rows"] == 4
+    change_files(partitioned / "source")
+    summary = write_partitions(spark, partitioned, predict=lambda rows: rows.where("of = 0"))
+    assert (summary["rows"], summary["partitions"]) == (2, ["0", "1"])
+    assert read_partitions(spark, partitioned) == {0: 0, 2: 0}
+    assert write_partitions(spark, partitioned)["unchanged"] == 2
+    assert sorted(path.name for path in partitioned.iterdir()) == ["out", "source"]
+    assert sorted(path.name for path in (partitioned / "out").iterdir()) == ["of=0", "of=1"]
+
+
+def test_partitions_without_any_predictions_can_be_read(spark: Any, partitioned: Path) -> None:
+    summary = write_partitions(spark, partitioned, predict=lambda rows: rows.where("false"))
+    assert (summary["rows"], summary["partitions"]) == (0, ["0", "1"])
+    written = spark.read.parquet(str(partitioned / "out"))
+    assert (written.columns, written.count()) == (["id", "of"], 0)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_null_and_the_empty_string_are_one_partition_and_characters_are_escaped_as_spark_does(
+    spark: Any, tmp_path: Path, empty: bool
+) -> None:
+    rows = spark.createDataFrame([(0, ASCII), (1, ""), (2, None), (3, "ü")], "id long, of string")
+    rows.write.parquet(str(tmp_path / "source"))
+    summary = write_partitions(spark, tmp_path, predict=lambda rows: rows.where("false") if empty else rows)
+    assert (summary["rows"], summary["partitions"]) == (0 if empty else 4, sorted([ASCII, NULL, "ü"]))
+    rows.write.partitionBy("of").parquet(str(tmp_path / "spark"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        path.name for path in (tmp_path / "spark").glob("of=*")
+    }
+    assert read_partitions(spark, tmp_path) == ({} if empty else {0: ASCII, 1: None, 2: None, 3: "ü"})
+
+
+def test_predictions_that_moved_to_another_partition_are_refused(spark: Any, partitioned: Path) -> None:
+    write_partitions(spark, partitioned)
+    change_files(partitioned / "source/of=1")
+    with pytest.raises(TrainyardError, match=r"rows of the partition of=2, .* leave the column 'of' unchanged there"):
+        write_partitions(spark, partitioned, predict=lambda rows: rows.withColumn("of", rows.of + 1))
+    assert read_partitions(spark, partitioned) == {0: 0, 1: 1, 2: 0, 3: 1}
+    assert sorted(path.name for path in partitioned.iterdir()) == ["out", "source"]

@@ -1,0 +1,88 @@
+"""The rendezvous of a worker group: where rank 0 listens."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.group import script
+from trainyard.trainer.group.rendezvous import join_group, serve_store
+
+SECONDS = timedelta(seconds=20)
+NOT_OF_THIS_HOST = "192.0.2.1"
+
+
+def build_context(host: str, size: int = 1, gather: Callable[[str], list[str]] = lambda message: [message]) -> Any:
+    """Return the BarrierTaskContext of rank 0."""
+    tasks = [SimpleNamespace(address=f"{host}:4040")] * size
+    return SimpleNamespace(partitionId=lambda: 0, getTaskInfos=lambda: tasks, resources=dict, allGather=gather)
+
+
+def find_listening(port: int) -> set[str]:
+    connections = psutil.Process().net_connections()
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN and each.laddr.port == port}
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def no_local_ip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("localhost", "127.0.0.1"),
+        pytest.param("::1", "::1", marks=pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")),
+    ],
+)
+def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(host: str, address: str) -> None:
+    store = serve_store(host, SECONDS)
+    assert find_listening(store.port) == {address}
+    client = TCPStore(host, store.port, is_master=False, wait_for_workers=False, timeout=SECONDS)
+    store.set("name", "value")
+    assert client.get("name") == b"value"
+    port = store.port
+    del client, store
+    assert not find_listening(port)
+
+
+def test_rank_0_of_a_training_listens_on_its_own_address_only() -> None:
+    def gather(message: str) -> list[str]:
+        assert find_listening(json.loads(message)["port"]) == {"127.0.0.1"}
+        return [json.dumps({"failure": "seen"})]
+
+    with pytest.raises(TrainyardError, match="seen"):
+        join_group(build_context("127.0.0.1", 2, gather), SECONDS, 1)
+
+
+def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
+    with script._serve_rendezvous(build_context("127.0.0.1"), 1, 0) as variables:
+        assert variables["MASTER_ADDR"] == "127.0.0.1"
+        assert find_listening(int(variables["MASTER_PORT"])) == {"127.0.0.1"}
+
+
+def test_a_host_that_is_not_this_one_is_refused() -> None:
+    refused = pytest.raises(TrainyardError, match=f"^rank 0 cannot listen on {NOT_OF_THIS_HOST}: .*assign requested")
+    with refused:
+        join_group(build_context(NOT_OF_THIS_HOST, 2), SECONDS, 1)
+    with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), 1, 0):
+        pass
