@@ -143,13 +143,14 @@ class Classification:
 
     def _get_truth(self, rows: ScoredRows) -> Integers:
         """Return the true classes (rows,), or labels (rows, labels), checked."""
-        truth = rows.truth.astype(np.int64)
         top = self.count - 1 if self.kind == "multiclass" else 1
-        if len(truth) and (truth.min() < 0 or truth.max() > top):
+        is_valid = (rows.truth >= 0) & (rows.truth <= top) & (rows.truth == np.floor(rows.truth))
+        if not is_valid.all():
             raise TrainyardError(
-                f"labels must be 0 to {top} for metrics of classification, but are {truth.min()} to "
-                f"{truth.max()}. Renumber them in prepare, or use metrics of regression."
+                f"labels must be whole numbers from 0 to {top} for metrics of classification, but one is "
+                f"{rows.truth[~is_valid][0]}. Renumber them in prepare, or use metrics of regression."
             )
+        truth = rows.truth.astype(np.int64)
         return truth if self.kind == "multiclass" else truth.reshape(-1, self.count)
 
     def _find_score_cells(self, probability: Floats, truth: Integers) -> Integers:

@@ -23,6 +23,8 @@ from trainyard.etl.metrics.family import (
 
 _SUMS = 5
 """Rows, |error|, error^2, label - center, (label - center)^2."""
+_ROUNDING_ERROR = 1e-11
+"""Labels are considered equal if their spread is at most this fraction of the sum of their squares."""
 CENTER_ROWS = 1000
 """Labels from whose median the center is taken."""
 
@@ -114,7 +116,9 @@ def _rmse(sums: Floats) -> Floats:
 
 
 def _r2(sums: Floats) -> Floats:
-    spread = sums[..., 4] - divide(sums[..., 3] ** 2, sums[..., 0])
+    squares = sums[..., 4]
+    spread = squares - divide(sums[..., 3] ** 2, sums[..., 0])
+    spread = np.where(spread > _ROUNDING_ERROR * squares, spread, 0)
     return (1 - divide(sums[..., 2], spread)).mean(axis=1)  # type: ignore[no-any-return]
 
 

@@ -33,7 +33,7 @@ class Dataset(IterableDataset[Columns]):
     loop of your own.
 
     With `num_workers=0`, an iteration that was left early is resumed by the next one. With `num_workers=1`, the next
-    one is the next epoch, because the worker process reads ahead of the loop.
+    one is the next epoch, because the worker process reads ahead of the loop. With `resume=False` it always is.
 
     Args:
         uri: The dataset.
@@ -55,6 +55,8 @@ class Dataset(IterableDataset[Columns]):
         decode: The decoder of each binary column.
         augment: A random change of decoded rows, by column.
         manifest: The version to read; the newest by default.
+        resume: Whether to resume an iteration that was left early. Write False for evaluation, so that each iteration
+            starts at the beginning.
 
     Raises:
         TrainyardError: An option is invalid, or the dataset cannot be read.
@@ -80,7 +82,9 @@ class Dataset(IterableDataset[Columns]):
         decode: Mapping[str, Decode] = MappingProxyType({}),
         augment: Mapping[str, Augment] = MappingProxyType({}),
         manifest: DatasetManifest | None = None,
+        resume: bool = True,
     ) -> None:
+        _check_workers(batch_size, rank, world)
         manifest = manifest or manifests.read_current(uri)
         for option, column in {"bucket_by": bucket_by, "balance": balance, "weight_by": weight_by}.items():
             if column and not shuffle:
@@ -96,6 +100,7 @@ class Dataset(IterableDataset[Columns]):
         order = build_order(data, batch_size, seed, shuffle, bucket_by, weights)
         self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
+        self._resume = resume
         self._position = _Position()
 
     def __len__(self) -> int:
@@ -109,8 +114,9 @@ class Dataset(IterableDataset[Columns]):
                 "read ahead in a thread; write num_workers=0, or 1."
             )
         epoch, step, _ = self._position.load()
+        if worker or not self._resume:
+            self._position.store(epoch + 1, 0, read_ahead=worker is not None)
         if worker:
-            self._position.store(epoch + 1, 0, read_ahead=True)
             self._position.produced = epoch, step
         for batch in self._loader.epoch(epoch, step):
             if batch.step == self._steps:
@@ -119,7 +125,7 @@ class Dataset(IterableDataset[Columns]):
             after = divmod(epoch * self._steps + batch.step + 1, self._steps)
             if worker:
                 self._position.produced = after
-            else:
+            elif self._resume:
                 self._position.store(*after)
             yield batch.columns
 
@@ -147,6 +153,19 @@ class Dataset(IterableDataset[Columns]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`."""
         self._position.store(state["epoch"], state["step"])
+
+
+def _check_workers(batch_size: int, rank: int, world: int) -> None:
+    if world < 1:
+        raise TrainyardError(f"world={world} is not a number of workers; write 1 or more.")
+    if not 0 <= rank < world:
+        valid = f"0 to {world - 1}" if world > 1 else "0"
+        raise TrainyardError(f"rank={rank} is not a worker of world={world}; write {valid}.")
+    if batch_size < world:
+        raise TrainyardError(
+            f"batch_size={batch_size} is smaller than the number of workers, {world}, and it is the number of rows of "
+            f"all of them. Write batch_size={world} or more."
+        )
 
 
 class _Stored(NamedTuple):

@@ -22,6 +22,7 @@ from trainyard.schemas import checkpoint, run_record, versions
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
@@ -230,15 +231,19 @@ def _remove_finished_checkpoints(spec: TrainSpec, root: str) -> None:
 
     They are removed once. Those that exist afterwards are of the run since, which resumes from them.
     """
-    record = run_record.read_latest(spec.task_key)
-    if record is None or record.status != "succeeded":
-        return
+    finished = run_record.superseded_application(spec.task_key) or _find_succeeded(spec.task_key)
     removed = storage.join(root, checkpoint.REMOVED)
-    if storage.exists(removed) and storage.read(removed).decode() == record.application:
+    if finished is None or (storage.exists(removed) and storage.read(removed).decode() == finished):
         return
     for _, _, uri in checkpoint.list_checkpoints(root):
         storage.remove(uri)  # the numbers of the groups stay, so that none of before counts as a later one
-    storage.replace(removed, record.application.encode())
+    storage.replace(removed, finished.encode())
+
+
+def _find_succeeded(task_key: TaskKey) -> str | None:
+    """Return the application of the newest run record if it has succeeded."""
+    record = run_record.read_latest(task_key)
+    return record.application if record and record.status == "succeeded" else None
 
 
 def _translate(size: int, error: Exception) -> TrainyardError:

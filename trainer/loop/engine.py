@@ -179,6 +179,7 @@ class _Engine:
         """Resume from a checkpoint, which a group of another size may have written."""
         run, strategy = self.run, self.run.strategy
         loop = saved.read_loop_state()
+        self._check_schedule(saved, loop)
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
         if loop["has_best"]:
@@ -197,7 +198,8 @@ class _Engine:
         )
         if self._schedule:
             self._schedule.load_state_dict(loop["schedule"])
-        self._scaler.load_state_dict(loop["scaler"])
+        if loop["scaler"]:  # empty unless the precision was float16
+            self._scaler.load_state_dict(loop["scaler"])
         self.history = History(loop["history"], loop["best_epoch"])
         self._best_weights = state.get("best", {})
         self._position, self._saved_updates = saved.position, saved.position.updates
@@ -210,6 +212,22 @@ class _Engine:
         run.phases.log_event(
             lambda log: log.instant("resume", epoch=self._position.epoch + 1, step=self._position.step)
         )
+
+    def _check_schedule(self, saved: SavedCheckpoint, loop: dict[str, Any]) -> None:
+        """Check that the learning rate schedule is the one of the checkpoint, whose state it gets."""
+        epochs, before = self.run.options.epochs, loop.get("epochs")
+        remove = f"remove the folder {saved.uri.rpartition('/')[0]} to start from the beginning."
+        if (self._schedule is None) != (loop["schedule"] is None):
+            has, had = ("no schedule", "one") if self._schedule is None else ("a schedule", "none")
+            raise TrainyardError(
+                f"the recipe has {has}, but had {had} when the checkpoint {saved.uri} was saved. Use the recipe as it "
+                f"was, or {remove}"
+            )
+        if self._schedule and before is not None and before != epochs:
+            raise TrainyardError(
+                f"epochs={epochs}, but the checkpoint {saved.uri} was saved with epochs={before}, and the recipe's "
+                f"schedule depends on it. Write epochs={before} again, or {remove}"
+            )
 
     def _train_epoch(self, epoch: int, begin: int) -> float:
         """Train from step `begin` to the end of the epoch, and return rows per second."""
@@ -278,6 +296,7 @@ class _Engine:
                 "has_best": bool(self._best_weights),
                 "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,
                 "empty_optimizer": empty_optimizer,
+                "epochs": run.options.epochs,
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }

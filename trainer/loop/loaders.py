@@ -43,6 +43,7 @@ def build_loaders(
     validation = None
     if "validation" in manifest.splits:
         reader = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)
+        _check_metrics(recipe, reader, world)
         order = build_order(reader, options.batch_size, options.seed, False, None, None)
         validation = Loader(
             reader, order, world.rank, world.size, pin=world.device.type == "cuda", sequences=recipe.sequences,
@@ -78,6 +79,24 @@ def _build_training_loader(
         data, order, world.rank, world.size, recipe.transform, world.device.type == "cuda", recipe.sequences,
         recipe.decode, recipe.augment, weights,
     )  # fmt: skip
+
+
+def _check_metrics(recipe: Recipe, data: SplitReader, world: World) -> None:
+    """Check that each worker has a row for metrics that store rows: torchmetrics cannot gather an empty list."""
+    if data.rows >= world.size:
+        return
+    from torchmetrics import Metric
+
+    for name, metric in recipe.metrics.items():
+        states = (
+            state for part in metric.modules() if isinstance(part, Metric) for state in part.metric_state.values()
+        )
+        if any(isinstance(state, list) for state in states):
+            raise TrainyardError(
+                f"the split {data.name!r} has {data.rows} rows, fewer than the {world.size} workers, and the metric "
+                f"{name!r} needs a row on each of them. Use at most {data.rows} workers, write thresholds= if the "
+                "metric has this option, remove it, or export more rows."
+            )
 
 
 def _get_balance(recipe: Recipe, options: TrainOptions) -> str | None:

@@ -92,7 +92,7 @@ class TrainyardDataModule(LightningDataModule):
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         return Dataset(
             self._uri, split, self._columns, batch_size=self._batch_size, shuffle=shuffle, seed=self._seed,
-            rank=rank, world=world, manifest=self._manifest,
+            rank=rank, world=world, manifest=self._manifest, resume=shuffle,
             **{name: value for name, value in self._options.items() if shuffle or name not in TRAINING_OPTIONS},
         )  # fmt: skip
 

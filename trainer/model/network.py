@@ -36,7 +36,7 @@ class Network(nn.Module):
         self._is_scaled = tuple(column.name in normalization for column in inputs)
         for number, column in enumerate(inputs):
             if self._is_scaled[number]:
-                mean, scale = _build_buffers(normalization[column.name], column.shape)
+                mean, scale = _build_buffers(normalization[column.name], column)
                 self.register_buffer(f"mean_{number}", mean, persistent=False)
                 self.register_buffer(f"scale_{number}", scale, persistent=False)
 
@@ -72,13 +72,13 @@ class Network(nn.Module):
         return values, mask
 
     def _scale(self, number: int, values: Tensor) -> Tensor:
-        if values.dtype in (torch.uint8, torch.bool, torch.float64):
+        if values.dtype in (torch.uint8, torch.bool):
             values = values.float()
         if self._is_scaled[number]:
-            mean: Tensor = getattr(self, f"mean_{number}")
-            scale: Tensor = getattr(self, f"scale_{number}")
-            values = (values - mean) * scale
-        return values
+            values = values - getattr(self, f"mean_{number}")  # before doubles, such as timestamps, lose digits
+        if values.dtype == torch.float64:
+            values = values.float()
+        return values * getattr(self, f"scale_{number}") if self._is_scaled[number] else values
 
 
 def compute_normalization(
@@ -113,20 +113,22 @@ def _reduce(column: Column, statistics: Statistics, per: Per) -> Normalization:
             f"has statistics of {known} only. Write normalize={instead!r}."
         )
     mean = torch.tensor(statistics.mean, dtype=torch.float64).reshape(groups, -1)
-    square = torch.tensor(statistics.std, dtype=torch.float64).reshape(groups, -1) ** 2 + mean**2
+    std = torch.tensor(statistics.std, dtype=torch.float64).reshape(groups, -1)
     center = mean.mean(dim=1)
-    std = (square.mean(dim=1) - center**2).clamp(min=0).sqrt()
+    std = (std**2 + (mean - center[:, None]) ** 2).mean(dim=1).sqrt()
     std = torch.where(std > 1e-12 * center.abs().clamp(min=1), std, torch.ones_like(std))
     return Normalization(mean=tuple(center.tolist()), std=tuple(std.tolist()), per=per)
 
 
-def _build_buffers(normalization: Normalization, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _build_buffers(normalization: Normalization, column: Column) -> tuple[Tensor, Tensor]:
+    """Return the mean, in the precision of the column, and the reciprocal of the standard deviation."""
     mean = torch.tensor(normalization.mean, dtype=torch.float64)
     scale = 1 / torch.tensor(normalization.std, dtype=torch.float64)
     if normalization.per == "element":
-        target: tuple[int, ...] = shape
+        target: tuple[int, ...] = column.shape
     elif normalization.per == "channel":
-        target = (-1, *(1 for _ in shape[1:]))
+        target = (-1, *(1 for _ in column.shape[1:]))
     else:
-        target = (1,) * len(shape)
-    return mean.reshape(target).float(), scale.reshape(target).float()
+        target = (1,) * len(column.shape)
+    dtype = torch.float64 if column.type == "double" else torch.float32
+    return mean.reshape(target).to(dtype), scale.reshape(target).float()

@@ -66,7 +66,7 @@ class TrainedModel:
             columns: The feature columns, as for `output`.
 
         Raises:
-            TrainyardError: The model has no such layer, or does not call it.
+            TrainyardError: The model has no such layer or does not call it, or the layer returns no tensor of rows.
         """
         try:
             module = self.recipe.model.get_submodule(layer)
@@ -75,9 +75,16 @@ class TrainedModel:
             raise TrainyardError(f"the model has no layer {layer!r}; its layers are {names}.") from None
         outputs: list[Tensor] = []
 
-        def store_output(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            if not outputs:
-                outputs.append(output.flatten(1).clone())  # later layers may change it in place
+        def store_output(module: nn.Module, inputs: Any, output: Any) -> None:
+            if outputs:
+                return
+            if not isinstance(output, Tensor) or output.dim() == 0:
+                raise TrainyardError(
+                    f"layer {layer!r} ({type(module).__name__}) returns a {type(output).__name__}, and not a tensor of "
+                    "rows; name a layer that returns one."
+                )
+            rows = output[:, None] if output.dim() == 1 else output.flatten(1)
+            outputs.append(rows.clone())  # later layers may change it in place
 
         hook = module.register_forward_hook(store_output)
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import safetensors.torch
 from torch import Tensor, nn
 
@@ -11,6 +14,8 @@ from trainyard.schemas import model_artifact as artifacts
 from trainyard.trainer.model import weights
 from trainyard.trainer.model.recipe import Recipe
 
+T = TypeVar("T", bound=Tensor)
+
 
 def initialize(recipe: Recipe) -> None:
     """Load the initial weights of the recipe's model, and freeze parameters.
@@ -18,10 +23,12 @@ def initialize(recipe: Recipe) -> None:
     Raises:
         TrainyardError: No tensor matches the model, a named layer does not exist, or a frozen parameter is not loaded.
     """
-    reinitialized = {key for name in recipe.reinitialize for key in _get_parameters(recipe.model, "reinitialize", name)}
-    frozen = {name: _get_parameters(recipe.model, "freeze", name) for name in recipe.freeze}
+    model = recipe.model
+    state, parameters_by_name = model.state_dict(), dict(model.named_parameters())
+    reinitialized = {key for name in recipe.reinitialize for key in _select(state, model, "reinitialize", name)}
+    frozen = {name: _select(parameters_by_name, model, "freeze", name) for name in recipe.freeze}
     if recipe.start_from:
-        loaded = _load_weights(recipe.model, recipe.start_from, reinitialized)
+        loaded = _load_weights(model, recipe.start_from, reinitialized)
         for name, parameters in frozen.items():
             if missing := sorted(parameters.keys() - loaded):
                 raise TrainyardError(
@@ -58,13 +65,13 @@ def _read_tensors(uri: str) -> dict[str, Tensor]:
         ) from None
 
 
-def _get_parameters(model: nn.Module, option: str, name: str) -> dict[str, nn.Parameter]:
-    """Return the parameter with this name, or those of the submodule with this name."""
-    parameters = {key: p for key, p in model.named_parameters() if key == name or key.startswith(f"{name}.")}
-    if not parameters:
+def _select(tensors: Mapping[str, T], model: nn.Module, option: str, name: str) -> dict[str, T]:
+    """Return the tensor with this name, or those of the submodule with this name."""
+    selected = {key: tensor for key, tensor in tensors.items() if key == name or key.startswith(f"{name}.")}
+    if not selected:
         layers = ", ".join(key for key, _ in model.named_children())
         raise TrainyardError(f"{option}={name!r}: the model has no parameters of that name; its layers are {layers}.")
-    return parameters
+    return selected
 
 
 def _summarize(tensors: dict[str, Tensor]) -> str:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.strategies import ddp
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allreduce
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, ring_allreduce
 
 HOOKS = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 STEPS_UNTIL_BUCKETS_ARE_FINAL = 2
@@ -36,6 +36,7 @@ class Allreduce(Strategy[Options]):
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         """Return the network in DDP."""
+        self._network = network
         if self.world.size == 1:
             return network
         if self.options.compression != "powersgd":
@@ -51,6 +52,10 @@ class Allreduce(Strategy[Options]):
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Communicate gradients in the last micro-batch only."""
         return ddp.sync_if_last(self._ddp, last)
+
+    def synchronize(self) -> None:
+        """Copy buffers from rank 0 to all workers, so that they validate the model that is saved."""
+        broadcast_buffers(self._network, self.world)
 
     def find_warnings(self, steps: int) -> list[str]:
         """Return a warning if the training ends before PowerSGD starts."""

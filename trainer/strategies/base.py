@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -116,6 +117,16 @@ def merge_rank_states(read: Callable[[int], Mapping[str, Tensor]], workers: int,
         for name, tensor in read(rank).items():
             mean[name] += (tensor - mean[name]) / (rank + 1)
     return mean
+
+
+def broadcast_buffers(network: nn.Module, world: World) -> None:
+    """Copy the buffers that are saved, such as the statistics of batch normalization, from rank 0 to all workers."""
+    for tensor in network.state_dict(keep_vars=True).values() if world.size > 1 else ():
+        if isinstance(tensor, Tensor) and not isinstance(tensor, nn.Parameter):
+            values = tensor.contiguous()
+            dist.broadcast(values, 0)
+            if not tensor.is_contiguous():
+                tensor.copy_(values)
 
 
 def ring_allreduce(payload: int, workers: int) -> int:

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import FSDP as Options  # noqa: N811
-from trainyard.trainer.strategies.base import OnCommunication, Strategy
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers
 from trainyard.trainer.world import World
 
 
@@ -27,9 +27,9 @@ class FSDP(Strategy[Options]):
 
         A device has room for the shards and one block at a time.
         """
+        self._network = network
         if self.world.size == 1:
             return network.to(self.world.device)
-        self._network = network
         total = sum(p.nbytes for p in network.parameters())
         blocks = _find_blocks(network, self.options.wrap)
         in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
@@ -48,6 +48,10 @@ class FSDP(Strategy[Options]):
             sent = self._gathered + (self._reduced if last else 0)
             self.bytes_sent += sent * (self.world.size - 1) // self.world.size
         return nullcontext()
+
+    def synchronize(self) -> None:
+        """Copy buffers from rank 0 to all workers, so that they validate the model that is saved."""
+        broadcast_buffers(self._network, self.world)
 
 
 def _place(module: nn.Module, world: World) -> None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Horovod as Options
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allreduce
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, ring_allreduce
 from trainyard.trainer.world import World
 
 
@@ -53,6 +53,10 @@ class Horovod(Strategy[Options]):
         self._optimizer.synchronize()
         self._on_communication(wall, time.perf_counter_ns() - start, True)
         return self._optimizer.skip_synchronize()  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        """Copy buffers from rank 0 to all workers, so that they validate the model that is saved."""
+        broadcast_buffers(self._network, self.world)
 
     def close(self) -> None:
         """Shut Horovod and its rendezvous down."""

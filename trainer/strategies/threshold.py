@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from trainyard.schemas.specs.strategies import Threshold as Options
 from trainyard.trainer.strategies import local
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, ring_allgather, ring_allreduce
+from trainyard.trainer.strategies.base import (
+    OnCommunication,
+    Strategy,
+    broadcast_buffers,
+    ring_allgather,
+    ring_allreduce,
+)
 
 MIN_ELEMENTS = 16
 BLOCK = 1 << 16
@@ -69,10 +75,8 @@ class Threshold(Strategy[Options]):
         self._on_communication(wall, time.perf_counter_ns() - start, True)
 
     def synchronize(self) -> None:
-        """Copy buffers, such as the statistics of batch normalization, from rank 0 to all workers."""
-        if self.world.size > 1:
-            for buffer in self._network.buffers():
-                dist.broadcast(buffer, 0)
+        """Copy buffers from rank 0 to all workers."""
+        broadcast_buffers(self._network, self.world)
 
     def rank_state(self) -> dict[str, Tensor]:
         """Return the residual and the thresholds."""

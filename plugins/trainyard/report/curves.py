@@ -67,9 +67,15 @@ class EpochTable:
 
 
 def read_epochs(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return the metrics of each epoch, in order; of an epoch that was run again, those of the last time."""
+    """Return the metrics of each epoch, in order; of an epoch that was run again, those of the last time.
+
+    A value that is not finite, which events store as null, is NaN.
+    """
     by_epoch = {e["args"]["epoch"]: e["args"] for e in events if e["ph"] == "C" and e["name"] == "epoch"}
-    return [by_epoch[epoch] for epoch in sorted(by_epoch)]
+    return [
+        {name: math.nan if value is None else value for name, value in by_epoch[epoch].items()}
+        for epoch in sorted(by_epoch)
+    ]
 
 
 def build_charts(epochs: Sequence[Mapping[str, float]], best_epoch: int | None = None) -> list[Chart]:

@@ -8,6 +8,7 @@ monotonic clock. Format: the "Trace Event Format" of the Chromium project, phase
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import threading
@@ -68,7 +69,7 @@ class EventLog:
         self._emit("X", name, wall_ns, dur=duration_ns // 1000, args=args)
 
     def counter(self, name: str, **values: float) -> None:
-        """Record values at this moment: a point of a curve for each keyword."""
+        """Record values at this moment: a point of a curve for each keyword. Values that are not finite become null."""
         self._emit("C", name, time.time_ns(), args=values)
 
     def instant(self, name: str, **args: Any) -> None:
@@ -124,8 +125,11 @@ class EventLog:
 
     def _line(self, phase: str, name: str, wall_ns: int, fields: dict[str, Any]) -> str:
         begun = (wall_ns + self._behind) // 1000
-        event = {"ph": phase, "name": name, "ts": begun, "pid": os.getpid(), "tid": self._thread}
-        return json.dumps(event | fields, separators=(",", ":")) + "\n"
+        event = {"ph": phase, "name": name, "ts": begun, "pid": os.getpid(), "tid": self._thread} | fields
+        try:
+            return _to_json(event)
+        except ValueError:
+            return _to_json(event | {"args": {key: _get_finite(value) for key, value in fields["args"].items()}})
 
 
 def read_counter(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
@@ -155,6 +159,15 @@ def read(directory: str) -> list[dict[str, Any]]:
         for tid, files in enumerate(_group_files(storage.list_names(folder)).values()):
             events += [event | {"pid": pid, "tid": tid} for event in _read_files(folder, files)]
     return sorted(events, key=lambda event: event["ts"])
+
+
+def _to_json(event: dict[str, Any]) -> str:
+    """Return the line of an event. Raises ValueError for a number that is not finite, which JSON does not have."""
+    return json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _get_finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _file_name(process: str, part: int) -> str:

@@ -205,13 +205,21 @@ def test_there_is_a_roc_curve_of_limited_size_for_each_of_a_few_classes_that_occ
 
 @pytest.mark.parametrize("label", [-1, 2])
 def test_a_label_that_a_binary_model_does_not_have_is_refused(label):
-    with pytest.raises(TrainyardError, match="labels must be 0 to 1"):
+    with pytest.raises(TrainyardError, match=f"labels must be whole numbers from 0 to 1 .*, but one is {label}"):
         compute_metrics(["accuracy"], OutputSpec((), (), 2, "sigmoid"), np.zeros(2), np.array([0, label]))
 
 
 def test_a_label_that_is_not_a_class_is_refused():
-    with pytest.raises(TrainyardError, match=r"labels must be 0 to 3 .*, but are 1 to 7\. Renumber them"):
+    with pytest.raises(TrainyardError, match=r"from 0 to 3 .*, but one is 7\. Renumber them"):
         compute_metrics(["accuracy"], OutputSpec((4,), (), 4, "softmax"), np.zeros((2, 4)), np.array([1, 7]))
+
+
+@pytest.mark.parametrize("label", [0.5, -0.3, np.nan, np.inf])
+def test_a_label_that_is_not_a_whole_number_is_refused(label):
+    with pytest.raises(TrainyardError, match=f"labels must be whole numbers from 0 to 3 .*, but one is {label}"):
+        compute_metrics(["accuracy"], OutputSpec((4,), (), 4, "softmax"), np.zeros((2, 4)), np.array([1.0, label]))
+    with pytest.raises(TrainyardError, match=f"labels must be whole numbers from 0 to 1 .*, but one is {label}"):
+        compute_metrics(["f1"], OutputSpec((2,), (2,), None, "sigmoid"), np.zeros((1, 2)), np.array([[1.0, label]]))
 
 
 @pytest.mark.parametrize(

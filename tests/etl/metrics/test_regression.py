@@ -63,6 +63,20 @@ def test_r2_of_labels_that_are_all_equal_is_undefined():
     assert metrics["r2"] is None and metrics["mse"] == pytest.approx(1)
 
 
+@settings(max_examples=40)
+@given(
+    label=st.sampled_from([0.3, 0.1, -7.7, 1e6 + 0.1]),
+    distance=st.sampled_from([0.1, 0.2, -3.3, 1e5]),
+    rows=st.sampled_from([1, 2, 3, 7, 50, 5000]),
+)
+def test_r2_of_a_slice_whose_labels_are_all_equal_has_no_value(label, distance, rows):
+    truth = np.concatenate([np.full(5001, label + distance), np.full(rows, label)])
+    values = np.where(np.arange(len(truth)) < 5001, "other", "equal")
+    spec = OutputSpec((), (), None, "none")
+    slices = compute_metrics(["r2"], spec, truth + 0.1, truth, slice_by=values, cuts=[2000]).slices
+    assert [(slice.metrics, slice.intervals) for slice in slices] == [({"r2": None}, {})] * 2
+
+
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(TrainyardError, match=r"'mae' is for regression: .* shape \[4\], one of the label \[\]"):
         compute_metrics(["mae"], OutputSpec((4,), (), None, "none"), np.zeros((1, 4)), np.zeros(1))

@@ -23,6 +23,13 @@ def test_of_an_epoch_that_ran_twice_the_last_report_counts() -> None:
     assert curves.read_epochs(events) == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
 
 
+def test_a_value_that_was_not_finite_is_a_gap_of_the_chart_and_nan_in_the_table() -> None:
+    reports = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": None}]
+    measured = curves.read_epochs([{"ph": "C", "name": "epoch", "args": args} for args in reports])
+    assert curves.build_charts(measured)[0].series[0].values == (2.0, None)
+    assert curves.build_table(measured).rows == ((1, ("2",)), (2, ("nan",)))
+
+
 def test_losses_share_a_chart_and_each_metric_has_its_own() -> None:
     measured = epochs(loss=[2.0, 1.0], validation_loss=[3.0, 2.0], accuracy=[0.5, 0.75], rows_per_second=[1e6, 2e6])
     charts = {chart.title: [line.name for line in chart.series] for chart in curves.build_charts(measured)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import tracemalloc
@@ -87,6 +88,15 @@ def test_what_is_written_and_kept_does_not_grow_with_the_epochs(
     assert len(list(tmp_path.rglob("*.jsonl"))) <= total // (64 << 10) + 1
     values = events.read_counter(str(tmp_path), "train", "worker 0", "epoch")
     assert [value["args"]["epoch"] for value in values] == list(range(250))
+
+
+def test_a_value_that_is_not_finite_is_null_so_that_browsers_can_read_the_file(tmp_path: Path) -> None:
+    with EventLog(str(tmp_path), "train", "worker 0") as log:
+        log.counter("epoch", epoch=1, loss=math.nan, auroc=0.5, validation_loss=-math.inf)
+    written = (tmp_path / "events/train/worker 0.jsonl").read_text()
+    assert "NaN" not in written and "Infinity" not in written
+    (value,) = events.read_counter(str(tmp_path), "train", "worker 0", "epoch")
+    assert value["args"] == {"epoch": 1, "loss": None, "auroc": 0.5, "validation_loss": None}
 
 
 def test_the_parts_of_a_process_have_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

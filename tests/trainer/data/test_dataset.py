@@ -138,6 +138,32 @@ def test_a_loop_that_counts_batches_gets_the_whole_next_epoch(uri: str) -> None:
     assert sorted(ids(list(data))) == list(range(ROWS))
 
 
+@WORKERS
+def test_without_resume_an_iteration_starts_at_the_beginning(uri: str, workers: int, persistent: bool) -> None:
+    data = Dataset(uri, batch_size=20, shuffle=False, resume=False)
+    loader = build_loader(data, workers, persistent)
+    iteration = iter(loader)
+    next(iteration)
+    del iteration
+    assert len(loader) == 6
+    assert ids(list(loader)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, r"batch_size=0 is smaller than the number of workers, 1.*Write batch_size=1 or more\."),
+        ({"batch_size": 3, "world": 4}, r"batch_size=3 is smaller than .* 4.*Write batch_size=4 or more\."),
+        ({"batch_size": 20, "world": 0}, r"world=0 is not a number of workers; write 1 or more\."),
+        ({"batch_size": 20, "rank": 5, "world": 2}, r"rank=5 is not a worker of world=2; write 0 to 1\."),
+        ({"batch_size": 20, "rank": -1}, r"rank=-1 is not a worker of world=1; write 0\."),
+    ],
+)
+def test_an_invalid_batch_size_or_worker_is_refused(uri: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(TrainyardError, match=message):
+        Dataset(uri, **options)
+
+
 def test_a_transform_gets_whole_batches(uri: str) -> None:
     doubled = Dataset(uri, columns=["x"], batch_size=20, transform=lambda batch: {"x": batch["x"] * 2})
     assert sum(float(batch["x"].sum()) for batch in doubled) == 2 * sum(range(2 * ROWS))

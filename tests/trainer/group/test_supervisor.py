@@ -15,7 +15,7 @@ from tests.trainer import datasets
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.schemas import events as event_log
-from trainyard.schemas import worker_progress
+from trainyard.schemas import run_record, worker_progress
 from trainyard.schemas.checkpoint import list_checkpoints
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import read_current
@@ -354,6 +354,21 @@ def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
     assert not read_resumptions(tmp_path)
     run(spark, job)
     assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
+
+
+def test_a_cleared_task_starts_from_the_beginning_although_an_attempt_failed_before_it_trained(
+    spark: Any, tmp_path: Path
+) -> None:
+    job = faulty_spec(tmp_path)
+    run_to_success(spark, job, "a", clock_ahead=0.0)
+    record = run_record.read_latest(job.task_key)
+    assert record
+    run_record.mark_used(job.task_key, record)
+    key = job.task_key.model_copy(update={"first_try": 2, "try_number": 3})
+    failed = {"task_key": key, "application": "b", "status": "failed", "error": "Spark did not start"}
+    record.model_copy(update=failed).save()
+    run(spark, job.model_copy(update={"task_key": key}))
+    assert not read_resumptions(tmp_path)
 
 
 def test_an_elastic_group_uses_the_slots_that_exist(spark: Any, tmp_path: Path) -> None:

@@ -1,19 +1,25 @@
-"""The steps of the training loop: gradients are clipped, and validation changes nothing."""
+"""The steps of the training loop: gradients are clipped, validation changes nothing, and options may change."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
 from tests.trainer import datasets
-from tests.trainer.recipes import Modes
+from tests.trainer.recipes import Modes, linear
 from tests.trainer.runs import list_committed
+from trainyard.errors import TrainyardError
 from trainyard.schemas.checkpoint import INDEX, Checkpoint
+from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.engine import TerminatedError
-from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 
 RECIPES = "tests.trainer.recipes"
@@ -73,3 +79,76 @@ def test_sigterm_ends_a_training_without_checkpoints_too(batches: str, tmp_path:
             f"{RECIPES}:terminated", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=100,
             recipe_params={"step": 1},
         )  # fmt: skip
+
+
+class Schedule:
+    """The fields of the recipe `scheduled` that a test sets."""
+
+    fields: ClassVar[dict[str, Any]] = {}
+
+
+def scheduled() -> Recipe:
+    return replace(linear(), **Schedule.fields)
+
+
+ONE_CYCLE = {"schedule": lambda optimizer, steps: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps)}
+COSINE = {"schedule": torch.optim.lr_scheduler.CosineAnnealingLR, "schedule_by": "epoch"}
+
+
+def resume(batches: str, folder: Path, schedule: dict[str, Any], epochs: int, precision: str = "float32") -> FitResult:
+    """Train the recipe `scheduled` with a schedule, from the checkpoints in `folder` if there are some."""
+    Schedule.fields = schedule
+    return fit(
+        f"{__name__}:scheduled", dataset=batches, model=str(folder / "model"), epochs=epochs, batch_size=25,
+        precision=precision, checkpoints=str(folder / "checkpoints"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", [ONE_CYCLE, COSINE])
+def test_other_epochs_than_in_the_checkpoint_are_refused_with_a_schedule(
+    batches: str, tmp_path: Path, schedule: dict[str, Any]
+) -> None:
+    resume(batches, tmp_path, schedule, epochs=2)
+    folder = re.escape(str(tmp_path / "checkpoints"))
+    message = rf"epochs=4, but .* saved with epochs=2, .*Write epochs=2 again, or remove the folder {folder} to start"
+    with pytest.raises(TrainyardError, match=message):
+        resume(batches, tmp_path, schedule, epochs=4)
+    assert len(resume(batches, tmp_path, schedule, epochs=2).history.epochs) == 2
+
+
+def test_more_epochs_without_a_schedule_resume(batches: str, tmp_path: Path) -> None:
+    first = resume(batches, tmp_path, {}, epochs=2).history.epochs
+    more = resume(batches, tmp_path, {}, epochs=4).history.epochs
+    assert more[:2] == first
+    assert len(more) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [({}, ONE_CYCLE, "has a schedule, but had none"), (ONE_CYCLE, {}, "has no schedule, but had one")],
+)
+def test_a_schedule_in_the_recipe_or_the_checkpoint_only_is_refused(
+    batches: str, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], message: str
+) -> None:
+    resume(batches, tmp_path, before, epochs=1)
+    with pytest.raises(TrainyardError, match=rf"the recipe {message} when .* Use the recipe as it was, or remove"):
+        resume(batches, tmp_path, after, epochs=1)
+
+
+def test_a_checkpoint_without_the_number_of_epochs_can_be_resumed(
+    batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume(batches, tmp_path, ONE_CYCLE, epochs=1)
+    read = SavedCheckpoint.read_loop_state
+    monkeypatch.setattr(
+        SavedCheckpoint, "read_loop_state", lambda saved: {k: v for k, v in read(saved).items() if k != "epochs"}
+    )
+    assert len(resume(batches, tmp_path, ONE_CYCLE, epochs=1).history.epochs) == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [("float32", "float16"), ("float16", "float32")])
+def test_another_precision_than_in_the_checkpoint_resumes(
+    batches: str, tmp_path: Path, before: str, after: str
+) -> None:
+    resume(batches, tmp_path, {}, epochs=1, precision=before)
+    assert len(resume(batches, tmp_path, {}, epochs=2, precision=after).history.epochs) == 2

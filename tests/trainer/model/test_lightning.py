@@ -187,6 +187,27 @@ def test_a_trainer_resumes_in_the_order_of_its_checkpoint(tmp_path: Path) -> Non
     assert first + seen(3, tmp_path / "1.ckpt") == uninterrupted
 
 
+class ValidatingModule(RecordingModule):
+    """Store the rows of each validation step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validated: list[int] = []
+
+    def on_validation_epoch_start(self) -> None:
+        self.validated = []
+
+    def validation_step(self, batch: tuple[torch.Tensor]) -> None:
+        self.validated += batch[0].tolist()
+
+
+def test_validation_has_all_rows_after_the_sanity_check(tmp_path: Path) -> None:
+    splits = {"train": {"id": np.arange(100)}, "validation": {"id": np.arange(90)}}
+    uri, module = datasets.write(tmp_path / "ids", splits, rows_per_batch=16), ValidatingModule()
+    trainer(tmp_path, 1, enable_checkpointing=False).fit(module, TrainyardDataModule(uri, ["id"], batch_size=30))
+    assert module.validated == list(range(90))
+
+
 def test_options_that_select_rows_apply_to_training_only(tmp_path: Path) -> None:
     rare = {"x": np.zeros((300, 2), np.float32), "label": (np.arange(300) % 10 == 0).astype(np.int64)}
     uri = datasets.write(tmp_path / "dataset", {"train": rare, "validation": rare})

@@ -71,6 +71,18 @@ def test_reinitialized_layers_are_not_loaded(weights: str) -> None:
     assert not torch.equal(fine_tuning.model.state_dict()["3.weight"], before["3.weight"])
 
 
+def test_reinitialized_layers_keep_their_initial_buffers(tmp_path: Path) -> None:
+    file = tmp_path / "other.safetensors"
+    safetensors.torch.save_file({name: tensor + 5 for name, tensor in recipe().model.state_dict().items()}, file)
+    fine_tuning = recipe(str(file), reinitialize=("1",))
+    before = {name: tensor.clone() for name, tensor in fine_tuning.model.state_dict().items()}
+    transfer.initialize(fine_tuning)
+    after = fine_tuning.model.state_dict()
+    assert [name for name in before if torch.equal(before[name], after[name])] == [
+        "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked",
+    ]  # fmt: skip
+
+
 def test_a_frozen_layer_is_in_evaluation_mode(weights: str) -> None:
     fine_tuning = recipe(weights, freeze=("1",))
     transfer.initialize(fine_tuning)

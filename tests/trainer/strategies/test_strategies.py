@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from tests.trainer import datasets
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 
@@ -54,6 +56,36 @@ def test_workers_learn_and_end_with_one_model(pair: Workers, batches: str, tmp_p
     assert get_losses(first) == get_losses(second)
     assert sent > 0 and first[0]["bytes_per_step"] > 0
     assert load_model(str(tmp_path)).output(datasets.blobs(5)).shape == (5, 3)
+
+
+def batch_normalized(transposed: bool) -> Recipe:
+    model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))
+    if transposed:
+        model.register_buffer("transposed", torch.arange(6.0).reshape(2, 3).T)
+    return Recipe(model=model, features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+def get_buffers_of_validation(world: World, batches: str, model: str, strategy: dict[str, Any]) -> list[list[float]]:
+    """Return all buffers at each forward pass of validation."""
+    seen: list[list[float]] = []
+
+    def record(module: nn.Module, inputs: Any) -> None:
+        if isinstance(module, nn.Sequential) and not module.training:
+            seen.append([float(value) for buffer in module.buffers() for value in buffer.flatten()])
+
+    with nn.modules.module.register_module_forward_pre_hook(record):
+        fit(
+            f"{__name__}:batch_normalized", dataset=batches, model=model, world=world, strategy=strategy, epochs=2,
+            batch_size=40, recipe_params={"transposed": strategy["name"] in ("allreduce", "fsdp")},
+        )  # fmt: skip
+    return seen
+
+
+@pytest.mark.parametrize("name", ["allreduce", "powersgd", "fsdp", "horovod", "threshold"])
+def test_all_workers_validate_with_the_same_buffers(pair: Workers, batches: str, tmp_path: Path, name: str) -> None:
+    first, second = pair(get_buffers_of_validation, batches, str(tmp_path), STRATEGIES[name])
+    assert first and first == second
+    assert first[0] != first[-1]
 
 
 def get_environment_after(world: World, batches: str, model: str) -> tuple[str | None, list[str]]:

@@ -1,0 +1,55 @@
+"""The features of a layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.trainer import datasets
+from trainyard.errors import TrainyardError
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.trained_model import TrainedModel, load_model
+
+
+class Sum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum(1)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum, self.lstm, self.head = Sum(), nn.LSTM(8, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0]) + self.sum(x)[:, None]
+
+
+def recurrent() -> Recipe:
+    return Recipe(model=Recurrent(), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> TrainedModel:
+    uri = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(40)})
+    fit(f"{__name__}:recurrent", dataset=uri, model=str(tmp_path / "model"), epochs=1, batch_size=20)
+    return load_model(str(tmp_path / "model"))
+
+
+def test_features_are_flat_also_for_one_value_a_row(model: TrainedModel) -> None:
+    rows = datasets.blobs(5)
+    assert model.features("head", rows).shape == (5, 3)
+    assert torch.equal(
+        model.features("sum", rows).cpu(), torch.from_numpy(np.asarray(rows["x"]).copy()).sum(1)[:, None]
+    )
+
+
+def test_a_layer_that_returns_no_tensor_is_refused(model: TrainedModel) -> None:
+    message = r"layer 'lstm' \(LSTM\) returns a tuple, and not a tensor of rows"
+    with pytest.raises(TrainyardError, match=message):
+        model.features("lstm", datasets.blobs(5))
