@@ -34,6 +34,9 @@ MAX_LOG_ODDS = 12.0
 CONFIDENCE_BINS = 15
 """Even bins of confidence, as in Guo et al., On Calibration of Modern Neural Networks, 2017."""
 
+MATRIX = "confusion"
+"""The statistic of the confusion matrix, which has no interval. Of many classes it is too large to be resampled."""
+
 _MAX_CURVES, _MAX_POINTS = 10, 64
 
 Kind = Literal["multiclass", "binary", "multilabel"]
@@ -76,9 +79,10 @@ class Classification:
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the statistics that the metrics need."""
-        table = (self.count, self.count) if self.kind == "multiclass" else (self.count, 2, 2)
+        tables = (self.count, 2, 2)
         shapes = {
-            "confusion": table,
+            "outcomes": (self.count, 3) if self.kind == "multiclass" else tables,
+            MATRIX: (self.count, self.count) if self.kind == "multiclass" else tables,
             "scores": (self.count, 2, BINS),
             "confidence": (CONFIDENCE_BINS, 3),
             "negative_log_likelihood": (2,),
@@ -92,9 +96,13 @@ class Classification:
         guess = probability.argmax(1) if self.kind == "multiclass" else (probability > 0.5).astype(np.int64)
         ones = np.ones_like(probability)
         for statistic in self.shapes:
-            if statistic == "confusion" and self.kind == "multiclass":
+            if statistic == "outcomes" and self.kind == "multiclass":
+                cells = np.stack([truth * 3, guess * 3 + 1, truth * 3 + 2], axis=1)
+                values = np.stack([ones[:, 0], ones[:, 0], guess == truth], axis=1)
+                yield Contribution(statistic, numbers, cells, values)
+            elif statistic == MATRIX and self.kind == "multiclass":
                 yield Contribution(statistic, numbers, (truth * self.count + guess)[:, None], ones[:, :1])
-            elif statistic == "confusion":
+            elif statistic in ("outcomes", MATRIX):
                 yield Contribution(statistic, numbers, np.arange(self.count) * 4 + truth * 2 + guess, ones)
             elif statistic == "scores":
                 yield Contribution(statistic, numbers, self._find_score_cells(probability, truth), ones)
@@ -106,8 +114,9 @@ class Classification:
                 yield Contribution(statistic, numbers, np.broadcast_to(np.arange(2), both.shape), both)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
-        """Return the metrics by name, each (resamples, ...)."""
-        return {name: METRICS[name][1](sums[METRICS[name][0]]) for name in self.metrics}
+        """Return the metrics whose statistic is in `sums` by name, each (resamples, ...)."""
+        needed = {name: METRICS[name] for name in self.metrics}
+        return {name: compute(sums[statistic]) for name, (statistic, compute) in needed.items() if statistic in sums}
 
     def compute_losses(self, rows: ScoredRows) -> Floats:
         """Return the negative log-likelihood of each row."""
@@ -198,21 +207,22 @@ def _reduce_points(points: list[list[float]]) -> list[list[float]]:
     return [distinct[number] for number in selected]
 
 
-def _count_outcomes(table: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return true and false positives, false and true negatives, each (resamples, classes or labels)."""
-    if table.ndim == 4:
-        return table[..., 1, 1], table[..., 0, 1], table[..., 1, 0], table[..., 0, 0]
-    true_positive = np.diagonal(table, axis1=1, axis2=2)
-    false_positive, false_negative = table.sum(axis=1) - true_positive, table.sum(axis=2) - true_positive
-    total = table.sum(axis=(1, 2))[:, None]
-    return true_positive, false_positive, false_negative, total - true_positive - false_positive - false_negative
+def _count_outcomes(outcomes: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return true and false positives, and false negatives, each (resamples, classes or labels).
+
+    Of multiclass models, outcomes are the rows of each class, those predicted as it, and those of both.
+    """
+    if outcomes.ndim == 4:
+        return outcomes[..., 1, 1], outcomes[..., 0, 1], outcomes[..., 1, 0]
+    true_positive = outcomes[..., 2]
+    return true_positive, outcomes[..., 1] - true_positive, outcomes[..., 0] - true_positive
 
 
-def _accuracy(table: Floats) -> Floats:
-    if table.ndim == 3:
-        return divide(np.trace(table, axis1=1, axis2=2), table.sum(axis=(1, 2)))
-    tp, fp, fn, tn = _count_outcomes(table)
-    return divide(tp + tn, tp + fp + fn + tn).mean(axis=1)  # type: ignore[no-any-return]
+def _accuracy(outcomes: Floats) -> Floats:
+    if outcomes.ndim == 3:
+        return divide(outcomes[..., 2].sum(axis=1), outcomes[..., 0].sum(axis=1))
+    correct = np.trace(outcomes, axis1=2, axis2=3)
+    return divide(correct, outcomes.sum(axis=(2, 3))).mean(axis=1)  # type: ignore[no-any-return]
 
 
 def _average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
@@ -222,18 +232,18 @@ def _average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
     return divide(np.where(occurs, values, 0).sum(axis=1), occurs.sum(axis=1))
 
 
-def _precision(table: Floats) -> Floats:
-    tp, fp, fn, _ = _count_outcomes(table)
+def _precision(outcomes: Floats) -> Floats:
+    tp, fp, fn = _count_outcomes(outcomes)
     return _average(divide(tp, tp + fp, empty=0), tp + fp + fn > 0)
 
 
-def _recall(table: Floats) -> Floats:
-    tp, fp, fn, _ = _count_outcomes(table)
+def _recall(outcomes: Floats) -> Floats:
+    tp, fp, fn = _count_outcomes(outcomes)
     return _average(divide(tp, tp + fn, empty=0), tp + fp + fn > 0)
 
 
-def _f1(table: Floats) -> Floats:
-    tp, fp, fn, _ = _count_outcomes(table)
+def _f1(outcomes: Floats) -> Floats:
+    tp, fp, fn = _count_outcomes(outcomes)
     return _average(divide(2 * tp, 2 * tp + fp + fn, empty=0), tp + fp + fn > 0)
 
 
@@ -273,11 +283,11 @@ def _confusion_matrix(table: Floats) -> NDArray[Any]:
 
 
 METRICS: dict[str, tuple[str, Callable[[Floats], NDArray[Any]]]] = {
-    "accuracy": ("confusion", _accuracy),
-    "precision": ("confusion", _precision),
-    "recall": ("confusion", _recall),
-    "f1": ("confusion", _f1),
-    "confusion_matrix": ("confusion", _confusion_matrix),
+    "accuracy": ("outcomes", _accuracy),
+    "precision": ("outcomes", _precision),
+    "recall": ("outcomes", _recall),
+    "f1": ("outcomes", _f1),
+    "confusion_matrix": (MATRIX, _confusion_matrix),
     "auroc": ("scores", _auroc),
     "average_precision": ("scores", _average_precision),
     "log_loss": ("negative_log_likelihood", _log_loss),

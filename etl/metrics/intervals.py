@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainyard.etl.metrics.classification import MATRIX
 from trainyard.etl.metrics.family import Floats, MetricFamily
 from trainyard.etl.metrics.sums import BUCKETS
 
@@ -33,7 +34,8 @@ def resample_metrics(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[s
 
     The resamples are the same for every family and model.
     """
-    if not family.by_row:
+    sums = {name: values for name, values in sums.items() if name != MATRIX}
+    if not family.by_row or not sums:
         return {}
     size = max(values[0].size for values in sums.values())
     step = max(_MAX_CELLS // size, 1)

@@ -31,24 +31,31 @@ def show(directory: str) -> str:
 
 
 def newest_run(root: str, dag_id: str) -> str:
-    """Return the directory of the DAG's run whose last application started last.
+    """Return the directory of the DAG's run of which a record or failure was written last.
 
     Raises:
         TrainyardError: The DAG has no run below `root`.
     """
     runs = storage.join(root, "runs", path_safe(dag_id))
-    started = {name: _last_start(storage.join(runs, name)) for name in storage.list_names(runs)}
-    if not any(started.values()):
-        raise TrainyardError(f"DAG {dag_id!r} has no readable run in {runs}.")
-    return storage.join(runs, max(started, key=lambda name: started[name]))
+    directories = [storage.join(runs, name) for name in storage.list_names(runs)]
+    for directory in sorted(directories, key=_last_change, reverse=True):
+        if _is_readable(directory):
+            return directory
+    raise TrainyardError(f"DAG {dag_id!r} has no readable run in {runs}.")
 
 
-def _last_start(directory: str) -> float:
-    """Return the start of a run's last application; 0 without readable records, as of an earlier release."""
+def _last_change(directory: str) -> float:
+    """Return when the newest record or failure of a run was written, without reading any; 0 if there is none."""
+    files = (file for part in ("records", "failures") for file in storage.find_files(storage.join(directory, part)))
+    return max((file.modified or 0.0 for file in files), default=0.0)
+
+
+def _is_readable(directory: str) -> bool:
+    """Return whether a run has records or failures, none of them of an earlier release."""
     try:
-        return max((record.started_at for record in outcomes.read_run(directory)), default=0.0)
+        return bool(outcomes.read_run(directory))
     except TrainyardError:
-        return 0.0
+        return False
 
 
 def _summary(record: RunRecord) -> str:

@@ -8,7 +8,6 @@ monotonic clock. Format: the "Trace Event Format" of the Chromium project, phase
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import threading
@@ -129,7 +128,7 @@ class EventLog:
         try:
             return _to_json(event)
         except ValueError:
-            return _to_json(event | {"args": {key: _get_finite(value) for key, value in fields["args"].items()}})
+            return _to_json(event | {"args": _without_infinity(fields["args"])})
 
 
 def read_counter(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
@@ -166,8 +165,9 @@ def _to_json(event: dict[str, Any]) -> str:
     return json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def _get_finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _without_infinity(args: dict[str, Any]) -> Any:
+    """Return the arguments with None for each number that is not finite, at any depth."""
+    return json.loads(json.dumps(args), parse_constant=lambda _: None)
 
 
 def _file_name(process: str, part: int) -> str:

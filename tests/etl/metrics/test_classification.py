@@ -14,8 +14,10 @@ from torchmetrics.functional import classification as torch_reference
 
 from tests.etl.metrics.model_metrics import compute_metrics
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.classification import build_family
-from trainyard.etl.metrics.family import OutputSpec
+from trainyard.etl.metrics import intervals
+from trainyard.etl.metrics.classification import MATRIX, build_family
+from trainyard.etl.metrics.family import OutputSpec, ScoredRows, divide
+from trainyard.etl.metrics.sums import BUCKETS
 
 ALL = ["accuracy", "precision", "recall", "f1", "auroc", "average_precision", "log_loss", "calibration_error"]
 approx = pytest.approx
@@ -169,6 +171,37 @@ def test_resamples_have_the_metrics_that_each_has_alone(spec):
     for name, values in family.compute(sums).items():
         alone = [family.compute({key: part[i : i + 1] for key, part in sums.items()})[name][0] for i in range(4)]
         np.testing.assert_allclose(values, alone, err_msg=name)
+
+
+@given(st.integers(1, 300), st.integers(2, 9), st.integers(0, 1000))
+def test_intervals_without_the_confusion_matrix_are_those_of_resampled_matrices(rows, count, seed):
+    rng = np.random.default_rng(seed)
+    truth, guess, bucket = rng.integers(0, count, rows), rng.integers(0, count, rows), rng.integers(0, BUCKETS, rows)
+    tables, outcomes = np.zeros((BUCKETS, count, count)), np.zeros((BUCKETS, count, 3))
+    np.add.at(tables, (bucket, truth, guess), 1)
+    family = build_family(["accuracy", "f1", "confusion_matrix"], OutputSpec((count,), (), count, "softmax"))
+    parts = {part.statistic: part for part in family.contribute(ScoredRows(9.0 * np.eye(count)[guess], truth))}
+    part = parts["outcomes"]
+    np.add.at(outcomes.reshape(BUCKETS, -1), (bucket[part.rows][:, None], part.cells), part.values)
+    values = intervals.resample_metrics(family, {"outcomes": outcomes, MATRIX: tables})
+    assert list(values) == ["accuracy", "f1"]
+
+    resampled = np.tensordot(intervals._draw_bucket_counts(), tables, 1)
+    correct, labeled, predicted = np.diagonal(resampled, axis1=1, axis2=2), resampled.sum(axis=2), resampled.sum(axis=1)
+    np.testing.assert_array_equal(values["accuracy"], divide(correct.sum(axis=1), resampled.sum(axis=(1, 2))))
+    f1 = divide(2 * correct, labeled + predicted, empty=0)
+    np.testing.assert_allclose(values["f1"], divide(f1.sum(axis=1), (labeled + predicted > 0).sum(axis=1)), rtol=1e-12)
+
+
+def test_metrics_of_many_classes_with_intervals_need_no_confusion_matrix():
+    shapes = build_family(ALL, OutputSpec((10_000,), (), 10_000, "softmax")).shapes
+    assert "confusion" not in shapes and shapes["outcomes"] == (10_000, 3)
+
+
+def test_the_confusion_matrix_alone_has_no_interval():
+    logits, truth = make_classes()
+    model = compute_metrics(["confusion_matrix"], OutputSpec((4,), (), 4, "softmax"), logits, truth)
+    assert model.intervals == {} and np.sum(model.metrics["confusion_matrix"]) == len(truth)
 
 
 def test_scores_of_exactly_zero_and_one_are_in_the_outermost_bins():

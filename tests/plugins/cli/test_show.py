@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from trainyard import storage
 from trainyard.cli import show
 from trainyard.errors import TrainyardError
 from trainyard.schemas.failure import Failure
@@ -37,14 +39,42 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     assert lines[3].endswith("no column y")
 
 
-def test_the_newest_run_is_the_one_whose_last_application_started_last(tmp_path: Path) -> None:
+def set_modified(root: Path, run: str, seconds: float) -> None:
+    for file in (root / "runs/toy" / run).rglob("*.json"):
+        os.utime(file, (seconds, seconds))
+
+
+def test_the_newest_run_is_the_one_whose_last_record_was_written_last(tmp_path: Path) -> None:
     save(tmp_path, "a", "export", 30.0)
     save(tmp_path, "b", "export", 10.0)
+    set_modified(tmp_path, "b", 20.0)
     save(tmp_path, "b", "train", 20.0)
     (tmp_path / "runs/toy/c/records").mkdir(parents=True)
     (tmp_path / "runs/toy/d/records").mkdir(parents=True)
     (tmp_path / "runs/toy/d/records/export.json").write_text('{"document": "run record", "version": 1}')
+    set_modified(tmp_path, "a", 40.0)
+    set_modified(tmp_path, "d", 2e9)
+    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/b", "d is of an earlier release"
+    failed = TaskKey(dag_id="toy", run_id="a", task_id="train", directory=f"{tmp_path}/runs/toy/a")
+    Failure(task_key=failed, at=50.0, error="no GPU").save()
+    set_modified(tmp_path, "b", 45.0)
+    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a", "failures count"
+
+
+def test_records_of_older_runs_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, run in enumerate(("b", "c", "a"), start=1):
+        save(tmp_path, run, "export", float(seconds))
+        set_modified(tmp_path, run, float(seconds))
+    files: list[str] = []
+    read = storage.read
+
+    def record(uri: str) -> bytes:
+        files.append(uri)
+        return read(uri)
+
+    monkeypatch.setattr(storage, "read", record)
     assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"
+    assert files == [f"{tmp_path}/runs/toy/a/records/export.json"]
 
 
 def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_what_is_written_and_kept_does_not_grow_with_the_epochs(
 def test_a_value_that_is_not_finite_is_null_so_that_browsers_can_read_the_file(tmp_path: Path) -> None:
     with EventLog(str(tmp_path), "train", "worker 0") as log:
         log.counter("epoch", epoch=1, loss=math.nan, auroc=0.5, validation_loss=-math.inf)
+        log.instant("resume", at=[1.0, math.nan])
     written = (tmp_path / "events/train/worker 0.jsonl").read_text()
     assert "NaN" not in written and "Infinity" not in written
     (value,) = events.read_counter(str(tmp_path), "train", "worker 0", "epoch")
