@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -32,14 +31,6 @@ def find_listening(port: int) -> set[str]:
     return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN and each.laddr.port == port}
 
 
-def has_ipv6() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
 @pytest.fixture(autouse=True)
 def no_local_ip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
@@ -51,7 +42,6 @@ def no_local_ip(monkeypatch: pytest.MonkeyPatch) -> None:
         ("127.0.0.1", "127.0.0.1"),
         ("127.0.0.2", "127.0.0.2"),
         ("localhost", "127.0.0.1"),
-        pytest.param("::1", "::1", marks=pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")),
     ],
 )
 def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(host: str, address: str) -> None:
