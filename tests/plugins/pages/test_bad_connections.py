@@ -20,7 +20,7 @@ FAR = "hdfs://far:8020/trainyard"
 class Unreachable(LocalFileSystem):  # type: ignore[misc]
     """A cluster whose NameNode does not answer."""
 
-    def isdir(self, path: str) -> bool:
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
         """Raise what a client raises."""
         raise OSError("no NameNode of far answers")
 
@@ -49,11 +49,11 @@ def test_the_others_are_shown_and_a_bad_connection_with_its_reason(bad: Airflow,
 class Partly(LocalFileSystem):  # type: ignore[misc]
     """A storage with one directory that cannot be read."""
 
-    def isdir(self, path: str) -> bool:
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
         """Raise what HDFS raises, for the runs of one DAG."""
         if path.endswith("ann.sealed"):
             raise RuntimeError("Permission denied: ann.sealed")
-        return bool(super().isdir(path))
+        return super().ls(path, detail, **options)
 
 
 @pytest.mark.parametrize("page", ["", "usage"])
@@ -96,9 +96,9 @@ def test_no_database_connection_is_held_while_storage_is_read(
     held: list[int] = []
 
     class Watching(LocalFileSystem):  # type: ignore[misc]
-        def isdir(self, path: str) -> bool:
+        def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
             held.append(settings.engine.pool.checkedout())
-            return bool(super().isdir(path))
+            return super().ls(path, detail, **options)
 
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
