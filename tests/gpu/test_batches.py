@@ -84,6 +84,30 @@ def test_copies_do_not_wait_for_the_device(device: str, wide: str) -> None:
     assert {tensor.device.type for tensor in moved.values()} == {device} and are_whole([moved])
 
 
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+def test_batches_from_gpu_memory_train_as_those_from_the_disk(
+    device: str, wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows in the same order, with the same losses; and no column is copied to the device in a step."""
+    copied: list[str] = []
+
+    def train(name: str, gpu_cache_gb: float) -> list[float]:
+        fitted = fit(
+            f"{recipes.__name__}:numbers", dataset=wide, model=str(tmp_path / name), epochs=2, batch_size=BATCH,
+            gpu_cache_gb=gpu_cache_gb,
+        )  # fmt: skip
+        return [epoch["loss"] for epoch in fitted.history.epochs]
+
+    def note_device(columns: Columns, target: torch.device) -> Columns:
+        copied.extend(column.device.type for column in columns.values())
+        return to_device(columns, target)
+
+    expected = train("disk", 0)
+    monkeypatch.setattr("trainyard.trainer.loop.engine.to_device", note_device)
+    assert train("memory", 1) == pytest.approx(expected, rel=1e-6)
+    assert set(copied) == {"cuda"} and len(copied) == 2 * 2 * (ROWS // BATCH)
+
+
 @pytest.mark.parametrize("sequences", ["padded", "nested"])
 def test_variable_length_columns_reach_the_device(device: str, tmp_path: Path, sequences: str) -> None:
     uri = datasets.write(tmp_path / "dataset", {"train": datasets.sequences(400), "validation": datasets.sequences(90)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,3 +106,15 @@ def test_the_host_does_not_wait_for_each_step(device: str, batches: str, tmp_pat
         recipe_params={"milliseconds": 30}, phases=Ahead(None),
     )  # fmt: skip
     assert sum(behind) >= len(behind) - 2, "all but the first, and the one after the loss is read"
+
+
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+def test_the_usage_of_the_gpu_is_measured_where_nvml_is(
+    device: str, batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted = train(batches, tmp_path, Phases(None), 100)
+    if importlib.util.find_spec("pynvml"):
+        total = torch.cuda.get_device_properties(0).total_memory / 2**30
+        assert 0 < fitted.gpu["gpu_utilization"] <= 1 and 0 < fitted.gpu["gpu_memory_gib"] <= total
+    else:
+        assert not fitted.gpu and "Install nvidia-ml-py" in capsys.readouterr().out

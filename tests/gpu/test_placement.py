@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch.distributed as dist
 
 from tests.gpu import group
 from tests.gpu.group import Task
+from trainyard.planning.placement import DISCOVERY
 from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.world import init_world
@@ -64,3 +67,10 @@ def test_workers_under_torchrun_take_turns(device: str) -> None:
     backend = "nccl" if device == "cuda" else "gloo"
     names = [f"cuda:{rank}" if device == "cuda" else "cpu" for rank in range(size)]
     assert results == [(name, backend, sum(range(size))) for name in names]
+
+
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+def test_spark_and_torch_find_the_same_gpus(device: str) -> None:
+    """The script that each executor runs, where nothing hides a GPU from torch."""
+    found = subprocess.run(["sh", str(DISCOVERY)], capture_output=True, text=True, check=True).stdout
+    assert json.loads(found) == {"name": "gpu", "addresses": [str(n) for n in range(torch.cuda.device_count())]}

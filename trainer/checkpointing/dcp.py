@@ -1,18 +1,25 @@
 """Adapt torch's distributed checkpoint (DCP): checksums while writing, and no unpickling while reading.
 
-This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_MEM_FORMAT_ENCODING`), as
-of torch 2.10, 2.11 and 2.15; the first two have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
+The format is DCP's own, which torch reads as well. While a checkpoint is written, training goes on in another thread of
+the same process, so that the bytes of tensors are hashed and written in large pieces, in which Python's lock is free.
+
+This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_StoragePrefix`,
+`_MEM_FORMAT_ENCODING`) and `torch.serialization.skip_data`, a prototype, as of torch 2.10, 2.11 and 2.15; the first two
+have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from functools import lru_cache
+from typing import IO, Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemBase, _StorageInfo
@@ -26,8 +33,9 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 
 from trainyard.retries import retry
 from trainyard.schemas.checkpoint import File
@@ -43,6 +51,10 @@ except ImportError:
 METADATA = "metadata.pt"
 OnProgress = Callable[[], None]
 _READ_AHEAD_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 20
+"""The bytes of small writes that are collected."""
+_WRITTEN_BYTES = 16 << 20
+"""The bytes of a tensor that are written at once, which bounds the memory of file systems that copy them."""
 _METADATA_CLASSES: list[Any] = [
     _MEM_FORMAT_ENCODING, BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
     TensorProperties, TensorStorageMetadata, _StorageInfo,
@@ -65,6 +77,26 @@ class Writer(FsspecWriter):
         super().__init__(uri, sync_files=sync_files)
         self.files: dict[str, File] = {}
         self.fs = _ChecksumFileSystem(self.fs, self.files, on_progress)  # type: ignore[assignment]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write the items of this worker into one file."""
+        name, results = f"{plan.storage_data.prefix}0.distcp", []
+        stream: Any
+        with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as stream:
+            for item in plan.items:
+                offset, value = stream.tell(), planner.resolve_data(item)
+                if isinstance(value, Tensor):
+                    stream.write_tensor(value)
+                else:
+                    stream.write(value.getbuffer())
+                length = stream.tell() - offset
+                results.append(WriteResult(item.index, length, _StorageInfo(name, offset, length)))
+            if self.sync_files:
+                stream.flush()
+                os.fsync(stream.fileno())
+        written: Future[list[WriteResult]] = Future()
+        written.set_result(results)
+        return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the metadata."""
@@ -130,6 +162,7 @@ class _ChecksumFileSystem:
                 return
             checksum_stream = _ChecksumStream(stream, self._on_progress)
             yield checksum_stream
+            checksum_stream.flush()
         digest = checksum_stream.digest.hexdigest()
         self._files[_get_name(path)] = File(bytes=checksum_stream.size, sha256=digest)
 
@@ -141,20 +174,77 @@ class _ChecksumFileSystem:
 class _ChecksumStream:
     def __init__(self, stream: Any, on_progress: OnProgress) -> None:
         self._stream, self._on_progress = stream, on_progress
+        self._small_writes = bytearray()
         self.digest, self.size = hashlib.sha256(), 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size += size
+        if len(self._small_writes) + size <= _SMALL_BYTES:
+            self._small_writes += data
+        else:
+            self._write_small_writes()
+            self._write(data)
+        return size
+
+    def flush(self) -> None:
+        self._write_small_writes()
+        self._stream.flush()
+
+    def _write_small_writes(self) -> None:
+        if self._small_writes:
+            self._write(self._small_writes)
+            self._small_writes = bytearray()
+
+    def _write(self, data: Any) -> None:
         self.digest.update(data)
-        self.size += memoryview(data).nbytes
+        self._stream.write(data)
         self._on_progress()
-        return self._stream.write(data)  # type: ignore[no-any-return]
+
+    def write_tensor(self, tensor: Tensor) -> None:
+        """Write what `torch.save` writes of a tensor on the CPU, but for a checksum that `torch.load` ignores."""
+        frame = _frame_tensor(tensor.dtype, tensor.shape, tensor.stride())
+        if frame.size != tensor.untyped_storage().nbytes():  # a view of a part, or one that repeats values
+            tensor = tensor.clone()
+            frame = _frame_tensor(tensor.dtype, tensor.shape, tensor.stride())
+        values: Tensor = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        self.write(frame.before)
+        for start in range(0, len(values), _WRITTEN_BYTES):
+            self.write(memoryview(values[start : start + _WRITTEN_BYTES].numpy()))  # type: ignore[arg-type]
+        self.write(frame.after)
 
     def tell(self) -> int:
         """Return the position of the next byte, which files on HDFS do not provide."""
         return self.size
+
+
+class _Frame(NamedTuple):
+    """What `torch.save` writes before and after the bytes of a tensor's storage, and their number."""
+
+    before: bytes
+    after: bytes
+    size: int
+
+
+@lru_cache(4096)
+def _frame_tensor(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> _Frame:
+    tensor, stream = torch.empty_strided(shape, stride, dtype=dtype), _FrameStream()
+    with torch.serialization.skip_data():
+        torch.save(tensor, stream)
+    written = stream.getvalue()
+    return _Frame(written[: stream.split], written[stream.split :], tensor.untyped_storage().nbytes())
+
+
+class _FrameStream(io.BytesIO):
+    split = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Remember where the bytes would be, which `torch.save` skips."""
+        self.split = self.tell()
+        return self.split
 
 
 class _BufferedFileSystem:

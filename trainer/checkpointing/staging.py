@@ -41,8 +41,11 @@ class Staging:
 
 
 def copy_tensors(state: Any) -> Any:
-    """Return `state` with all tensors copied to new CPU memory. Of a sharded tensor the own shard is copied."""
-    return _map_tensors(state, (), lambda _, tensor: tensor.to("cpu", copy=True))
+    """Return `state` with all tensors copied to new CPU memory. Of a sharded tensor the own shard is copied.
+
+    Memory that is pinned for this returns to torch with the copy, which uses it again.
+    """
+    return Staging().copy(state)
 
 
 def _map_tensors(value: Any, path: Path, copy: Callable[[Path, Tensor], Tensor]) -> Any:

@@ -147,8 +147,8 @@ class DeviceTimes:
         self._steps.append((Step(data_wait, self._last), []))
 
     def start(self) -> Event:
-        """Return the start of a phase."""
-        return self._record()
+        """Return the start of a phase, which is the end of the one before it in the step."""
+        return self._last if self._last and self._steps[-1][0].phases else self._record()
 
     def end(self, name: str, start: Event) -> None:
         """End a phase."""
@@ -201,14 +201,15 @@ class DeviceTimes:
     def _read(self) -> Iterator[Span]:
         """Return the phases of the first step, and keep its events for later ones."""
         step, events = self._steps.popleft()
+        done = events if step.previous is None else [step.previous, *events]
+        at = {id(event): self._to_ns(event) for event in done}
         times = Step(
             step.data_wait,
-            None if step.previous is None else self._to_ns(step.previous),
-            [(name, self._to_ns(start), self._to_ns(end)) for name, start, end in step.phases],
-            [(self._to_ns(start), self._to_ns(end), waited) for start, end, waited in step.communications],
+            None if step.previous is None else at[id(step.previous)],
+            [(name, at[id(start)], at[id(end)]) for name, start, end in step.phases],
+            [(at[id(start)], at[id(end)], waited) for start, end, waited in step.communications],
         )
         following = self._steps[0][0].previous if self._steps else self._last
-        done = events if step.previous is None else [step.previous, *events]
         self._unused += [event for event in done if event is not following]
         return measure_step(times)
 

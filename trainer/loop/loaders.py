@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.cache import ShardCache, cache_directory
 from trainyard.trainer.data.loader import Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
+from trainyard.trainer.data.resident import ResidentLoader
 from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.model.recipe import Recipe
@@ -75,10 +78,40 @@ def _build_training_loader(
         )
     weights = build_weights(data, _get_balance(recipe, options), options.weight_by, world, on_progress)
     order = build_order(data, batch, options.seed, True, options.bucket_by, weights)
+    is_gpu = world.device.type == "cuda"
+    if options.gpu_cache_gb and is_gpu:
+        check_resident(recipe)
+        if has_room(data, options.gpu_cache_gb, torch.cuda.mem_get_info(world.device)[0]):
+            return ResidentLoader(data, order, world.rank, world.size, world.device, weights, on_progress)
     return Loader(
-        data, order, world.rank, world.size, recipe.transform, world.device.type == "cuda", recipe.sequences,
+        data, order, world.rank, world.size, recipe.transform, is_gpu, recipe.sequences,
         recipe.decode, recipe.augment, weights,
     )  # fmt: skip
+
+
+def check_resident(recipe: Recipe) -> None:
+    """Check that batches can be made on a GPU. Raises TrainyardError if the recipe changes them on the CPU."""
+    if recipe.transform:
+        raise TrainyardError(
+            "gpu_cache_gb takes batches from the memory of the GPU, but the recipe's transform changes them on the "
+            "CPU. Remove gpu_cache_gb, or move the work of transform to the export's prepare, or into the model."
+        )
+
+
+def has_room(data: SplitReader | Mixture, gpu_cache_gb: float, free_bytes: int) -> bool:
+    """Return whether a split fits into the memory of a GPU; if not, a line says why.
+
+    Args:
+        data: The split.
+        gpu_cache_gb: What it may take, in GiB.
+        free_bytes: What the GPU has free.
+    """
+    needed, free = data.rows * data.row_bytes / 2**30, free_bytes / 2**30
+    if needed <= min(gpu_cache_gb, free):
+        return True
+    limit = f"gpu_cache_gb={gpu_cache_gb:g}" if needed > gpu_cache_gb else f"{free:.3g} GiB of the GPU are free"
+    print(f"split {data.name!r} is not kept on the GPU: it takes {needed:.3g} GiB, but {limit}.", flush=True)
+    return False
 
 
 def _check_metrics(recipe: Recipe, data: SplitReader, world: World) -> None:

@@ -53,7 +53,8 @@ class DiLoCo(Strategy[Options]):
             for outer, inner in zip(self._outer, self._inner, strict=True):
                 inner.copy_(outer)
         self._inner_steps = 0
-        self._on_communication(wall, time.perf_counter_ns() - start, True)
+        if self.world.size > 1:
+            self._on_communication(wall, time.perf_counter_ns() - start, True)
 
     @property
     def in_sync(self) -> bool:

@@ -63,6 +63,8 @@ class TrainOperator(WorkerGroupOperator):
         compile: Whether to apply torch.compile to the model.
         cache_gb: Disk space on each node for shards of remote storage, in GiB. A larger split is read by ranges in
             each epoch.
+        gpu_cache_gb: GPU memory of each worker for the whole split `train`, in GiB, from which batches are then taken
+            without the CPU; 0 for none. A larger split is read as without.
         checkpoint_minutes: A checkpoint is saved this often, and after each epoch.
         checkpoint_steps: A checkpoint is also saved after so many updates, if given.
         keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
@@ -113,6 +115,7 @@ class TrainOperator(WorkerGroupOperator):
         monitor_mode: str = default(TrainOptions, "monitor_mode"),
         compile: Templated[bool] = default(TrainOptions, "compile"),
         cache_gb: Templated[float] = default(TrainOptions, "cache_gb"),
+        gpu_cache_gb: Templated[float] = default(TrainOptions, "gpu_cache_gb"),
         checkpoint_minutes: Templated[float] = default(TrainOptions, "checkpoint_minutes"),
         checkpoint_steps: Templated[int] | None = None,
         keep_checkpoints: Templated[int] = default(TrainOptions, "keep_checkpoints"),
@@ -149,6 +152,7 @@ class TrainOperator(WorkerGroupOperator):
         self.monitor_mode = monitor_mode
         self.compile = compile
         self.cache_gb = cache_gb
+        self.gpu_cache_gb = gpu_cache_gb
         self.checkpoint_minutes = checkpoint_minutes
         self.checkpoint_steps = checkpoint_steps
         self.keep_checkpoints = keep_checkpoints

@@ -42,6 +42,7 @@ Refused = tuple[Any, str]
 COUNT: list[Refused] = [(0, POSITIVE), (-1, POSITIVE), (1.5, WHOLE), ("x", WHOLE), (None, WHOLE), ([], WHOLE)]
 OPTIONAL_COUNT = [case for case in COUNT if case[0] is not None]
 FROM_ZERO: list[Refused] = [(-1, "write 0 or more"), (1.5, WHOLE), ("x", WHOLE), ([], WHOLE)]
+NUMBER_FROM_ZERO: list[Refused] = [(-1, "write 0 or more"), ("x", NUMBER), ({}, NUMBER)]
 POSITIVE_NUMBER: list[Refused] = [(0, POSITIVE), (-1, POSITIVE), ("x", NUMBER), ({}, NUMBER)]
 INTEGER: list[Refused] = [(1.5, WHOLE), ("x", WHOLE), (None, WHOLE), ({}, WHOLE)]
 STRING: list[Refused] = [(3, f"{TEXT}, for example '3'"), (["x"], TEXT), (None, TEXT), ({}, TEXT)]
@@ -235,6 +236,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "monitor_mode": [("best", "write 'min' or 'max'"), (None, "write 'min' or 'max'")],
         "compile": SWITCH,
         "cache_gb": POSITIVE_NUMBER,
+        "gpu_cache_gb": NUMBER_FROM_ZERO,
         "checkpoint_minutes": POSITIVE_NUMBER,
         "checkpoint_steps": OPTIONAL_COUNT,
         "keep_checkpoints": COUNT,

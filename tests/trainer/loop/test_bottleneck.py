@@ -69,8 +69,8 @@ def test_the_largest_cause_is_described_with_what_would_help(
         (
             {"data wait": 12.0},
             "Input-bound: workers wait for data 55% of the time; move work from the recipe's transform to prepare, or, "
-            "for a dataset on HDFS, set cache_gb to the size of the whole split. After it, computation costs 44%; more "
-            "workers, precision='bfloat16' or compile=True would help.",
+            "set cache_gb, for a dataset on HDFS, or gpu_cache_gb to the size of the whole split. After it, "
+            "computation costs 44%; more workers, precision='bfloat16' or compile=True would help.",
         ),
         (
             {"data wait": 0.01, "wait for communication": 0.01},

@@ -145,6 +145,13 @@ def test_events_are_used_again() -> None:
     assert gpu.built < 20
 
 
+def test_a_phase_begins_with_the_end_of_the_one_before() -> None:
+    gpu = FakeGpu()
+    times = DeviceTimes(gpu)
+    run_step(times, gpu, 0, copy=MS, forward=MS, backward=MS, optimizer=MS)
+    assert gpu.built == 1 + 5, "the origin, and an event more than phases"
+
+
 def test_communication_beside_the_backward_pass_is_not_waited_for() -> None:
     gpu = FakeGpu()
     times = DeviceTimes(gpu)

@@ -1,4 +1,4 @@
-"""A split that a group cannot evaluate is refused before training."""
+"""A split that a group cannot evaluate is refused before training, and one that fits may be kept on the GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader
-from trainyard.trainer.loop.loaders import build_loaders
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.loop.loaders import build_loaders, check_resident, has_room
 from trainyard.trainer.world import World
 
 
@@ -42,3 +43,29 @@ def test_a_metric_that_stores_no_rows_may_have_workers_without_rows(tmp_path: Pa
     assert build(tmp_path / "thresholds", 3, {"auroc": MulticlassAUROC(3, thresholds=10)})
     assert build(tmp_path / "loss", 3, {})
     assert build(tmp_path / "rows", 4, {"auroc": MulticlassAUROC(3)})
+
+
+def read(folder: Path) -> SplitReader:
+    uri = datasets.write(folder, {"train": datasets.blobs(1 << 15, size=31)})  # 31 x 4 bytes and a label of 8
+    return SplitReader(uri, manifests.read_current(uri), "train", ("x", "label"))
+
+
+@pytest.mark.parametrize(
+    ("gpu_cache_gb", "free_bytes", "reason"),
+    [
+        (0.004, 8 << 30, "it takes 0.00403 GiB, but gpu_cache_gb=0.004"),
+        (1.0, 4 << 20, "it takes 0.00403 GiB, but 0.00391 GiB of the GPU are free"),
+        (1.0, 8 << 30, ""),
+    ],
+)
+def test_a_split_is_kept_on_the_gpu_if_it_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gpu_cache_gb: float, free_bytes: int, reason: str
+) -> None:
+    assert has_room(read(tmp_path), gpu_cache_gb, free_bytes) == (not reason)
+    assert capsys.readouterr().out == (f"split 'train' is not kept on the GPU: {reason}.\n" if reason else "")
+
+
+def test_a_split_is_not_kept_on_the_gpu_for_a_recipe_that_changes_batches_on_the_cpu() -> None:
+    with pytest.raises(TrainyardError, match=r"transform changes them on the CPU\. Remove gpu_cache_gb"):
+        check_resident(replace(linear(), transform=lambda columns: columns))
+    check_resident(linear())

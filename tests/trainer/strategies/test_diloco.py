@@ -40,6 +40,14 @@ def test_the_outer_step_is_nesterovs() -> None:
     assert take_inner_steps(strategy, model, 0.6, 0.52) == pytest.approx(0.363)
 
 
+def test_one_worker_does_not_wait_for_others() -> None:
+    model, strategy = nn.Linear(1, 1), DiLoCo(OPTIONS, World())
+    waits: list[int] = []
+    strategy.wrap_model(model, lambda *times: waits.append(1))
+    take_inner_steps(strategy, model, 0.7, 0.6)
+    assert waits == []
+
+
 def test_the_outer_momentum_continues_after_a_resume() -> None:
     strategy, model = wrap(1.0)
     take_inner_steps(strategy, model, 0.7, 0.6)

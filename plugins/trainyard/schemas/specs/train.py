@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.specs.fields import Format, ImportPath, Location, MLflowServer, Params, Precision, refuse_string
@@ -31,6 +31,7 @@ class TrainOptions(Part):
         monitor_mode: Whether a smaller or a larger `monitor` is better.
         compile: Whether to apply torch.compile.
         cache_gb: Disk space on each node for shards of remote storage, in GiB.
+        gpu_cache_gb: GPU memory of each worker for the split `train`, in GiB.
         checkpoint_minutes: Minutes between checkpoints; one is also saved after each epoch.
         checkpoint_steps: Updates between checkpoints, if given.
         keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
@@ -51,6 +52,7 @@ class TrainOptions(Part):
     monitor_mode: Literal["min", "max"] = "min"
     compile: bool = False
     cache_gb: PositiveFloat = 32.0
+    gpu_cache_gb: NonNegativeFloat = 0.0
     checkpoint_minutes: PositiveFloat = 10.0
     checkpoint_steps: PositiveInt | None = None
     keep_checkpoints: PositiveInt = 2

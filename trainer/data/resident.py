@@ -1,0 +1,101 @@
+"""Load batches from the memory of a GPU, which holds the whole split.
+
+In each epoch the host computes only which rows a batch has, 8 bytes a row, and the GPU gathers them. The order of the
+rows is the one of other loaders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.data.loader import Columns, Loader, LocalBatch, prefetch
+from trainyard.trainer.data.mixture import Mixture
+from trainyard.trainer.data.order import Integers, Order, Window
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.weights import Weights
+
+_READ_AHEAD_BLOCKS = 8
+_PREFETCHED_WINDOWS = 4
+
+
+class ResidentLoader(Loader):
+    """Load the local batches of one worker from its device, to which the split is copied before the first batch.
+
+    Args:
+        dataset: The split to read.
+        order: The order of its rows.
+        rank: The number of this worker.
+        world: The number of workers.
+        device: The device.
+        weights: The weights of rows.
+        on_progress: Called after each block that is copied.
+
+    Raises:
+        TrainyardError: A column has rows of variable length, or rows to decode.
+    """
+
+    def __init__(
+        self,
+        dataset: SplitReader | Mixture,
+        order: Order,
+        rank: int,
+        world: int,
+        device: torch.device,
+        weights: Weights | None = None,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        for column in dataset.columns:
+            if column.kind == "list" or column.type == "binary":
+                raise TrainyardError(
+                    f"gpu_cache_gb keeps rows of a fixed size in the memory of the GPU; column {column.name!r} has "
+                    "others. Remove gpu_cache_gb."
+                )
+        super().__init__(dataset, order, rank, world, weights=weights)
+        self._device, self._on_progress = device, on_progress
+        self._first_rows = np.cumsum([0, *dataset.blocks])
+        self._values: Columns = {}
+
+    def _read_batches(self, epoch: int, start: int) -> Iterator[LocalBatch]:
+        self._values = self._values or self._copy_split()
+        windows = self.order.windows(epoch, self._rank, self._world, start)
+        located = ((window, self._locate_rows(window, epoch)) for window in windows)
+        for window, rows in prefetch(located, _PREFETCHED_WINDOWS):
+            batches = rows.to(self._device, non_blocking=True).split_with_sizes(window.sizes)
+            for step, batch in enumerate(batches, start=window.first_step):
+                if step >= start:
+                    columns = {
+                        name: values.index_select(0, batch) if len(batch) else values[:1]
+                        for name, values in self._values.items()
+                    }
+                    yield LocalBatch(step, len(batch), self.order.size(step), columns)
+
+    def _copy_split(self) -> Columns:
+        blocks = self._dataset.blocks
+        values: Columns = {}
+        for number, (begin, rows) in enumerate(zip(self._first_rows.tolist(), blocks, strict=False)):
+            self._dataset.prefetch(range(number, min(number + _READ_AHEAD_BLOCKS, len(blocks))))
+            for name, array in self._dataset.block(number).items():
+                block = torch.from_numpy(np.array(array))
+                if name not in values:
+                    shape = (int(self._first_rows[-1]), *block.shape[1:])
+                    values[name] = torch.empty(shape, dtype=block.dtype, device=self._device)
+                values[name][begin : begin + rows].copy_(block)
+            self._dataset.release({number})
+            self._on_progress()
+        return values
+
+    def _locate_rows(self, window: Window, epoch: int) -> Tensor:
+        """Return the numbers of a window's rows in the split, one local batch after the other."""
+        parts: list[Integers] = []
+        for run in window.runs:
+            rows = self._select_rows(run, epoch)
+            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            parts.append(numbers + self._first_rows[run.block])
+        located = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        ordered = torch.from_numpy(located[window.gather(None)] if window.gather else located)
+        return ordered.pin_memory() if self._device.type == "cuda" else ordered
