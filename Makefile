@@ -12,7 +12,7 @@ READY := $(VENV)/.ready-$(shell cat $(LOCKS) $(S3_LOCK) | cksum | tr ' ' -)
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 # On a terminal uv shows its progress; elsewhere it would print hundreds of lines.
 QUIET := $(shell test -t 2 || echo -q)
-IMPORTS := PYTHONPATH=plugins:. MYPYPATH=plugins:.
+IMPORTS := PYTHONPATH=plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH)) MYPYPATH=plugins:.
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

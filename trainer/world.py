@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,12 +23,14 @@ class World:
         size: How many workers there are.
         gpu: The index of the GPU that this worker uses, among those that its process sees.
         host: The address at which the other workers reach this one.
+        shares_gpu: Whether any two workers use the same GPU.
     """
 
     rank: int = 0
     size: int = 1
     gpu: int = 0
     host: str = "127.0.0.1"
+    shares_gpu: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -37,8 +39,8 @@ class World:
 
     @property
     def backend(self) -> str:
-        """The torch.distributed backend for that device."""
-        return "nccl" if self.device.type == "cuda" else "gloo"
+        """The torch.distributed backend for that device: NCCL, which refuses two workers on one GPU, or gloo."""
+        return "nccl" if self.device.type == "cuda" and not self.shares_gpu else "gloo"
 
     @property
     def is_main(self) -> bool:
@@ -76,10 +78,10 @@ def init_world(world: World | None) -> Iterator[World]:
     if world or "RANK" not in os.environ:
         yield world or World()
         return
-    size = int(os.environ["WORLD_SIZE"])
-    gpu = select_gpu((), int(os.environ["LOCAL_RANK"]), torch.cuda.device_count())
+    size, visible = int(os.environ["WORLD_SIZE"]), torch.cuda.device_count()
+    gpu = select_gpu((), int(os.environ["LOCAL_RANK"]), visible)
     host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
-    world = World(int(os.environ["RANK"]), size, gpu, host)
+    world = World(int(os.environ["RANK"]), size, gpu, host, 0 < visible < int(os.environ["LOCAL_WORLD_SIZE"]))
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
     dist.init_process_group(world.backend)
@@ -87,6 +89,31 @@ def init_world(world: World | None) -> Iterator[World]:
         yield world
     finally:
         dist.destroy_process_group()
+
+
+class Gpus(NamedTuple):
+    """The GPUs of a worker.
+
+    Attributes:
+        host: The host of the worker.
+        assigned: Addresses of the GPUs that Spark assigned to its task.
+        visible: The ids of the GPUs that its process sees.
+    """
+
+    host: str
+    assigned: Sequence[str]
+    visible: Sequence[str]
+
+
+def select_gpus(workers: Sequence[Gpus]) -> tuple[list[int], bool]:
+    """Return the index of the GPU that each worker uses, and whether any two use the same one."""
+    hosts = [worker.host for worker in workers]
+    indices = [
+        select_gpu(worker.assigned, hosts[:rank].count(worker.host), len(worker.visible))
+        for rank, worker in enumerate(workers)
+    ]
+    used = [worker.visible[index] for worker, index in zip(workers, indices, strict=True) if worker.visible]
+    return indices, len(set(used)) < len(used)
 
 
 def select_gpu(assigned: Sequence[str], local_rank: int, visible: int) -> int:

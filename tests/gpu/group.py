@@ -17,7 +17,7 @@ from tests.gpu import stand_ins
 stand_ins.install()
 
 SECONDS = 240
-CPU_WORKERS = 2
+WORKERS = 2
 
 
 class Task:
@@ -52,10 +52,10 @@ class Task:
 
 
 def count_workers(device: str) -> int:
-    """Return the size of a group: one worker for each GPU, and two on a CPU."""
+    """Return the size of a group: one worker for each GPU, but two on a CPU, or if there is a single GPU."""
     import torch
 
-    return torch.cuda.device_count() if device == "cuda" else CPU_WORKERS
+    return max(torch.cuda.device_count(), WORKERS) if device == "cuda" else WORKERS
 
 
 def run(

@@ -1,7 +1,7 @@
 """Groups of workers on the device, by NCCL or gloo: they learn what one worker learns, and end when a worker fails.
 
-A node with one GPU has a group of one, which the strategies leave alone. Tests of the process group, of DDP and of
-FSDP start one of a single worker themselves there.
+On a node with one GPU, two workers share it, and communicate by gloo. Tests of the process group, of DDP and of FSDP
+start a group of one there, which uses NCCL.
 """
 
 from __future__ import annotations

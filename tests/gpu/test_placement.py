@@ -33,12 +33,21 @@ def join(task: Task) -> tuple[str, str, float]:
 
 @pytest.mark.parametrize("assigned", [True, False])
 def test_each_worker_computes_on_its_own_gpu(device: str, assigned: bool) -> None:
-    size = group.count_workers(device)
+    size = torch.cuda.device_count() if device == "cuda" else group.WORKERS
     numbers = list(reversed(range(size))) if assigned else list(range(size))
     gpus = [[str(number)] for number in numbers] if assigned and device == "cuda" else None
     results = group.run(device, size, join, gpus=gpus)
     names = [f"cuda:{number}" if device == "cuda" else "cpu" for number in numbers]
     assert results == [(name, name, sum(range(size))) for name in names]
+
+
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+def test_more_workers_than_gpus_share_them(device: str) -> None:
+    """NCCL refuses such a group, so that it communicates by gloo."""
+    count = torch.cuda.device_count()
+    results = group.run(device, count + 1, join)
+    names = [f"cuda:{rank % count}" for rank in range(count + 1)]
+    assert results == [(name, name, sum(range(count + 1))) for name in names]
 
 
 @pytest.mark.parametrize("device", ["cuda"], indirect=True)
@@ -51,21 +60,24 @@ def test_a_worker_that_sees_only_its_gpu_counts_it_from_0(device: str) -> None:
 def start_under_torchrun(task: Task, size: int, port: str) -> tuple[str, str, float]:
     rank = str(task.partitionId())
     os.environ |= {
-        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(size), "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }  # fmt: skip
     with init_world(None) as world:
         ranks = world.sum(torch.tensor(float(world.rank), device=world.device))
         return str(world.device), dist.get_backend(), ranks.item()
 
 
-def test_workers_under_torchrun_take_turns(device: str) -> None:
-    """A group of one too: there it is a process group of NCCL."""
-    size = group.count_workers(device)
+@pytest.mark.parametrize("sharing", [0, 1])
+def test_workers_under_torchrun_take_turns(device: str, sharing: int) -> None:
+    """With a worker for each GPU, also a group of one, the process group is of NCCL; with one more it cannot be."""
+    count = torch.cuda.device_count() if device == "cuda" else group.WORKERS
+    size = count + sharing
     store: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     results = group.run(device, size, start_under_torchrun, size, str(store.port))
-    backend = "nccl" if device == "cuda" else "gloo"
-    names = [f"cuda:{rank}" if device == "cuda" else "cpu" for rank in range(size)]
+    backend = "nccl" if device == "cuda" and not sharing else "gloo"
+    names = [f"cuda:{rank % count}" if device == "cuda" else "cpu" for rank in range(size)]
     assert results == [(name, backend, sum(range(size))) for name in names]
 
 

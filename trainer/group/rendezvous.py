@@ -62,7 +62,7 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
     import torch.distributed as dist
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    from trainyard.trainer.world import World, select_gpu
+    from trainyard.trainer.world import Gpus, World, select_gpus
 
     rank = context.partitionId()
     size = len(context.getTaskInfos())
@@ -73,22 +73,25 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
             store = serve_store(host, timeout)
         except TrainyardError as error:
             failure = str(error)
-    message = json.dumps({"host": host, "port": store.port if store else None, "failure": failure})
+    resource = context.resources().get("gpu")
+    visible = [str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]
+    own_gpus = Gpus(host, list(resource.addresses) if resource else [], visible)
+    message = json.dumps({"port": store.port if store else None, "failure": failure, "gpus": own_gpus})
     peers = [json.loads(answer) for answer in context.allGather(message)]
     if peers[0]["failure"]:
         raise TrainyardError(peers[0]["failure"])
-    same_host = [other for other in range(size) if peers[other]["host"] == host]
-    resource = context.resources().get("gpu")
-    addresses = resource.addresses if resource else []
-    gpu = select_gpu(addresses, same_host.index(rank), torch.cuda.device_count())
-    world = World(rank, size, gpu, host)
+    workers = [Gpus(*peer["gpus"]) for peer in peers]
+    gpus, shares_gpu = select_gpus(workers)
+    world = World(rank, size, gpus[rank], host, shares_gpu)
+    if shares_gpu and world.is_main:
+        print("workers share a GPU, which NCCL refuses: they communicate through the memory of the host", flush=True)
     torch.set_num_threads(cores)
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
     if size > 1:
         if store is None:
             store = TCPStore(
-                peers[0]["host"], peers[0]["port"], is_master=False, wait_for_workers=False, timeout=timeout
+                workers[0].host, peers[0]["port"], is_master=False, wait_for_workers=False, timeout=timeout
             )
         dist.init_process_group(world.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return world

@@ -104,7 +104,8 @@ class _Engine:
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
-        if self._device.type == "cuda":
+        # Workers that share a GPU communicate through the host, which waits for the GPU in each step: its clock is right.
+        if self._device.type == "cuda" and not run.world.shares_gpu:
             run.phases.device_times = DeviceTimes(CudaStream(self._device))
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)

@@ -48,7 +48,7 @@ def test_a_reloaded_model_gives_the_same_outputs(batches: str, tmp_path: Path) -
     rows = datasets.blobs(50, seed=2)
     first, second = load_model(str(tmp_path)), load_model(str(tmp_path))
     assert torch.equal(first.output(rows), second.output(rows))
-    scores = first.output(rows).numpy()
+    scores = first.output(rows).cpu().numpy()
     assert (first.predict(rows)["class_"] == scores.argmax(1)).all()
     assert (scores.argmax(1) == rows["label"]).mean() > 0.9
 
