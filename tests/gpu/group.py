@@ -51,11 +51,17 @@ class Task:
         return [self._store.get(f"{self._round}/{rank}").decode() for rank in range(self._size)]
 
 
-def count_workers(device: str) -> int:
-    """Return the size of a group: one worker for each GPU, but two on a CPU, or if there is a single GPU."""
+def count_workers(device: str, strategy: str = "allreduce") -> int:
+    """Return the size of a group: one worker for each GPU, but two on a CPU.
+
+    A single GPU is shared by two workers too, except with FSDP, which refuses that.
+    """
     import torch
 
-    return max(torch.cuda.device_count(), WORKERS) if device == "cuda" else WORKERS
+    if device == "cpu":
+        return WORKERS
+    count = torch.cuda.device_count()
+    return count if strategy == "fsdp" else max(count, WORKERS)
 
 
 def run(

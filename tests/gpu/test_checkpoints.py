@@ -68,7 +68,7 @@ def test_a_checkpoint_of_a_group_on_cpus_is_resumed_on_the_device(
     assert any("interrupted" in str(result) for result in results), results
     (tmp_path / "fault").unlink()
     assert index.list_checkpoints(str(tmp_path / "checkpoints"))
-    size = group.count_workers(device) if device == "cuda" else 1
+    size = group.count_workers(device, strategy) if device == "cuda" else 1
     resumed = group.run(device, size, train_in_group, batches, str(tmp_path), strategy)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "whole").mkdir()

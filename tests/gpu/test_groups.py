@@ -70,7 +70,7 @@ def train(task: Task | None, batches: str, folder: str, strategy: dict[str, Any]
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_group_learns_what_one_worker_learns(device: str, batches: str, tmp_path: Path, name: str) -> None:
-    size = group.count_workers(device)
+    size = group.count_workers(device, name)
     results = group.run(device, size, train, batches, str(tmp_path / "group"), STRATEGIES[name])
     assert all(losses == results[0][0] for losses, _ in results)
     losses, phases = results[0]

@@ -176,7 +176,7 @@ class DeviceTimes:
         The current step is not among them.
         """
         spans: list[Span] = []
-        while len(self._steps) > 1 and all(event.query() for event in self._steps[0][1]):
+        while len(self._steps) > 1 and all(event.query() for event in _list_last(self._steps[0][0])):
             spans += self._read()
         return spans
 
@@ -184,7 +184,7 @@ class DeviceTimes:
         """Wait for all steps, and return their phases. The GPU is idle afterwards."""
         spans: list[Span] = []
         while self._steps:
-            for event in self._steps[0][1]:
+            for event in _list_last(self._steps[0][0]):
                 event.synchronize()
             spans += self._read()
         self._last, self._origin = None, None
@@ -217,3 +217,8 @@ class DeviceTimes:
         assert self._origin
         origin, wall = self._origin
         return wall + round(origin.elapsed_time(event) * 1e6)
+
+
+def _list_last(step: Step[Event]) -> list[Event]:
+    """Return the events that the GPU passes last: the end of the last phase, and those of communications."""
+    return [end for *_, end in step.phases[-1:]] + [end for _, end, _ in step.communications]

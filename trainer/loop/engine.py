@@ -104,7 +104,7 @@ class _Engine:
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
-        # Workers that share a GPU communicate through the host, which waits for the GPU in each step: its clock is right.
+        # Workers that share a GPU communicate through the host, which waits for the GPU in each step.
         if self._device.type == "cuda" and not run.world.shares_gpu:
             run.phases.device_times = DeviceTimes(CudaStream(self._device))
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)
@@ -403,4 +403,4 @@ def _split(columns: Columns, rows: int, count: int, exactly: bool) -> Iterator[t
 def _set_seed(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        torch.cuda.default_generators[device.index].manual_seed(seed)

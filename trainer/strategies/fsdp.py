@@ -18,9 +18,21 @@ from trainyard.trainer.world import World
 
 
 class FSDP(Strategy[Options]):
-    """FSDP2, which gathers the parameters of one block at a time."""
+    """FSDP2, which gathers the parameters of one block at a time.
+
+    Raises:
+        TrainyardError: Two workers share a GPU, for which torch's gloo has no collectives of shards.
+    """
 
     sharded = True
+
+    def __init__(self, options: Options, world: World) -> None:
+        super().__init__(options, world)
+        if world.shares_gpu:
+            raise TrainyardError(
+                "strategy 'fsdp' needs a GPU for each worker, but some workers share one. Write strategy='allreduce', "
+                "or a smaller workers=, or request GPUs with gpus_per_worker=1."
+            )
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         """Move the network to the device block by block, with the weights of rank 0, and shard each block there.
