@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
@@ -32,6 +31,7 @@ from trainyard.retries import retry
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint, File
 from trainyard.trainer.checkpointing.dcp import Planner, Reader, Writer
+from trainyard.trainer.checkpointing.saver import Saver
 from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.world import World
 
@@ -143,7 +143,7 @@ class Checkpoints:
         self._process_group = dist.new_group(backend="gloo") if world.size > 1 else None
         self._pending: Future[None] | None = None
         self._saved_at = time.monotonic()
-        self._staging = Staging()
+        self._staging, self._saver = Staging(), Saver(self._process_group)  # type: ignore[arg-type]
         self._indexes: dict[str, Checkpoint] = {}
         self._damaged: set[str] = set()
         self.failures = self._all_failures = 0
@@ -294,8 +294,7 @@ class Checkpoints:
     def _write(self, position: Position, state: dict[str, Any], loop: bytes, best: bool) -> None:
         uri = index.checkpoint_uri(self._root, position.updates, self.group)
         writer = Writer(uri, storage.local_path(uri) is not None, self._on_progress)
-        save(state, storage_writer=writer, process_group=self._process_group, no_dist=self._process_group is None)
-        files = self._gather_files(writer.files)
+        files = self._saver.save(state, writer)
         if self._world.is_main:
             _check_loadable(loop)
             storage.replace(storage.join(uri, LOOP), loop)
@@ -312,13 +311,6 @@ class Checkpoints:
                 self._prune()
             except Exception as error:  # the checkpoint is committed; the next one removes what is left
                 print(f"old checkpoints in {self._root} cannot be removed: {_summarize(error)}", flush=True)
-
-    def _gather_files(self, own: dict[str, File]) -> dict[str, File]:
-        if self._process_group is None:
-            return own
-        by_rank: list[Any] | None = [None] * self._world.size if self._world.is_main else None
-        dist.gather_object(own, by_rank, 0, self._process_group)  # type: ignore[arg-type]
-        return {name: file for files in by_rank or [] for name, file in files.items()}
 
     def _prune(self) -> None:
         """Remove checkpoints of this run that are old, damaged or incomplete, but not the newest of a best epoch.

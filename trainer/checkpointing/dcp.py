@@ -62,7 +62,7 @@ _METADATA_CLASSES: list[Any] = [
 
 
 class Writer(FsspecWriter):
-    """Compute the checksum of each file while it is written, and write the metadata with `torch.save` too.
+    """Compute the checksum of each file while it is written.
 
     Args:
         uri: The directory of the checkpoint.
@@ -81,6 +81,7 @@ class Writer(FsspecWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of this worker into one file."""
         name, results = f"{plan.storage_data.prefix}0.distcp", []
+        self.fs.mkdir(self.path)
         stream: Any
         with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as stream:
             for item in plan.items:
@@ -98,14 +99,10 @@ class Writer(FsspecWriter):
         written.set_result(results)
         return written
 
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the metadata."""
-        super().finish(metadata, results)
-        # Some releases fill in a copy of the metadata.
-        metadata.storage_data = {one.index: one.storage_data for written in results for one in written}
-        metadata.storage_meta = self.storage_meta()
+    def write_metadata(self, document: bytes) -> None:
+        """Write the metadata that `Reader` reads, beside the pickled one that `finish` writes for torch."""
         with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "wb") as stream:
-            torch.save(metadata, stream)  # type: ignore[arg-type]
+            stream.write(document)
 
 
 class Reader(FsspecReader):

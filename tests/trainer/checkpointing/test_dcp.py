@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainyard.trainer.checkpointing import dcp
+from trainyard.trainer.checkpointing.saver import Saver
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint8,
@@ -37,9 +38,7 @@ def build(dtype: torch.dtype, shape: tuple[int, ...], layout: str) -> Tensor:
 
 def save(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Write a checkpoint, and return its files."""
-    writer = dcp.Writer(str(folder), True, lambda: None)
-    torch_dcp.save(state, storage_writer=writer, no_dist=True)
-    return dict(writer.files)
+    return Saver(None).save(state, dcp.Writer(str(folder), True, lambda: None))
 
 
 def load(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
@@ -83,9 +82,8 @@ def test_a_tensor_that_is_written_in_pieces_is_whole(tmp_path: Path, monkeypatch
 def test_pieces_are_few_and_each_is_progress(tmp_path: Path) -> None:
     """Each piece costs the training thread a wait for Python's lock."""
     progress: list[int] = []
-    writer = dcp.Writer(str(tmp_path), True, lambda: progress.append(1))
     state = {f"weight {number}": torch.zeros(1000) for number in range(100)} | {"large": torch.zeros(10 << 20)}
-    torch_dcp.save(state, storage_writer=writer, no_dist=True)
+    Saver(None).save(state, dcp.Writer(str(tmp_path), True, lambda: progress.append(1)))
     assert 3 <= len(progress) <= 10, "three pieces of the large tensor, and few of all others"
 
 
