@@ -36,7 +36,6 @@ class Saver:
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None) -> None:
-        self._process_group = process_group
         self._workers = _DistWrapper(process_group, process_group is not None, 0)
         self._structure: list[tuple[Any, ...]] | None = None
         self._plan = SavePlan([])
@@ -53,13 +52,16 @@ class Saver:
             writer: Writes to the checkpoint.
         """
         planner = _Planner()
-        planner.set_up_planner(state, writer.storage_meta(), self._workers.is_coordinator)
-        writer.set_up_storage_writer(self._workers.is_coordinator)
-        structure = planner.describe()
-        if not self._do_all_agree(structure == self._structure):
+
+        def set_up() -> bool:
+            planner.set_up_planner(state, writer.storage_meta(), self._workers.is_coordinator)
+            writer.set_up_storage_writer(self._workers.is_coordinator)
+            return planner.describe() == self._structure
+
+        if not all(self._workers.all_gather("set up", set_up)):
             self._structure = self._own_results = None
             self._plan = self._create_plan(planner, writer)
-            self._structure = structure
+            self._structure = planner.describe()
         files: dict[str, File] = {}
 
         def write() -> Answer:
@@ -85,13 +87,6 @@ class Saver:
             self._structure = None  # rank 0 may not have the results of all workers
             raise
         return files
-
-    def _do_all_agree(self, own: bool) -> bool:
-        if self._process_group is None:
-            return own
-        agreed = torch.tensor(own, dtype=torch.int32)
-        dist.all_reduce(agreed, dist.ReduceOp.MIN, self._process_group)
-        return bool(agreed)
 
     def _create_plan(self, planner: DefaultSavePlanner, writer: Writer) -> SavePlan:
         def merge(plans: list[SavePlan]) -> list[SavePlan]:

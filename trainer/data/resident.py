@@ -69,7 +69,7 @@ class ResidentLoader(Loader):
             for step, batch in enumerate(batches, start=window.first_step):
                 if step >= start:
                     columns = {
-                        name: values.index_select(0, batch) if len(batch) else values[:1]
+                        name: values.index_select(0, batch) if len(batch) else values[:1].clone()
                         for name, values in self._values.items()
                     }
                     yield LocalBatch(step, len(batch), self.order.size(step), columns)

@@ -90,6 +90,7 @@ class SplitReader:
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._downloads: dict[str, Future[Path]] = {}
         self._reads: dict[int, Future[bytes]] = {}
+        self._in_memory: set[int] = set()
         self.fetched_bytes = 0
         self._process = os.getpid()
         self._batches = [(shard, batch) for shard in self._shards for batch in shard.batches]
@@ -143,6 +144,7 @@ class SplitReader:
 
     def release(self, blocks: Iterable[int]) -> None:
         """Drop fetched `blocks` from memory."""
+        self._in_memory.difference_update(blocks := set(blocks))
         for number in blocks:
             if self._reads.pop(number, None):
                 self.fetched_bytes -= self._batches[number][1].length
@@ -151,12 +153,13 @@ class SplitReader:
         return shard.path not in self._downloads and shard.path not in self._open
 
     def _read_into_memory(self, number: int) -> None:
-        """Let the system read a block of a mapped shard in the background.
+        """Let the system read a block of a mapped shard in the background, once until it is released.
 
         Otherwise the worker waits for some pages at a time when it reads a block that is not in memory.
         """
         shard, batch = self._batches[number]
-        if opened := self._open.get(shard.path):
+        if number not in self._in_memory and (opened := self._open.get(shard.path)):
+            self._in_memory.add(number)
             begin = batch.offset - batch.offset % mmap.PAGESIZE
             opened.map.madvise(mmap.MADV_WILLNEED, begin, batch.offset + batch.length - begin)
 

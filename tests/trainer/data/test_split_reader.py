@@ -16,6 +16,7 @@ import torch
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.manifest import RecordBatch
 from trainyard.trainer.data.loader import Loader, prefetch
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import SplitReader
@@ -50,20 +51,42 @@ def test_arrays_are_views_of_the_memory_map(tmp_path: Path) -> None:
     assert not image.flags.owndata and not image.flags.writeable
 
 
-def test_a_block_is_read_into_memory_before_it_is_needed(tmp_path: Path) -> None:
-    rows = np.zeros((16 * MEBIBYTE, 4), np.uint8)  # more than the system reads ahead of what is needed
+def open_evicted(tmp_path: Path) -> tuple[SplitReader, Path, RecordBatch]:
+    """Return a dataset that is not in memory, its file, and block 8, beyond what the system reads ahead."""
+    rows = np.zeros((16 * MEBIBYTE, 4), np.uint8)
     uri = datasets.write(tmp_path, {"train": {"x": rows}}, rows_per_batch=MEBIBYTE, shards=1)
     manifest = manifests.read_current(uri)
     [shard] = manifest.split("train").shards
-    file, middle = tmp_path / shard.path, shard.batches[8]
-    evict(file)
+    evict(tmp_path / shard.path)
     dataset = SplitReader(uri, manifest, "train", ("x",))
     dataset.block(0)
-    dataset.prefetch([8])
+    return dataset, tmp_path / shard.path, shard.batches[8]
+
+
+def wait_for_memory(file: Path, block: RecordBatch) -> None:
     end = time.monotonic() + 60
-    while not all(find_pages_in_memory(file, middle.offset, middle.length)):
+    while not all(find_pages_in_memory(file, block.offset, block.length)):
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_block_is_read_into_memory_before_it_is_needed(tmp_path: Path) -> None:
+    dataset, file, block = open_evicted(tmp_path)
+    dataset.prefetch([8])
+    wait_for_memory(file, block)
+
+
+def test_a_block_is_read_into_memory_once_until_it_is_released(tmp_path: Path) -> None:
+    """To ask the system again for pages that it has costs as much as to copy them."""
+    dataset, file, block = open_evicted(tmp_path)
+    dataset.prefetch([8])
+    wait_for_memory(file, block)
+    evict(file)
+    dataset.prefetch([8])
+    assert not any(find_pages_in_memory(file, block.offset, block.length))
+    dataset.release([8])
+    dataset.prefetch([8])
+    wait_for_memory(file, block)
 
 
 def evict(file: Path) -> None:
