@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -78,13 +79,15 @@ def init_world(world: World | None) -> Iterator[World]:
     if world or "RANK" not in os.environ:
         yield world or World()
         return
-    size, visible = int(os.environ["WORLD_SIZE"]), torch.cuda.device_count()
-    gpu = select_gpu((), int(os.environ["LOCAL_RANK"]), visible)
+    store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    store = dist.PrefixStore("default_pg", store)  # type: ignore[attr-defined]  # as torch does
+    store.set(f"gpus/{rank}", json.dumps(Gpus(socket.gethostname(), [], list_gpus())))
+    gpus, shares_gpu = select_gpus([Gpus(*json.loads(store.get(f"gpus/{other}"))) for other in range(size)])
     host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
-    world = World(int(os.environ["RANK"]), size, gpu, host, 0 < visible < int(os.environ["LOCAL_WORLD_SIZE"]))
+    world = World(rank, size, gpus[rank], host, shares_gpu)
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
-    dist.init_process_group(world.backend)
+    dist.init_process_group(world.backend, store=store, rank=rank, world_size=size)
     try:
         yield world
     finally:
@@ -103,6 +106,12 @@ class Gpus(NamedTuple):
     host: str
     assigned: Sequence[str]
     visible: Sequence[str]
+
+
+def list_gpus() -> list[str]:
+    """Return the ids of the GPUs that this process sees and torch can use."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [str(torch.cuda.get_device_properties(number).uuid) for number in range(count)]
 
 
 def select_gpus(workers: Sequence[Gpus]) -> tuple[list[int], bool]:

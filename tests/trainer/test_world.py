@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import socket
+
 import pytest
+import torch.distributed as dist
 
 from trainyard.trainer.world import Gpus, World, init_world, select_gpu, select_gpus
 
@@ -47,17 +51,36 @@ def test_workers_that_share_a_gpu_do_not_use_nccl(monkeypatch: pytest.MonkeyPatc
     assert (World(0, 2).backend, World(0, 2, shares_gpu=True).backend) == ("nccl", "gloo")
 
 
-def test_workers_under_torchrun_share_a_gpu_if_their_host_has_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1"}
-    for name, value in (variables | {"MASTER_ADDR": "127.0.0.1"}).items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.parametrize(
+    ("visible", "gpus", "backend"),
+    [
+        ([["x"], ["x"]], [0, 0], "gloo"),
+        ([["x", "y"], ["x", "y"]], [0, 1], "nccl"),
+        ([["x"], ["y"]], [0, 0], "nccl"),  # a launcher that lets each process see its own GPU
+    ],
+)
+def test_workers_under_torchrun_tell_each_other_their_gpus(
+    monkeypatch: pytest.MonkeyPatch, visible: list[list[str]], gpus: list[int], backend: str
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "1")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
-    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
     backends: list[str] = []
-    monkeypatch.setattr("torch.distributed.init_process_group", backends.append)
-    for count, gpu in ((1, 0), (2, 1)):
-        monkeypatch.setattr("torch.cuda.device_count", lambda count=count: count)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda name, **_: backends.append(name))
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    store = dist.HashStore()
+    found = []
+
+    def join(rank: int) -> None:
+        monkeypatch.setattr("torch.distributed.rendezvous", lambda url: iter([(store, rank, 2)]))
+        monkeypatch.setattr("trainyard.trainer.world.list_gpus", lambda: visible[rank])
         with init_world(None) as world:
-            assert world.gpu == gpu
-    assert backends == ["gloo", "nccl"]
+            found.append(world.gpu)
+
+    other = Gpus(socket.gethostname(), [], visible[1])
+    dist.PrefixStore("default_pg", store).set("gpus/1", json.dumps(other))
+    join(0)
+    join(1)
+    assert (found, backends) == (gpus, [backend] * 2)

@@ -93,7 +93,6 @@ class Writer(FsspecWriter):
                 length = stream.tell() - offset
                 results.append(WriteResult(item.index, length, _StorageInfo(name, offset, length)))
             if self.sync_files:
-                stream.flush()
                 os.fsync(stream.fileno())
         written: Future[list[WriteResult]] = Future()
         written.set_result(results)
@@ -103,6 +102,8 @@ class Writer(FsspecWriter):
         """Write the metadata that `Reader` reads, beside the pickled one that `finish` writes for torch."""
         with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "wb") as stream:
             stream.write(document)
+            if self.sync_files:
+                os.fsync(stream.fileno())
 
 
 class Reader(FsspecReader):
@@ -191,6 +192,11 @@ class _ChecksumStream:
         self._write_small_writes()
         self._stream.flush()
 
+    def fileno(self) -> int:
+        """Return the descriptor of the file, which then has all that was written."""
+        self.flush()
+        return self._stream.fileno()  # type: ignore[no-any-return]
+
     def _write_small_writes(self) -> None:
         if self._small_writes:
             self._write(self._small_writes)
@@ -207,7 +213,7 @@ class _ChecksumStream:
         if frame.size != tensor.untyped_storage().nbytes():  # a view of a part, or one that repeats values
             tensor = tensor.clone()
             frame = _frame_tensor(tensor.dtype, tensor.shape, tensor.stride())
-        values: Tensor = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        values: Tensor = torch.empty(0, dtype=torch.uint8, device="cpu").set_(tensor.untyped_storage())
         self.write(frame.before)
         for start in range(0, len(values), _WRITTEN_BYTES):
             self.write(memoryview(values[start : start + _WRITTEN_BYTES].numpy()))  # type: ignore[arg-type]
@@ -228,7 +234,7 @@ class _Frame(NamedTuple):
 
 @lru_cache(4096)
 def _frame_tensor(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> _Frame:
-    tensor, stream = torch.empty_strided(shape, stride, dtype=dtype), _FrameStream()
+    tensor, stream = torch.empty_strided(shape, stride, dtype=dtype, device="cpu"), _FrameStream()
     with torch.serialization.skip_data():
         torch.save(tensor, stream)
     written = stream.getvalue()

@@ -74,7 +74,7 @@ class Saver:
             assert self._metadata is not None
             if any(results is not None for results, _ in answers):
                 before = self._results or [[]] * len(answers)
-                self._results = [new or old for (new, _), old in zip(answers, before, strict=True)]
+                self._results = [old if new is None else new for (new, _), old in zip(answers, before, strict=True)]
                 self._document = _serialize(self._metadata, self._results)
             writer.finish(self._metadata, self._results)
             writer.write_metadata(self._document)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch, prefetch
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import Integers, Order, Window
@@ -21,10 +20,14 @@ from trainyard.trainer.data.weights import Weights
 
 _READ_AHEAD_BLOCKS = 8
 _PREFETCHED_WINDOWS = 4
+_GATHERED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Types that torch cannot gather before 2.15, and those of the same size that it can."""
 
 
 class ResidentLoader(Loader):
     """Load the local batches of one worker from its device, to which the split is copied before the first batch.
+
+    Rows must have a fixed size.
 
     Args:
         dataset: The split to read.
@@ -34,9 +37,6 @@ class ResidentLoader(Loader):
         device: The device.
         weights: The weights of rows.
         on_progress: Called after each block that is copied.
-
-    Raises:
-        TrainyardError: A column has rows of variable length, or rows to decode.
     """
 
     def __init__(
@@ -49,16 +49,11 @@ class ResidentLoader(Loader):
         weights: Weights | None = None,
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        for column in dataset.columns:
-            if column.kind == "list" or column.type == "binary":
-                raise TrainyardError(
-                    f"gpu_cache_gb keeps rows of a fixed size in the memory of the GPU; column {column.name!r} has "
-                    "others. Remove gpu_cache_gb."
-                )
         super().__init__(dataset, order, rank, world, weights=weights)
         self._device, self._on_progress = device, on_progress
         self._first_rows = np.cumsum([0, *dataset.blocks])
         self._values: Columns = {}
+        self._block_weights: list[Integers] = []
 
     def _read_batches(self, epoch: int, start: int) -> Iterator[LocalBatch]:
         self._values = self._values or self._copy_split()
@@ -69,7 +64,7 @@ class ResidentLoader(Loader):
             for step, batch in enumerate(batches, start=window.first_step):
                 if step >= start:
                     columns = {
-                        name: values.index_select(0, batch) if len(batch) else values[:1].clone()
+                        name: _gather(values, batch) if len(batch) else values[:1].clone()
                         for name, values in self._values.items()
                     }
                     yield LocalBatch(step, len(batch), self.order.size(step), columns)
@@ -79,15 +74,21 @@ class ResidentLoader(Loader):
         values: Columns = {}
         for number, (begin, rows) in enumerate(zip(self._first_rows.tolist(), blocks, strict=False)):
             self._dataset.prefetch(range(number, min(number + _READ_AHEAD_BLOCKS, len(blocks))))
-            for name, array in self._dataset.block(number).items():
-                block = torch.from_numpy(np.array(array))
+            block = self._dataset.block(number)
+            for name, array in block.items():
+                copied = torch.from_numpy(np.array(array))
                 if name not in values:
-                    shape = (int(self._first_rows[-1]), *block.shape[1:])
-                    values[name] = torch.empty(shape, dtype=block.dtype, device=self._device)
-                values[name][begin : begin + rows].copy_(block)
+                    shape = (int(self._first_rows[-1]), *copied.shape[1:])
+                    values[name] = torch.empty(shape, dtype=copied.dtype, device=self._device)
+                values[name][begin : begin + rows].copy_(copied)
+            if self._weights:
+                self._block_weights.append(self._weights.of(number, block))
             self._dataset.release({number})
             self._on_progress()
         return values
+
+    def _sample_block(self, block: int, epoch: int) -> Integers:
+        return self.order.sample_rows(block, epoch, self._block_weights[block])
 
     def _locate_rows(self, window: Window, epoch: int) -> Tensor:
         """Return the numbers of a window's rows in the split, one local batch after the other."""
@@ -99,3 +100,7 @@ class ResidentLoader(Loader):
         located = np.concatenate(parts) if parts else np.empty(0, np.int64)
         ordered = torch.from_numpy(located[window.gather(None)] if window.gather else located)
         return ordered.pin_memory() if self._device.type == "cuda" else ordered
+
+
+def _gather(values: Tensor, rows: Tensor) -> Tensor:
+    return values.view(_GATHERED_AS.get(values.dtype, values.dtype)).index_select(0, rows).view(values.dtype)

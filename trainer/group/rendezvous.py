@@ -62,7 +62,7 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
     import torch.distributed as dist
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    from trainyard.trainer.world import Gpus, World, select_gpus
+    from trainyard.trainer.world import Gpus, World, list_gpus, select_gpus
 
     rank = context.partitionId()
     size = len(context.getTaskInfos())
@@ -74,8 +74,7 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
         except TrainyardError as error:
             failure = str(error)
     resource = context.resources().get("gpu")
-    visible = [str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]
-    own_gpus = Gpus(host, list(resource.addresses) if resource else [], visible)
+    own_gpus = Gpus(host, list(resource.addresses) if resource else [], list_gpus())
     message = json.dumps({"port": store.port if store else None, "failure": failure, "gpus": own_gpus})
     peers = [json.loads(answer) for answer in context.allGather(message)]
     if peers[0]["failure"]:

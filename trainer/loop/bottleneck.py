@@ -86,8 +86,8 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
             data,
             "Input-bound: workers wait for data {:.0%} of the time",
             "waiting for data costs {:.0%}",
-            "move work from the recipe's transform to prepare, or set cache_gb, for a dataset on HDFS, or gpu_cache_gb "
-            "to the size of the whole split",
+            "move work from the recipe's transform to prepare, or set cache_gb, for a dataset on HDFS, or, on a GPU, "
+            "gpu_cache_gb to the size of the whole split",
         ),
         _Share(
             communication,

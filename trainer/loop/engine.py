@@ -104,7 +104,7 @@ class _Engine:
 
     def __init__(self, run: Training, termination: Termination) -> None:
         self.run, self._device = run, run.world.device
-        # Workers that share a GPU communicate through the host, which waits for the GPU in each step.
+        # Workers that share a GPU reduce gradients in threads of gloo, which events cannot measure.
         if self._device.type == "cuda" and not run.world.shares_gpu:
             run.phases.device_times = DeviceTimes(CudaStream(self._device))
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)

@@ -80,8 +80,9 @@ def _build_training_loader(
     order = build_order(data, batch, options.seed, True, options.bucket_by, weights)
     is_gpu = world.device.type == "cuda"
     if options.gpu_cache_gb and is_gpu:
-        check_resident(recipe)
-        if has_room(data, options.gpu_cache_gb, torch.cuda.mem_get_info(world.device)[0]):
+        check_resident(recipe, data)
+        free_bytes = torch.cuda.mem_get_info(world.device)[0]
+        if has_room(data, options.gpu_cache_gb, free_bytes, world.shares_gpu):
             return ResidentLoader(data, order, world.rank, world.size, world.device, weights, on_progress)
     return Loader(
         data, order, world.rank, world.size, recipe.transform, is_gpu, recipe.sequences,
@@ -89,8 +90,18 @@ def _build_training_loader(
     )  # fmt: skip
 
 
-def check_resident(recipe: Recipe) -> None:
-    """Check that batches can be made on a GPU. Raises TrainyardError if the recipe changes them on the CPU."""
+def check_resident(recipe: Recipe, data: SplitReader | Mixture) -> None:
+    """Check that batches can be made on a GPU.
+
+    Raises:
+        TrainyardError: The recipe changes batches on the CPU, or a column has rows of different sizes.
+    """
+    for column in data.columns:
+        if column.kind == "list" or column.type == "binary":
+            raise TrainyardError(
+                f"gpu_cache_gb keeps rows of one size in the memory of the GPU, but those of column {column.name!r} "
+                "have different sizes. Remove gpu_cache_gb."
+            )
     if recipe.transform:
         raise TrainyardError(
             "gpu_cache_gb takes batches from the memory of the GPU, but the recipe's transform changes them on the "
@@ -98,19 +109,25 @@ def check_resident(recipe: Recipe) -> None:
         )
 
 
-def has_room(data: SplitReader | Mixture, gpu_cache_gb: float, free_bytes: int) -> bool:
+def has_room(data: SplitReader | Mixture, gpu_cache_gb: float, free_bytes: int, shares_gpu: bool) -> bool:
     """Return whether a split fits into the memory of a GPU; if not, a line says why.
 
     Args:
         data: The split.
         gpu_cache_gb: What it may take, in GiB.
-        free_bytes: What the GPU has free.
+        free_bytes: What the GPU has free, before it has a model.
+        shares_gpu: Whether workers share the GPU, each of which would keep the split.
     """
     needed, free = data.rows * data.row_bytes / 2**30, free_bytes / 2**30
-    if needed <= min(gpu_cache_gb, free):
+    if shares_gpu:
+        reason = "workers share it"
+    elif needed > gpu_cache_gb:
+        reason = f"it takes {needed:.3g} GiB, but gpu_cache_gb={gpu_cache_gb:g}"
+    elif needed > free:
+        reason = f"it takes {needed:.3g} GiB, but {free:.3g} GiB of the GPU are free"
+    else:
         return True
-    limit = f"gpu_cache_gb={gpu_cache_gb:g}" if needed > gpu_cache_gb else f"{free:.3g} GiB of the GPU are free"
-    print(f"split {data.name!r} is not kept on the GPU: it takes {needed:.3g} GiB, but {limit}.", flush=True)
+    print(f"split {data.name!r} is not kept on the GPU: {reason}.", flush=True)
     return False
 
 

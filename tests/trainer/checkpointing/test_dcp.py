@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +92,20 @@ def test_another_thread_saves_tensors_with_their_values_meanwhile(tmp_path: Path
     """The values of tensors are left out of their frames, which concerns no other thread."""
     stopped = threading.Event()
 
-    def save_checkpoints() -> None:
+    def save_checkpoints() -> int:
+        count = 0
         while not stopped.is_set():
             dcp._frame_tensor.cache_clear()
-            save(tmp_path / "checkpoint", {f"{number}": torch.zeros(number) for number in range(50)})
+            save(tmp_path / str(count), {f"{number}": torch.zeros(number) for number in range(50)})
+            count += 1
+        return count
 
-    thread = threading.Thread(target=save_checkpoints)
-    thread.start()
-    try:
-        for number in range(200):
-            torch.save(torch.full((5,), float(number)), tmp_path / "own.pt")
-            assert torch.load(tmp_path / "own.pt").tolist() == [number] * 5
-    finally:
-        stopped.set()
-        thread.join()
+    with ThreadPoolExecutor() as pool:
+        saved = pool.submit(save_checkpoints)
+        try:
+            for number in range(200):
+                torch.save(torch.full((5,), float(number)), tmp_path / "own.pt")
+                assert torch.load(tmp_path / "own.pt").tolist() == [number] * 5
+        finally:
+            stopped.set()
+        assert saved.result() > 0

@@ -98,7 +98,7 @@ def build_sharded(world: World, step: float) -> dict[str, Any]:
 
 
 def save_sharded(world: World, folder: str, failing: int) -> list[str]:
-    """Save three states, of which a worker cannot write one, and return the files and errors."""
+    """Save four states, of which a worker cannot write one, and return the files and errors."""
     saver, results = Saver(dist.new_group(backend="gloo")), []
     for number in range(4):
         writer = Writer(f"{folder}/{number}", True, lambda: None)
@@ -126,3 +126,18 @@ def test_an_error_of_a_worker_is_raised_by_all_and_the_next_state_is_whole(tmp_p
         state = {"rows": torch.full((5, 2), 1.0 * number), "all": torch.full((3,), 1.0 * number)}
         state |= {f"rank {rank}": torch.full((rank + 1,), 1.0 * number) for rank in range(2)}
         assert is_same(load(tmp_path / str(number), state), state)
+
+
+def save_shrinking(world: World, folder: str) -> None:
+    """Save two states; of the second one, rank 1 has nothing to write."""
+    saver = Saver(dist.new_group(backend="gloo"))
+    first, second = torch.zeros(100), torch.ones(100)
+    for number, state in enumerate(({"a": first, "b": first}, {"b": second})):
+        saver.save(state, Writer(f"{folder}/{number}", True, lambda: None))
+
+
+@pytest.mark.ranks
+def test_a_worker_may_have_nothing_to_write_anymore(tmp_path: Path) -> None:
+    with Workers(2) as workers:
+        workers(save_shrinking, str(tmp_path))
+    assert is_same(load(tmp_path / "1", {"b": torch.ones(100)}), {"b": torch.ones(100)})

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer import datasets
-from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader, LocalBatch, build_order
 from trainyard.trainer.data.mixture import Portion, build_reader
@@ -66,11 +65,14 @@ def test_every_worker_has_the_batches_of_a_loader_that_reads_them(uris: tuple[st
     assert list_batches(ResidentLoader(split, order, rank, world, CPU, weights), epoch, step) == expected
 
 
-def test_the_split_is_read_once(uris: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    split, order, _ = read(uris)
+@pytest.mark.parametrize("sampling", [{}, {"weighted": True}, {"mixed": True}])
+def test_the_split_is_read_once(
+    uris: tuple[str, str], monkeypatch: pytest.MonkeyPatch, sampling: dict[str, bool]
+) -> None:
+    split, order, weights = read(uris, **sampling)
     blocks: list[int] = []
     monkeypatch.setattr(split, "block", lambda number, read=split.block: blocks.append(number) or read(number))
-    loader = ResidentLoader(split, order, 0, 1, CPU)
+    loader = ResidentLoader(split, order, 0, 1, CPU, weights)
     for epoch in range(3):
         list(loader.epoch(epoch))
     assert blocks == list(range(len(split.blocks)))
@@ -92,10 +94,14 @@ def test_a_batch_is_a_copy_that_may_be_changed(uris: tuple[str, str]) -> None:
     assert all(bool(batch.columns["x"].any()) for batch in loader.epoch(1))
 
 
-@pytest.mark.parametrize("column", ["tokens", "file"])
-def test_rows_of_different_sizes_are_refused(tmp_path: Path, column: str) -> None:
-    files = {"file": [bytes(number) for number in range(40)]}
-    uri = datasets.write(tmp_path, {"train": datasets.sequences(40) | files})
-    data = build_reader(uri, manifests.read_current(uri), "train", (column, "label"))
-    with pytest.raises(TrainyardError, match=f"column '{column}' has others. Remove gpu_cache_gb"):
-        ResidentLoader(data, build_order(data, 10, 0, True, None, None), 0, 1, CPU)
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "uint16", "int16", "uint32", "uint64", "float16", "float64", "bool"]
+)
+def test_columns_of_all_types_are_gathered(tmp_path: Path, dtype: str) -> None:
+    values = (np.arange(80) % 7).astype(dtype).reshape(40, 2)
+    uri = datasets.write(tmp_path, {"train": {"x": values, "row": np.arange(40)}})
+    split = build_reader(uri, manifests.read_current(uri), "train", ("x", "row"))
+    order = build_order(split, 7, 0, True, None, None)
+    for batch in ResidentLoader(split, order, 0, 1, CPU).epoch(0):
+        assert batch.columns["x"].dtype == getattr(torch, dtype)
+        assert batch.columns["x"].tolist() == values[batch.columns["row"].numpy()].tolist()

@@ -69,7 +69,7 @@ def test_the_largest_cause_is_described_with_what_would_help(
         (
             {"data wait": 12.0},
             "Input-bound: workers wait for data 55% of the time; move work from the recipe's transform to prepare, or "
-            "set cache_gb, for a dataset on HDFS, or gpu_cache_gb to the size of the whole split. After it, "
+            "set cache_gb, for a dataset on HDFS, or, on a GPU, gpu_cache_gb to the size of the whole split. After it, "
             "computation costs 44%; more workers, precision='bfloat16' or compile=True would help.",
         ),
         (

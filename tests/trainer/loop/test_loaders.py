@@ -51,21 +51,37 @@ def read(folder: Path) -> SplitReader:
 
 
 @pytest.mark.parametrize(
-    ("gpu_cache_gb", "free_bytes", "reason"),
+    ("gpu_cache_gb", "free_bytes", "shares_gpu", "reason"),
     [
-        (0.004, 8 << 30, "it takes 0.00403 GiB, but gpu_cache_gb=0.004"),
-        (1.0, 4 << 20, "it takes 0.00403 GiB, but 0.00391 GiB of the GPU are free"),
-        (1.0, 8 << 30, ""),
+        (0.004, 8 << 30, False, "it takes 0.00403 GiB, but gpu_cache_gb=0.004"),
+        (1.0, 4 << 20, False, "it takes 0.00403 GiB, but 0.00391 GiB of the GPU are free"),
+        (1.0, 8 << 30, True, "workers share it"),
+        (1.0, 8 << 30, False, ""),
     ],
 )
 def test_a_split_is_kept_on_the_gpu_if_it_fits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], gpu_cache_gb: float, free_bytes: int, reason: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    gpu_cache_gb: float,
+    free_bytes: int,
+    shares_gpu: bool,
+    reason: str,
 ) -> None:
-    assert has_room(read(tmp_path), gpu_cache_gb, free_bytes) == (not reason)
+    assert has_room(read(tmp_path), gpu_cache_gb, free_bytes, shares_gpu) == (not reason)
     assert capsys.readouterr().out == (f"split 'train' is not kept on the GPU: {reason}.\n" if reason else "")
 
 
-def test_a_split_is_not_kept_on_the_gpu_for_a_recipe_that_changes_batches_on_the_cpu() -> None:
+def test_a_split_is_not_kept_on_the_gpu_for_a_recipe_that_changes_batches_on_the_cpu(tmp_path: Path) -> None:
+    data = read(tmp_path)
     with pytest.raises(TrainyardError, match=r"transform changes them on the CPU\. Remove gpu_cache_gb"):
-        check_resident(replace(linear(), transform=lambda columns: columns))
-    check_resident(linear())
+        check_resident(replace(linear(), transform=lambda columns: columns), data)
+    check_resident(linear(), data)
+
+
+@pytest.mark.parametrize("column", ["tokens", "file"])
+def test_rows_of_different_sizes_are_not_kept_on_the_gpu(tmp_path: Path, column: str) -> None:
+    files = {"file": [bytes(number) for number in range(40)]}
+    uri = datasets.write(tmp_path, {"train": datasets.sequences(40) | files})
+    data = SplitReader(uri, manifests.read_current(uri), "train", (column, "label"))
+    with pytest.raises(TrainyardError, match=f"those of column '{column}' have different sizes. Remove gpu_cache_gb"):
+        check_resident(linear(), data)
