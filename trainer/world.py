@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,11 +117,10 @@ def list_gpus() -> list[str]:
 
 def select_gpus(workers: Sequence[Gpus]) -> tuple[list[int], bool]:
     """Return the index of the GPU that each worker uses, and whether any two use the same one."""
-    hosts = [worker.host for worker in workers]
-    indices = [
-        select_gpu(worker.assigned, hosts[:rank].count(worker.host), len(worker.visible))
-        for rank, worker in enumerate(workers)
-    ]
+    indices, on_host = [], Counter[str]()
+    for worker in workers:
+        indices.append(select_gpu(worker.assigned, on_host[worker.host], len(worker.visible)))
+        on_host[worker.host] += 1
     used = [worker.visible[index] for worker, index in zip(workers, indices, strict=True) if worker.visible]
     return indices, len(set(used)) < len(used)
 
