@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainyard.schemas.specs.strategies import FSDP, Allreduce, Averaging, DiLoCo, Horovod, Threshold
     from trainyard.trainer.data.dataset import Dataset
-    from trainyard.trainer.data.images import decode_gray, decode_rgb
+    from trainyard.trainer.data.decoding import decode_gray, decode_rgb
     from trainyard.trainer.data.mixture import Portion
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
@@ -37,8 +37,8 @@ _MODULES = {
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.datamodule",
-    "decode_gray": "trainyard.trainer.data.images",
-    "decode_rgb": "trainyard.trainer.data.images",
+    "decode_gray": "trainyard.trainer.data.decoding",
+    "decode_rgb": "trainyard.trainer.data.decoding",
     "export": "trainyard.trainer.formats.export",
     "fit": "trainyard.trainer.loop.fit",
     "from_lightning": "trainyard.trainer.model.lightning",

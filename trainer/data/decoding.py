@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,22 @@ Decode = Callable[[bytes], Any]
 
 Augment = Callable[[Any, np.random.Generator], Any]
 """Return such an array or tensor with a random change."""
+
+
+def decode_rgb(data: bytes) -> Array:
+    """Decode an image (JPEG, PNG and other formats of Pillow) to uint8 (3, height, width)."""
+    return _read_image(data, "RGB").transpose(2, 0, 1)
+
+
+def decode_gray(data: bytes) -> Array:
+    """Decode an image (JPEG, PNG and other formats of Pillow) to grayscale, uint8 (1, height, width)."""
+    return _read_image(data, "L")[None]
+
+
+def _read_image(data: bytes, mode: str) -> Array:
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(data)).convert(mode))
 
 
 @dataclass(frozen=True)

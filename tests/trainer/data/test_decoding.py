@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.images import decode_gray, decode_rgb
+from trainyard.trainer.data.decoding import decode_gray, decode_rgb
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
