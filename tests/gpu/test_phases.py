@@ -73,12 +73,14 @@ def test_waiting_for_slow_batches_is_measured(
             while True:
                 Busy.requests = (Busy.requests or 0) + 1
                 if (batch := next(batches, None)) is None:
+                    Busy.requests -= 1  # otherwise the next epoch would have a batch that is prepared before
                     return
                 yield batch
 
     monkeypatch.setattr(Busy, "requests", 0)
     fitted = train(batches, tmp_path, Requests(None), 0, wait=WAIT)
-    assert fitted.phase_seconds[0].seconds["data wait"] > 0.8 * STEPS * WAIT
+    idle = 0.8 if device == "cuda" else 1.0  # a GPU may still compute the step before
+    assert fitted.phase_seconds[0].seconds["data wait"] >= idle * STEPS * WAIT
     if device == "cuda":  # a CPU also computes for others
         assert fitted.bottleneck.startswith("Input-bound"), fitted.bottleneck
 
