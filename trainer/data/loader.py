@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -30,10 +30,13 @@ from trainyard.trainer.data.jagged import Jagged, Sequences
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
 from trainyard.trainer.data.randomness import SeededRandom
-from trainyard.trainer.data.split_reader import Block, Rows, SplitReader
+from trainyard.trainer.data.split_reader import Rows, SplitReader, group_columns
 from trainyard.trainer.data.weights import Weights
 
 Columns = dict[str, Tensor]
+Names = tuple[str, ...]
+Groups = dict[Names, Rows]
+"""The rows of columns, by the names of the columns that are copied together: several are an array (columns, rows)."""
 T = TypeVar("T")
 
 FETCHED_BYTES = 256 << 20
@@ -119,7 +122,8 @@ class Loader:
         self._rank, self._world = rank, world
         self._transform = transform
         self._pin = pin
-        self._max_blocks = len(dataset.columns) * (_PREFETCHED + 2)
+        self._groups = group_columns(dataset.columns)
+        self._max_blocks = len(self._groups) * (_PREFETCHED + 2)
 
     def column(self, name: str) -> Column:
         """Return a column as it is in a batch: decoded, if it is binary."""
@@ -144,12 +148,11 @@ class Loader:
         copied = self._copy_windows(windows, epoch, copy_pool)
         for window, gather, rows in prefetch(copied, _PREFETCHED) if self.order.shuffle else copied:
             ordered = rows if gather is None else _gather_rows(rows, gather, batch_pool)
-            names = tuple(ordered)
-            parts = [_split(values, window.sizes) for values in ordered.values()]
+            parts = [_split(names, values, window.sizes) for names, values in ordered.items()]
             steps = range(window.first_step, window.first_step + len(window.sizes))
-            for step, size, *tensors in zip(steps, window.sizes, *parts, strict=True):
+            for step, size, *batch in zip(steps, window.sizes, *parts, strict=True):
                 if step >= start:
-                    columns = dict(zip(names, tensors, strict=True)) if size else self._read_one_row()
+                    columns = dict(_name_columns(ordered, batch)) if size else self._read_one_row()
                     yield LocalBatch(step, size, self.order.size(step), columns)
 
     def _prefetch_blocks(self, windows: Iterator[Window]) -> Iterator[Window]:
@@ -190,18 +193,20 @@ class Loader:
 
     def _copy_windows(
         self, windows: Iterator[Window], epoch: int, copy_pool: BufferPool
-    ) -> Iterator[tuple[Window, Integers | None, Block]]:
+    ) -> Iterator[tuple[Window, Integers | None, Groups]]:
         """Yield windows with the order of their rows, and the rows, copied run by run."""
         for window in windows:
             runs = [(self._dataset.block(run.block), self._select_rows(run, epoch)) for run in window.runs]
-            parts = {c.name: [block[c.name][rows] for block, rows in runs] for c in self._dataset.columns if runs}
+            parts: dict[Names, list[Any]] = {
+                names: [block.select(names, rows) for block, rows in runs] for names in self._groups if runs
+            }
             if self._decoders and runs:
                 numbers = [np.arange(self._dataset.blocks[run.block]) for run in window.runs]
                 selected = zip(window.runs, numbers, runs, strict=True)
-                parts[_POSITIONS] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
+                parts[_POSITIONS,] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
                 draws = (np.arange(run.begin, run.begin + run.rows) for run in window.runs)
-                parts[_DRAWS] = [(run.block << 32) + draw for run, draw in zip(window.runs, draws, strict=True)]
-            rows = {name: _concatenate(arrays, copy_pool) for name, arrays in parts.items()}
+                parts[_DRAWS,] = [(run.block << 32) + draw for run, draw in zip(window.runs, draws, strict=True)]
+            rows = {names: _concatenate(names, arrays, copy_pool) for names, arrays in parts.items()}
             yield window, window.gather(self._get_lengths(rows)) if window.gather else None, rows
 
     def _select_rows(self, run: Run, epoch: int) -> slice | Integers:
@@ -213,8 +218,8 @@ class Loader:
         assert self._weights is not None
         return self.order.sample_rows(block, epoch, self._weights.of(block, self._dataset.block(block)))
 
-    def _get_lengths(self, rows: Block) -> Integers | None:
-        column = rows.get(self.order.bucket_by or "")
+    def _get_lengths(self, rows: Groups) -> Integers | None:
+        column = rows.get((self.order.bucket_by or "",))
         return column.lengths if isinstance(column, Jagged) else None
 
     def _decode_ahead(self, batches: Iterator[LocalBatch], epoch: int) -> Iterator[LocalBatch]:
@@ -316,28 +321,42 @@ def _as_jagged(rows: Rows) -> Jagged:
     return rows
 
 
-def _concatenate(parts: list[Any], pool: BufferPool) -> Rows:
+def _rows_axis(names: Names) -> int:
+    return 1 if len(names) > 1 else 0
+
+
+def _concatenate(names: Names, parts: list[Any], pool: BufferPool) -> Rows:
     if isinstance(parts[0], Jagged):
         return jagged.concatenate(parts)
-    rows = sum(len(part) for part in parts)
-    return np.concatenate(parts, out=pool.take((rows, *parts[0].shape[1:]), parts[0].dtype))
+    axis, shape = _rows_axis(names), list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return np.concatenate(parts, axis, out=pool.take(tuple(shape), parts[0].dtype))
 
 
-def _gather_rows(rows: Block, gather: Integers, pool: BufferPool) -> Block:
+def _gather_rows(rows: Groups, gather: Integers, pool: BufferPool) -> Groups:
     """Return the rows in batch order: one gather for a window costs less than one for each batch."""
 
-    def gather_column(values: Rows) -> Rows:
+    def gather_group(names: Names, values: Rows) -> Rows:
         if isinstance(values, Jagged):
             return values[gather]
-        out = pool.take((len(gather), *values.shape[1:]), values.dtype)
-        return values.take(gather, 0, out=out, mode="clip")
+        axis, shape = _rows_axis(names), list(values.shape)
+        shape[axis] = len(gather)
+        return values.take(gather, axis, out=pool.take(tuple(shape), values.dtype), mode="clip")
 
-    return {name: gather_column(values) for name, values in rows.items()}
+    return {names: gather_group(names, values) for names, values in rows.items()}
 
 
-def _split(rows: Rows, sizes: tuple[int, ...]) -> Sequence[Any]:
+def _split(names: Names, rows: Rows, sizes: tuple[int, ...]) -> Sequence[Any]:
     """Return the rows of each local batch: tensors, or Jagged until the batch is finished."""
     if isinstance(rows, Jagged):
         ends = np.cumsum(sizes)
         return [rows[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
+    if len(names) > 1:
+        return np.split(rows, np.cumsum(sizes)[:-1], axis=1)
     return torch.from_numpy(rows).split_with_sizes(sizes)
+
+
+def _name_columns(groups: Iterable[Names], batch: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each column of a batch with its name."""
+    for names, rows in zip(groups, batch, strict=True):
+        yield from zip(names, map(torch.from_numpy, rows) if len(names) > 1 else (rows,), strict=True)

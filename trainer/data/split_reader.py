@@ -7,15 +7,17 @@ import mmap
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -32,7 +34,45 @@ CACHE_BYTES = 32 << 30
 """The default limit of the shard cache."""
 
 Rows = Array | Jagged
-Block = dict[str, Rows]
+
+
+class Block(Mapping[str, Rows]):
+    """The rows of each column of a record batch, over its memory.
+
+    Args:
+        batch: The record batch.
+        data: Its memory.
+        columns: The columns, by name.
+        groups: The names of columns whose rows are selected together, from `group_columns`.
+    """
+
+    def __init__(
+        self, batch: pa.RecordBatch, data: pa.Buffer, columns: Mapping[str, Column], groups: Iterable[tuple[str, ...]]
+    ) -> None:
+        self._batch, self._columns = batch, columns
+        self._arrays: dict[str, Rows] = {}
+        views = {names: _view_together([batch.column(name) for name in names], data) for names in groups if names[1:]}
+        self._views = {names: view for names, view in views.items() if view is not None}
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self._arrays:
+            self._arrays[name] = _to_rows(self._batch.column(name), self._columns[name])
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def select(self, names: tuple[str, ...], rows: slice | NDArray[np.int64]) -> Rows:
+        """Return rows of a column, or of a group of several columns, as an array (columns, rows)."""
+        if len(names) == 1:
+            return self[names[0]][rows]
+        if names in self._views:
+            return self._views[names][:, rows]
+        arrays: list[Any] = [self[name][rows] for name in names]
+        return np.stack(arrays)
 
 
 class _OpenShard(NamedTuple):
@@ -80,7 +120,10 @@ class SplitReader:
     ) -> None:
         self.uri = uri
         self.name = split
-        self.columns = tuple(_get_tensor_column(manifest, split, name) for name in columns)
+        self.columns = manifest.select(columns)
+        _check_tensors(manifest, split, self.columns)
+        self._columns_by_name = {column.name: column for column in self.columns}
+        self._groups = group_columns(self.columns)
         self.remote = storage.local_path(uri) is None
         self._shards = manifest.split(split).shards
         self._cache = cache or ShardCache(cache_directory(), CACHE_BYTES)
@@ -89,7 +132,7 @@ class SplitReader:
         self._verified: set[int] = set()
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
         self._downloads: dict[str, Future[Path]] = {}
-        self._reads: dict[int, Future[bytes]] = {}
+        self._reads: dict[int, Future[Block]] = {}
         self._in_memory: set[int] = set()
         self.fetched_bytes = 0
         self._process = os.getpid()
@@ -122,7 +165,8 @@ class SplitReader:
                 print(f"split {self.name!r} is read block by block: {error}", flush=True)
                 self._reads_ranges = True
                 self._open.clear()
-        return self._read_block(number)
+        fetched = self._reads.get(number)
+        return fetched.result() if fetched else self._fetch_block(number)
 
     def locate(self, block: int, row: int) -> str:
         """Return the position of a row of a block in words: its number and the URI of its shard."""
@@ -136,7 +180,7 @@ class SplitReader:
         for number in blocks:
             shard, batch = self._batches[number]
             if self._reads_ranges and number not in self._reads:
-                self._reads[number] = self._fetchers.submit(self._read_range, number)
+                self._reads[number] = self._fetchers.submit(self._fetch_block, number)
                 self.fetched_bytes += batch.length
             elif self.remote and not self._reads_ranges and self._is_new(shard):
                 self._downloads[shard.path] = self._fetchers.submit(self._fetch, shard)
@@ -183,15 +227,12 @@ class SplitReader:
             self._verified.add(number)
         return self._to_arrays(data, schema)
 
-    def _read_block(self, number: int) -> Block:
+    def _fetch_block(self, number: int) -> Block:
         """Return the columns of a block, which is read by itself."""
-        fetched = self._reads.get(number)
-        data = fetched.result() if fetched else self._read_range(number)
-        return self._to_arrays(pa.py_buffer(data), self._schema)
+        return self._to_arrays(pa.py_buffer(self._read_range(number)), self._schema)
 
     def _to_arrays(self, data: pa.Buffer, schema: pa.Schema) -> Block:
-        batch = pa.ipc.read_record_batch(data, schema)
-        return {column.name: _to_rows(batch.column(column.name), column) for column in self.columns}
+        return Block(pa.ipc.read_record_batch(data, schema), data, self._columns_by_name, self._groups)
 
     def _read_range(self, number: int) -> bytes:
         shard, batch = self._batches[number]
@@ -265,27 +306,54 @@ def dtype(column: Column) -> np.dtype[np.generic]:
     return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(column.type, column.type))
 
 
+def group_columns(columns: Iterable[Column]) -> tuple[tuple[str, ...], ...]:
+    """Return the names of columns in groups: columns of numbers of the same type that follow each other are one.
+
+    Rows of a group are copied together: of many columns, each by itself would cost more than its values.
+    """
+
+    def get_key(column: Column) -> tuple[str, ...]:
+        together = column.kind == "scalar" and column.type not in ("binary", "bool")
+        return (column.type,) if together else (column.type, column.name)
+
+    return tuple(tuple(column.name for column in group) for _, group in groupby(columns, get_key))
+
+
+def _view_together(columns: list[pa.Array], data: pa.Buffer) -> Array | None:
+    """Return columns in `data` as one array (columns, rows), without a copy; None if their distances differ."""
+    if any(column.null_count for column in columns):
+        return None
+    first = columns[0].to_numpy()
+    addresses = np.array([column.buffers()[1].address for column in columns])
+    distances = np.diff(addresses)
+    inside = data.address <= addresses[0] and addresses[-1] + first.nbytes <= data.address + data.size
+    if not inside or distances[0] <= 0 or (distances != distances[0]).any():
+        return None
+    shape, strides = (len(columns), len(first)), (int(distances[0]), first.itemsize)
+    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+
+
 def _missing_shard_error(uri: str) -> TrainyardError:
     return TrainyardError(f"{uri} does not exist, but the manifest names it. Export the dataset again.")
 
 
-def _get_tensor_column(manifest: DatasetManifest, split: str, name: str) -> Column:
-    column = manifest.column(name)
-    try:
-        if column.type != "binary":
-            dtype(column)
-    except TypeError:
-        raise TrainyardError(
-            f"column {name!r} has type {column.type}, which cannot become a tensor; encode it as numbers in prepare.py."
-        ) from None
+def _check_tensors(manifest: DatasetManifest, split: str, columns: Iterable[Column]) -> None:
+    for column in columns:
+        try:
+            if column.type != "binary":
+                dtype(column)
+        except TypeError:
+            raise TrainyardError(
+                f"column {column.name!r} has type {column.type}, which cannot become a tensor; encode it as numbers in "
+                "prepare.py."
+            ) from None
     if manifest.split(split).rows == 0:
         raise TrainyardError(f"split {split!r} has no rows.")
-    return column
 
 
 def _to_rows(values: pa.Array, column: Column) -> Rows:
     if column.kind == "tensor":
-        return values.to_numpy_ndarray()  # type: ignore[no-any-return]
+        return _flatten(values.storage.flatten(), column).reshape(len(values), *column.shape)
     if column.kind == "list":
         offsets = values.offsets.to_numpy().astype(np.int64) // math.prod(column.shape)
         return Jagged(_flatten(values.values, column).reshape(-1, *column.shape), offsets[:-1], np.diff(offsets))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -192,10 +192,17 @@ class DatasetManifest(Document):
 
     def column(self, name: str) -> Column:
         """Return a column. Raises TrainyardError if there is none of this name."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise TrainyardError(f"the dataset has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
+        return self.select((name,))[0]
+
+    def select(self, names: Iterable[str]) -> tuple[Column, ...]:
+        """Return the columns of these names. Raises TrainyardError if one is missing."""
+        columns = {column.name: column for column in self.columns}
+        selected = []
+        for name in names:
+            if name not in columns:
+                raise TrainyardError(f"the dataset has no column {name!r}; it has {', '.join(columns)}.")
+            selected.append(columns[name])
+        return tuple(selected)
 
     def split(self, name: str) -> Split:
         """Return a split. Raises TrainyardError if there is none of this name."""
