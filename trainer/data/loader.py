@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -148,11 +149,13 @@ class Loader:
         copied = self._copy_windows(windows, epoch, copy_pool)
         for window, gather, rows in prefetch(copied, _PREFETCHED) if self.order.shuffle else copied:
             ordered = rows if gather is None else _gather_rows(rows, gather, batch_pool)
-            parts = [_split(names, values, window.sizes) for names, values in ordered.items()]
+            names = tuple(chain.from_iterable(ordered))
+            parts = [_split(group, values, window.sizes) for group, values in ordered.items()]
             steps = range(window.first_step, window.first_step + len(window.sizes))
-            for step, size, *batch in zip(steps, window.sizes, *parts, strict=True):
+            for step, size, *groups in zip(steps, window.sizes, *parts, strict=True):
                 if step >= start:
-                    columns = dict(_name_columns(ordered, batch)) if size else self._read_one_row()
+                    tensors = groups if len(groups) == len(names) else _ungroup(ordered, groups)
+                    columns = dict(zip(names, tensors, strict=True)) if size else self._read_one_row()
                     yield LocalBatch(step, size, self.order.size(step), columns)
 
     def _prefetch_blocks(self, windows: Iterator[Window]) -> Iterator[Window]:
@@ -356,7 +359,10 @@ def _split(names: Names, rows: Rows, sizes: tuple[int, ...]) -> Sequence[Any]:
     return torch.from_numpy(rows).split_with_sizes(sizes)
 
 
-def _name_columns(groups: Iterable[Names], batch: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each column of a batch with its name."""
+def _ungroup(groups: Iterable[Names], batch: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of each column of a batch."""
     for names, rows in zip(groups, batch, strict=True):
-        yield from zip(names, map(torch.from_numpy, rows) if len(names) > 1 else (rows,), strict=True)
+        if len(names) > 1:
+            yield from map(torch.from_numpy, rows)
+        else:
+            yield rows

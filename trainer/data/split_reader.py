@@ -51,11 +51,16 @@ class Block(Mapping[str, Rows]):
     ) -> None:
         self._batch, self._columns = batch, columns
         self._arrays: dict[str, Rows] = {}
-        views = {names: _view_together([batch.column(name) for name in names], data) for names in groups if names[1:]}
-        self._views = {names: view for names, view in views.items() if view is not None}
+        self._views: dict[tuple[str, ...], Array] = {}
+        for names in groups:
+            arrays = [batch.column(name) for name in names]
+            if len(names) == 1:
+                self._arrays[names[0]] = _to_rows(arrays[0], columns[names[0]])
+            elif (view := _view_together(arrays, data)) is not None:
+                self._views[names] = view
 
     def __getitem__(self, name: str) -> Rows:
-        if name not in self._arrays:
+        if name not in self._arrays:  # of a group, whose columns are seldom read one by one
             self._arrays[name] = _to_rows(self._batch.column(name), self._columns[name])
         return self._arrays[name]
 
@@ -68,7 +73,7 @@ class Block(Mapping[str, Rows]):
     def select(self, names: tuple[str, ...], rows: slice | NDArray[np.int64]) -> Rows:
         """Return rows of a column, or of a group of several columns, as an array (columns, rows)."""
         if len(names) == 1:
-            return self[names[0]][rows]
+            return self._arrays[names[0]][rows]
         if names in self._views:
             return self._views[names][:, rows]
         arrays: list[Any] = [self[name][rows] for name in names]
