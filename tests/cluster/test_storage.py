@@ -84,6 +84,7 @@ def test_files_are_listed_with_a_mark_that_changes_with_them(uri: str) -> None:
     storage.replace(f"{uri}/a", b"3")
     assert storage.list_files(uri)[1:] == before[1:] and storage.list_files(uri)[0] != before[0]
     assert storage.list_files(f"{uri}/bel*") == before[1:]
+    assert storage.list_files(f"{uri}/below/b") == storage.list_files(f"{uri}/below/*") == before[1:]
 
 
 def test_files_are_found_at_any_depth_with_their_size_and_age(uri: str) -> None:

@@ -45,17 +45,20 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
 
 
-def build_environment(hosts: Sequence[str], rank: int, master: str, cores: int, start: int = 0) -> dict[str, str]:
+def build_environment(
+    spec: ScriptSpec, hosts: Sequence[str], rank: int, master: str, cores: int, start: int = 0
+) -> dict[str, str]:
     """Return the environment variables that `torchrun` would set for a worker.
 
     Args:
+        spec: The script, whose task is the run's id.
         hosts: The host of each worker, by rank.
         rank: The number of the worker.
         master: Where the store of the process group is served ("host:port"), as by torchrun's agent.
         cores: The cores of each worker, which are its threads.
         start: How often the group was restarted.
     """
-    unique, host = list(dict.fromkeys(hosts)), hosts[rank]
+    unique, host, key = list(dict.fromkeys(hosts)), hosts[rank], spec.task_key
     address, _, port = master.rpartition(":")
     return {
         "RANK": str(rank),
@@ -64,9 +67,14 @@ def build_environment(hosts: Sequence[str], rank: int, master: str, cores: int, 
         "LOCAL_WORLD_SIZE": str(hosts.count(host)),
         "GROUP_RANK": str(unique.index(host)),
         "GROUP_WORLD_SIZE": str(len(unique)),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(len(hosts)),
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "OMP_NUM_THREADS": str(cores),
+        "TORCHELASTIC_RUN_ID": f"{key.dag_id}/{key.run_id}/{key.task}",
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
         "TORCHELASTIC_RESTART_COUNT": str(start),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
@@ -95,7 +103,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
     with ExitStack() as stack:
         heartbeats = stack.enter_context(HeartbeatSender(monitor, rank, host, CurrentPhase()))
         with events.span("rendezvous"):
-            variables = stack.enter_context(_serve_rendezvous(context, cores, start))
+            variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
         try:
             with events.span("script"), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
@@ -111,7 +119,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
 
 
 @contextmanager
-def _serve_rendezvous(context: Any, cores: int, start: int) -> Iterator[dict[str, str]]:
+def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) -> Iterator[dict[str, str]]:
     """Yield the variables by which the script connects to the other workers.
 
     Rank 0 serves the rendezvous of torch meanwhile, and that of Horovod if it is installed.
@@ -128,7 +136,7 @@ def _serve_rendezvous(context: Any, cores: int, start: int) -> Iterator[dict[str
             server, port = horovod.serve(hosts)
             addresses["horovod"] = f"{host}:{port}"
     addresses = json.loads(context.allGather(json.dumps(addresses))[0])
-    variables = build_environment(hosts, rank, addresses["torch"], cores, start)
+    variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
     if "horovod" in addresses:
         variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
     try:

@@ -65,14 +65,16 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         return _entry(path, status)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """List a directory. Raises FileNotFoundError."""
+        """List a directory, or a file alone, as other file systems do. Raises FileNotFoundError."""
         try:
             listed = self._client.list(path, status=True)
         except HdfsError:
-            if self._status(path) is None:
-                raise FileNotFoundError(path) from None
-            raise
-        entries = [_entry(f"{path.rstrip('/')}/{name}", status) for name, status in listed]
+            info = self.info(path)
+            if info["type"] == "directory":
+                raise
+            entries = [info]
+        else:
+            entries = [_entry(f"{path.rstrip('/')}/{name}", status) for name, status in listed]
         return entries if detail else [entry["name"] for entry in entries]
 
     def exists(self, path: str, **_: Any) -> bool:

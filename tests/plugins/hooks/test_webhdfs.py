@@ -127,6 +127,20 @@ def test_a_file_that_does_not_exist_is_absent(monkeypatch: pytest.MonkeyPatch) -
             storage.read("hdfs://nn1:8020/x")
 
 
+def test_the_source_may_be_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NameNode lists a file as one entry without a name."""
+    status = {"type": "FILE", "length": 5, "modificationTime": 2000, "pathSuffix": ""}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer:
+        listed = {"FileStatuses": {"FileStatus": [status]}} if query["op"] == "LISTSTATUS" else {"FileStatus": status}
+        return Answer(listed)
+
+    with serve(answer) as server:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", server.url)
+        assert [(name, size) for name, size, _ in storage.list_files("hdfs://nn1:8020/x.csv")] == [("/x.csv", 5)]
+        assert storage.list_names("hdfs://nn1:8020/x.csv") == []
+
+
 def test_a_name_node_that_does_not_answer_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhdfs, "TIMEOUT_SECONDS", (1.0, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -13,11 +13,14 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.group import script
 from trainyard.trainer.group.rendezvous import join_group, serve_store
 
 SECONDS = timedelta(seconds=20)
 NOT_OF_THIS_HOST = "192.0.2.1"
+SCRIPT = ScriptSpec(task_key=TaskKey(dag_id="d", run_id="r", task_id="train", directory="/run"), script="program")
 
 
 def build_context(host: str, size: int = 1, gather: Callable[[str], list[str]] = lambda message: [message]) -> Any:
@@ -65,7 +68,7 @@ def test_rank_0_of_a_training_listens_on_its_own_address_only() -> None:
 
 
 def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
-    with script._serve_rendezvous(build_context("127.0.0.1"), 1, 0) as variables:
+    with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0) as variables:
         assert variables["MASTER_ADDR"] == "127.0.0.1"
         assert find_listening(int(variables["MASTER_PORT"])) == {"127.0.0.1"}
 
@@ -74,5 +77,5 @@ def test_a_host_that_is_not_this_one_is_refused() -> None:
     refused = pytest.raises(TrainyardError, match=f"^rank 0 cannot listen on {NOT_OF_THIS_HOST}: .*assign requested")
     with refused:
         join_group(build_context(NOT_OF_THIS_HOST, 2), SECONDS, 1)
-    with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), 1, 0):
+    with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), SCRIPT, 1, 0):
         pass

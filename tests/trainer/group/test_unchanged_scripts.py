@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainyard.trainer.group import script
 from trainyard.trainer.strategies import horovod
 
 SCRIPTS = "tests.trainer.scripts"
+OF_THE_AGENT = ("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+"""Variables by which torchrun's own process watches its workers."""
 
 
 def run(spark: Any, directory: Path, name: str, *arguments: str, **fields: Any) -> dict[str, Any]:
@@ -151,11 +154,16 @@ def test_the_error_for_a_missing_script_names_it(spark: Any, tmp_path: Path) -> 
         run(spark, tmp_path, "nowhere")
 
 
+def build_spec(**fields: Any) -> ScriptSpec:
+    task_key = TaskKey(dag_id="d", run_id="r", task_id="train", directory="/run")
+    return ScriptSpec(task_key=task_key, script=f"{SCRIPTS}.ddp_digits", **fields)
+
+
 TWO_HOSTS = ("a", "a", "b", "a", "b")
 
 
 def test_the_environment_for_torch_has_ranks_and_hosts() -> None:
-    assert script.build_environment(TWO_HOSTS, 4, "a:29500", cores=8, start=2) == {
+    assert script.build_environment(build_spec(max_restarts=3), TWO_HOSTS, 4, "a:29500", cores=8, start=2) == {
         "OMP_NUM_THREADS": "8",
         "RANK": "4",
         "WORLD_SIZE": "5",
@@ -165,9 +173,23 @@ def test_the_environment_for_torch_has_ranks_and_hosts() -> None:
         "GROUP_WORLD_SIZE": "2",
         "MASTER_ADDR": "a",
         "MASTER_PORT": "29500",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": "4",
+        "ROLE_WORLD_SIZE": "5",
+        "TORCHELASTIC_RUN_ID": "d/r/train",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
         "TORCHELASTIC_RESTART_COUNT": "2",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
+
+
+def test_a_worker_has_the_variables_that_torchrun_sets(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import json, os; print(json.dumps(sorted(os.environ)))")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", str(program)]
+    done = subprocess.run(command, env={"LC_CTYPE": "C.UTF-8"}, capture_output=True, text=True, check=True)
+    from_torchrun = {*json.loads(done.stdout)} - {"LC_CTYPE", *OF_THE_AGENT}
+    assert from_torchrun <= {*script.build_environment(build_spec(), ["a"], 0, "a:29500", cores=1)}
 
 
 @pytest.mark.parametrize(
