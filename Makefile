@@ -102,6 +102,7 @@ lock: $(READY) ## compile requirements*.in to requirements*.txt, for all version
 	done
 
 clean: ## remove what runs and checks left behind; the environment stays
+	[ ! -e .run/hadoop/cluster.json ] || $(VENV)/bin/python -m stack.hadoop.cluster stop
 	rm -rf .run build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

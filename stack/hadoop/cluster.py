@@ -90,7 +90,8 @@ class Cluster:
             properties: Further properties, by site.
         """
         if home.exists() and any(home.iterdir()):
-            raise SystemExit(f"{home} is not empty; stop the cluster in it and remove the folder, or choose another.")
+            raise SystemExit(f"{home} has files, but no complete cluster; remove the folder, or choose another.")
+        fetch_jars()
         home.mkdir(parents=True, exist_ok=True)
         ports = _find_free_ports([*config.list_ports(standbys), *(["kdc"] if kerberos else [])])
         cluster = cls._build(home, ports)

@@ -73,7 +73,7 @@ class ContainerWatch:
         while not self._stopped.wait(POLL_SECONDS):
             try:
                 self._poll()
-            except requests.RequestException:
+            except (requests.RequestException, LookupError, TypeError):  # also from a manager without nodes or attempts
                 continue
 
     def _poll(self) -> None:

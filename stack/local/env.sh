@@ -1,6 +1,6 @@
 # Source this file to use an Airflow of this checkout, on this machine; the demo, the UI and the tests do.
 # TRAINYARD_HOME is the folder of its files, AIRFLOW__API__PORT the port of its pages.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/../.." && pwd)
 export TRAINYARD_HOME=${TRAINYARD_HOME:-$root/.run}
 export PATH="$root/.venv/bin:$PATH"
 export AIRFLOW_HOME="$TRAINYARD_HOME/airflow"

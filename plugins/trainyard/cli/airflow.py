@@ -34,6 +34,7 @@ def add_commands(commands: Any) -> None:
     show = commands.add_parser("show", help="print the result of each task of a run")
     show.set_defaults(run=_show)
     show.add_argument("run_name", metavar="RUN", help="a DAG, for its newest run, or STORAGE/runs/DAG_ID/RUN_ID")
+    show.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
 
 
 def _plan(chosen: argparse.Namespace) -> int:
@@ -91,8 +92,10 @@ def _show(chosen: argparse.Namespace) -> int:
     from trainyard.cli.show import newest_run, show
     from trainyard.hooks.trainyard import TrainyardHook
 
-    is_directory = "/" in chosen.run_name
-    print(show(chosen.run_name if is_directory else newest_run(TrainyardHook().get_conn().storage, chosen.run_name)))
+    if "/" in chosen.run_name:
+        print(show(chosen.run_name))
+    else:
+        print(show(newest_run(TrainyardHook(chosen.conn_id).get_conn().storage, chosen.run_name)))
     return 0
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from importlib.util import find_spec
 
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.errors import TrainyardError
@@ -24,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     chosen = parser().parse_args(arguments)
     try:
+        _read_connection(chosen)
         status = int(chosen.run(chosen))
         sys.stdout.flush()
         return status
@@ -32,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         return CLOSED_OUTPUT
     except TrainyardError as error:
         print(error, file=sys.stderr)
+    except (OSError, RuntimeError) as error:  # clients of HDFS raise a RuntimeError
+        print(f"the storage cannot be used: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainyard"):
             raise
@@ -40,6 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
     return 1
+
+
+def _read_connection(chosen: argparse.Namespace) -> None:
+    """Read the connection of a command that is given a URI of HDFS: it says whether HDFS is read over HTTP."""
+    is_hdfs = any(isinstance(value, str) and value.startswith("hdfs://") for value in vars(chosen).values())
+    if is_hdfs and "conn_id" in chosen and find_spec("airflow"):
+        from trainyard.hooks.trainyard import TrainyardHook
+
+        TrainyardHook(chosen.conn_id).get_conn()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -105,8 +105,15 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
 
         A URI without a host is on the default file system of Hadoop's configuration.
         """
-        from trainyard.hooks import webhdfs
-
+        try:
+            from trainyard.hooks import webhdfs
+        except ModuleNotFoundError as error:
+            if error.name != "hdfs":
+                raise
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: webhdfs={route!r} needs the package hdfs. Install "
+                "airflow-trainyard[webhdfs]."
+            ) from None
         hosts = {_host(uri)} | ({"hdfs://"} if _host(uri) == _host(site.core().get("fs.defaultFS", "")) else set())
         for other, (others_hosts, others_route) in _ROUTES.copy().items():
             if other != self.conn_id and others_route != route and hosts & others_hosts:

@@ -1,0 +1,65 @@
+"""What the command `trainyard` prints when a storage cannot be used, and how it reaches HDFS."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.resource_managers import Answer, serve
+from tests.trainer import datasets
+from trainyard import hooks, storage
+from trainyard.cli.main import main
+from trainyard.hooks import trainyard
+
+
+@pytest.fixture(autouse=True)
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_REGISTERED", {})
+    monkeypatch.setattr(trainyard, "_ROUTES", {})
+
+
+def test_an_error_of_the_storage_is_printed_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    manifest = tmp_path / "dataset" / "manifest.json"
+    manifest.unlink()
+    manifest.mkdir()
+    assert main(["dataset", "show", str(tmp_path / "dataset")]) == 1
+    assert capsys.readouterr().err == f"the storage cannot be used: [Errno 21] Is a directory: '{manifest}'\n"
+
+
+def connect_by_http(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    host, _, port = url.removeprefix("http://").partition(":")
+    route = {"conn_type": "webhdfs", "host": host, "port": int(port)}
+    ours = {"conn_type": "trainyard", "extra": {"storage": "hdfs://nn1:8020/trainyard", "webhdfs": "by_http"}}
+    for conn_id, fields in (("BY_HTTP", route), ("OURS", ours)):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps(fields))
+
+
+@pytest.mark.parametrize("command", [["dataset", "show"], ["model", "show"], ["show"]])
+def test_a_uri_of_hdfs_is_read_as_the_connection_says(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = {"exception": "FileNotFoundException", "message": "File does not exist"}
+    with serve(lambda *_: Answer({"RemoteException": missing}, 404)) as server:
+        connect_by_http(monkeypatch, server.url)
+        assert main([*command, "hdfs://nn1:8020/trainyard/runs/d/r", "--conn-id", "ours"]) == 1
+        assert server.requests and "/trainyard/runs/d/r" in server.requests[0][1]
+    assert "hdfs://nn1:8020/trainyard/runs/d/r" in capsys.readouterr().err
+
+
+def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect_by_http(monkeypatch, "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "hdfs", None)
+    monkeypatch.delitem(sys.modules, "trainyard.hooks.webhdfs", raising=False)
+    monkeypatch.delattr(hooks, "webhdfs", raising=False)
+    assert main(["show", "hdfs://nn1:8020/trainyard/runs/d/r", "--conn-id", "ours"]) == 1
+    assert capsys.readouterr().err == (
+        "connection 'ours': webhdfs='by_http' needs the package hdfs. Install airflow-trainyard[webhdfs].\n"
+    )
