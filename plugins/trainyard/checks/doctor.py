@@ -90,8 +90,12 @@ def _run_check(subject: str, check: Callable[[], str]) -> Check:
         return Check(subject, check())
     except FailedCheckError as error:
         return Check(subject, error.result, str(error))
-    except TrainyardError as error:
-        return Check(subject, "not usable", str(error))
+    except Exception as error:  # also of a database, of a storage, or for a missing package
+        return Check(subject, "not usable", _describe_error(error))
+
+
+def _describe_error(error: Exception) -> str:
+    return str(error) if isinstance(error, TrainyardError) else f"{type(error).__name__}: {error}"
 
 
 def _list_checks(conn_id: str, spark_conn_id: str) -> Iterator[NamedCheck]:
@@ -101,7 +105,7 @@ def _list_checks(conn_id: str, spark_conn_id: str) -> Iterator[NamedCheck]:
     yield f"connection {spark_conn_id}", partial(_check_connection, spark_conn_id)
     try:
         spark = spark_connection(spark_conn_id)
-    except TrainyardError:
+    except Exception:  # the check of the connection says why
         return
     if not check_master(spark):
         yield from _list_yarn_checks(spark, conn_id) if spark.master == "yarn" else _list_local_checks()
@@ -134,7 +138,7 @@ def _check_spark() -> str:
     home, exported = find_spark(), os.environ.get("SPARK_HOME")
     if home is None:
         raise TrainyardError("pyspark is not installed; install it where Airflow runs.")
-    if exported and str(home) != exported:
+    if exported and home != Path(exported):
         other = spark_version(Path(exported)) or "no Spark"
         raise TrainyardError(
             f"SPARK_HOME={exported} has {other}, so the package pyspark {spark_version(home)} is used instead. Unset "
@@ -178,8 +182,8 @@ def _list_yarn_checks(spark: SparkConnection, conn_id: str) -> Iterator[NamedChe
     try:
         manager = cluster.resource_manager()
         snapshot, other_scheduler = _take_snapshot()
-    except TrainyardError as error:
-        yield "ResourceManager", partial(_fail, "not usable", str(error))
+    except Exception as error:
+        yield "ResourceManager", partial(_fail, "not usable", _describe_error(error))
         return
     described = f"{', '.join(manager.urls)}, as user {manager.user}"
     yield "ResourceManager", lambda: described

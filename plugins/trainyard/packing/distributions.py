@@ -29,7 +29,7 @@ def find_distributions(added: Iterable[str] = (), excluded: Iterable[str] = ()) 
         excluded: Names of distributions not to pack, unless another one requires them.
 
     Raises:
-        TrainyardError: A distribution is not installed, or is installed in editable mode.
+        TrainyardError: A distribution is not installed, or its files are not known.
     """
     left_out = {canonicalize_name(name) for name in excluded}
     optional = [name for name in OPTIONAL if _is_installed(name)]
@@ -66,6 +66,11 @@ def _add(requirement: Requirement, parent: str, found: dict[str, metadata.Distri
         ) from None
     if (distribution.read_text("direct_url.json") or "").replace(" ", "").find('"editable":true') >= 0:
         raise TrainyardError(f"{name} is installed in editable mode, without its files. Install it as a wheel.")
+    if distribution.files is None:  # as by the packages of Debian
+        raise TrainyardError(
+            f"{name} cannot be packed: it is installed without a list of its files. Install it with "
+            f"`pip install --ignore-installed {name}`."
+        )
     is_new = name not in found
     found[name] = distribution
     for text in distribution.requires or []:

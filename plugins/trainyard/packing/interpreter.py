@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import shutil
 import subprocess
@@ -75,10 +76,15 @@ def parse_ldd(text: str) -> dict[str, str]:
 
 
 def required_glibc(folder: Path) -> str:
-    """Return the newest version of glibc that a copied Python, its modules or its libraries name."""
-    files = [*folder.glob("bin/python3*"), *folder.glob("lib/*.so*"), *folder.glob("lib*/python3*/lib-dynload/*.so")]
-    versions = {str(match, "ascii") for file in files for match in _GLIBC_VERSION.findall(file.read_bytes())}
-    return max(versions, key=lambda version: [int(part) for part in version.split(".")])
+    """Return the newest version of glibc that a packed Python or a shared library names; "" if none does."""
+    files = [*folder.glob("bin/python3*"), *folder.rglob("*.so"), *folder.rglob("*.so.*")]
+    versions = {version for file in files if file.stat().st_size for version in _list_glibc_versions(file)}
+    return max(versions, key=lambda version: [int(part) for part in version.split(".")], default="")
+
+
+def _list_glibc_versions(file: Path) -> set[str]:
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return {str(match, "ascii") for match in _GLIBC_VERSION.findall(content)}
 
 
 def _copy_shared_libraries(files: list[Path], target: Path) -> None:

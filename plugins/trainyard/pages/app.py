@@ -95,7 +95,7 @@ def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
         usage=runs.build_usage_line(run, usages),
         overview=build_overview([stage.record for stage in stages], usages),
         running_tasks=live.list_running_tasks(run),
-        is_over=run.state in live.FINAL_STATES,
+        is_over=live.is_over(run),
         has_report=storage.exists(report_uri(run.directory)),
     )
 

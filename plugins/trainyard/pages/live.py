@@ -18,9 +18,6 @@ from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
 
-FINAL_STATES = ("success", "failed")
-"""States of a run in Airflow in which none of its tasks runs."""
-
 
 @dataclass(frozen=True)
 class RunningTask:
@@ -33,6 +30,11 @@ class RunningTask:
     charts: Sequence[Chart]
 
 
+def is_over(run: Run) -> bool:
+    """Return whether no task of a run can run: it has ended, or was deleted in Airflow."""
+    return run.state in (None, "success", "failed")
+
+
 def list_running_tasks(run: Run) -> list[RunningTask]:
     """Return the tasks of a run that have started and not ended, by name."""
     return [_read_task(spec) for spec in _read_running_specs(run)]
@@ -41,12 +43,12 @@ def list_running_tasks(run: Run) -> list[RunningTask]:
 def list_running_names(run: Run) -> list[str]:
     """Return the names of the running tasks of a run that is active in Airflow; none where they cannot be read."""
     with suppress(TrainyardError, OSError, RuntimeError, ValueError, KeyError):
-        return [spec.task_key.task for spec in _read_running_specs(run)] if run.state else []
+        return [spec.task_key.task for spec in _read_running_specs(run)]
     return []
 
 
 def _read_running_specs(run: Run) -> list[JobSpec]:
-    if run.state in FINAL_STATES:
+    if is_over(run):
         return []
     names = storage.list_names(storage.join(run.directory, "specs"))
     specs = [_read_spec(storage.join(run.directory, "specs", name)) for name in names if not name.startswith(".")]
@@ -55,7 +57,11 @@ def _read_running_specs(run: Run) -> list[JobSpec]:
 
 def _read_spec(uri: str) -> JobSpec:
     text = storage.read(uri)
-    return SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+    try:
+        kind = SPECS[json.loads(text)["document"]]
+    except (ValueError, KeyError, TypeError):
+        raise TrainyardError(f"{uri} is not the spec of a job that this release of Trainyard runs.") from None
+    return kind.from_json(text, origin=uri)
 
 
 def _has_ended(spec: JobSpec) -> bool:

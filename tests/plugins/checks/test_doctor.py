@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from trainyard.checks import doctor
 from trainyard.cli.main import main
+from trainyard.planning.runtime import find_spark
 
 pytestmark = pytest.mark.airflow
 
@@ -51,6 +53,31 @@ def test_every_failed_check_has_a_line_and_a_fix(
     assert "Write its host as local[2] or yarn" in shown
 
 
+def test_an_unexpected_error_fails_its_own_check_alone(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = local / "bin" / "java"
+    java.parent.mkdir()
+    java.write_bytes(b"a program of another architecture")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(local))
+    results = checks()
+    assert results["Java"].fix.startswith("OSError: [Errno 8] Exec format error")
+    assert [subject for subject, check in results.items() if check.fix] == ["Java"]
+
+
+def test_an_unexpected_error_of_the_spark_connection_is_its_row(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (local / "spark-defaults.conf").write_bytes(b"spark.yarn.queue \xff")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(local))
+    results = checks()
+    assert results["connection spark_default"].fix.startswith("UnicodeDecodeError: ")
+    assert list(results)[:3] == ["Java", "Spark", "storage of trainyard_default"]
+
+
+def test_a_spark_home_with_a_trailing_slash_is_used(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = find_spark({})
+    monkeypatch.setenv("SPARK_HOME", f"{home}/")
+    assert checks()["Spark"] == doctor.Check("Spark", f"{metadata.version('pyspark')}, {home}")
+
+
 def test_a_missing_connection_comes_with_the_command_that_creates_it(
     local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +90,13 @@ def test_a_missing_cluster_configuration_is_reported(local: Path, monkeypatch: p
     connect(monkeypatch, "spark_default", conn_type="spark", host="yarn")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(local))
     assert "has no yarn-site.xml" in checks()["ResourceManager"].fix
+
+
+def test_a_cluster_configuration_that_is_not_xml_is_reported(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "spark_default", conn_type="spark", host="yarn")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(local))
+    (local / "yarn-site.xml").write_text("<configuration>")
+    assert checks()["ResourceManager"].fix.startswith("ParseError: ")
 
 
 def test_a_python_that_prints_warnings_passes(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:

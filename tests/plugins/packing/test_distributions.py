@@ -84,6 +84,14 @@ def test_a_distribution_in_editable_mode_is_an_error(installed: Path) -> None:
         names(added=("mine",))
 
 
+def test_a_distribution_without_a_list_of_its_files_is_an_error(installed: Path) -> None:
+    install(installed, "mine", requires=("theirs",))
+    install(installed, "theirs")
+    (installed / "theirs-1.0.dist-info" / "RECORD").unlink()
+    with pytest.raises(TrainyardError, match="theirs cannot be packed.*pip install --ignore-installed theirs"):
+        names(added=("mine",))
+
+
 def test_programs_and_compiled_files_are_left_out(installed: Path) -> None:
     install(installed, "mine")
     assert dict(list_files(metadata.distribution("mine"))) == {"mine.py": installed / "mine.py"}

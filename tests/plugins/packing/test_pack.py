@@ -77,6 +77,45 @@ def test_python_needs_a_version_of_glibc(packed: Path, tmp_path: Path) -> None:
     assert required_glibc(tmp_path).startswith("2.")
 
 
+def write_library(file: Path, *versions: str) -> None:
+    """Write a file that names versions of glibc, as a shared library does."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"\x7fELF\0" + b"".join(f"\0GLIBC_{version}\0".encode() for version in versions))
+
+
+def test_the_required_glibc_is_the_newest_that_python_names(tmp_path: Path) -> None:
+    write_library(tmp_path / "bin" / "python3.11", "2.2.5", "2.9", "2.17")
+    write_library(tmp_path / "lib" / "libpython3.11.so.1.0", "2.4")
+    assert required_glibc(tmp_path) == "2.17"
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "lib/libpython3.11.so.1.0",
+        "lib/python3.11/lib-dynload/_ssl.so",
+        "lib/python3.11/site-packages/torch/lib/libtorch_python.so",
+        "lib/python3/dist-packages/numpy.libs/libgfortran.so.5.0.0",
+        "java/runtime/lib/server/libjvm.so",
+    ],
+)
+def test_the_required_glibc_covers_all_shared_libraries(tmp_path: Path, library: str) -> None:
+    write_library(tmp_path / "bin" / "python3.11", "2.17")
+    write_library(tmp_path / library, "2.28")
+    assert required_glibc(tmp_path) == "2.28"
+
+
+def test_an_empty_file_requires_no_glibc(tmp_path: Path) -> None:
+    write_library(tmp_path / "bin" / "python3.11", "2.17")
+    (tmp_path / "empty.so").touch()
+    assert required_glibc(tmp_path) == "2.17"
+
+
+def test_no_glibc_is_required_where_no_file_names_one(tmp_path: Path) -> None:
+    write_library(tmp_path / "bin" / "python3.11")
+    assert required_glibc(tmp_path) == ""
+
+
 def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
     for name, time in (("a", 1_000_000_000), ("b", 1_700_000_000)):
         folder = tmp_path / name / "bin"

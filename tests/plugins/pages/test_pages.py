@@ -298,6 +298,23 @@ def test_a_run_that_is_over_has_no_running_tasks(airflow: Airflow) -> None:
     assert "is running" not in page_text and "data-live" not in page_text
 
 
+def test_a_run_that_airflow_deleted_has_no_running_tasks(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    directory = airflow.run("ann.digits", "r1", known=False)
+    storage.replace(storage.join(directory, "specs", "train.json"), b"{}")
+    page_text = airflow.get("run", **RUN).text
+    assert "is running" not in page_text and "data-live" not in page_text
+
+
+def test_a_spec_of_an_unknown_job_is_the_reason_why_a_run_cannot_be_shown(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    directory = airflow.run("ann.digits", "r1", state="running")
+    storage.replace(storage.join(directory, "specs", "train.json"), b'{"document": "ensemble spec", "version": 3}')
+    answer = airflow.get("run", **RUN)
+    assert answer.status_code == 500
+    assert "train.json is not the spec of a job that this release of Trainyard runs" in answer.text
+
+
 def test_charts_of_metrics_have_a_text_alternative(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     for number, accuracy in enumerate((0.5, 0.75)):
