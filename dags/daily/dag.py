@@ -1,8 +1,8 @@
-"""Export the digits of a day as a partition of the dataset, every day. Unpause it to run it on schedule."""
+"""Export the digits of each day as a partition of the dataset, after the day has ended. Unpause it to run it."""
 
 from datetime import datetime
 
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 from trainyard import storage
 from trainyard.hooks import TrainyardHook
@@ -10,7 +10,7 @@ from trainyard.operators import ExportOperator
 
 with DAG(
     "daily",
-    schedule="@daily",
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),  # with "@daily", `ds` would have just begun
     start_date=datetime(2026, 1, 1),
     catchup=False,
     is_paused_upon_creation=True,
@@ -32,5 +32,5 @@ with DAG(
         partition="{{ ds }}",
         expect={"label": {"min": 0, "max": 9, "rows_per_value": 1}},
         splits={"train": 0.6, "validation": 0.2, "test": 0.2},
-        stratify="label",
+        split_by="number",  # a digit that returns on a later day stays in its split
     )

@@ -35,7 +35,7 @@ def main() -> None:
         images = []
         for batch in rows:
             real = batch["image"].flatten(1) / 8 - 1
-            drawn = draw(torch.randn(len(real), LATENT))
+            drawn = draw(torch.randn(max(len(real), 2), LATENT))  # BatchNorm needs two rows
             train_generator(optimizers[0], judge, drawn)
             train_discriminator(optimizers[1], judge, real, drawn.detach())
             images.append((real, drawn.detach()))

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 
 def files(spark: SparkSession, source: DataFrame, photographs: Sequence[str]) -> DataFrame:
-    """Return a row for each file. Its label is the index of its folder in `photographs`."""
+    """Return a row for each file in a folder of `photographs`. Its label is the index of the folder."""
     path = F.split("path", "/")
     folder, name = F.element_at(path, -2), F.element_at(path, -1)
-    return source.select(
+    return source.where(folder.isin(list(photographs))).select(
         F.concat_ws("/", folder, name).alias("tile"),
         F.col("content").alias("image"),
         (F.array_position(F.array(*map(F.lit, photographs)), folder) - 1).alias("label"),

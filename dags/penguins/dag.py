@@ -36,7 +36,7 @@ with DAG("penguins", schedule=None, doc_md=__doc__):
         task_id="predict",
         model=train.output,
         source=SOURCE,
-        prepare="penguins.prepare:table",
+        prepare="penguins.prepare:inputs",
         keys=["penguin"],
         output="penguins/predictions",
     )

@@ -1,4 +1,4 @@
-"""Predict for all penguins whenever there is a new champion.
+"""Predict for all penguins with complete sizes whenever there is a new champion.
 
 Scheduled by the asset `penguins/champion`, which the DAG `penguins_sweep` updates.
 """
@@ -16,7 +16,7 @@ with DAG("penguins_predict", schedule=[Asset("penguins/champion")], doc_md=__doc
         source=Path(__file__).with_name("penguins.csv").as_uri(),
         format="csv",
         options={"header": "true", "inferSchema": "true", "nullValue": "NA"},
-        prepare="penguins.prepare:table",
+        prepare="penguins.prepare:inputs",
         keys=["penguin"],
         output="penguins/predictions_of_champion",
     )

@@ -12,11 +12,18 @@ SIZES = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm")
 
 
 def table(spark: SparkSession, source: DataFrame) -> DataFrame:
-    """Return a row for each penguin with a body mass. If the sex is missing, both of its categories are 0."""
+    """Return the rows to train on: those of `inputs` with a body mass."""
+    return inputs(spark, source).where("body_mass_kg IS NOT NULL")
+
+
+def inputs(spark: SparkSession, source: DataFrame) -> DataFrame:
+    """Return the rows to predict for: all penguins with complete sizes, also those without a body mass.
+
+    If the sex is missing, both of its categories are 0.
+    """
     sizes = [F.col(name).cast("float") for name in SIZES]
     categories = [*one_hot("species", SPECIES), *one_hot("island", ISLANDS), *one_hot("sex", SEXES)]
-    weighed = source.where("body_mass_g IS NOT NULL")
-    return weighed.select(
+    return source.dropna(subset=list(SIZES)).select(
         F.concat_ws("-", "species", "island", "year", *SIZES, "body_mass_g").alias("penguin"),
         F.array(*sizes, *categories).alias("features"),
         (F.col("body_mass_g") / 1000).cast("float").alias("body_mass_kg"),

@@ -15,7 +15,7 @@ with DAG("sequences", schedule=None, doc_md=__doc__):
     def text() -> str:
         from sequences.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "sequences", "sentences.json"), CHAPTERS)
+        return write(storage.join(TrainyardHook().get_conn().storage, "sequences", "source"), CHAPTERS)
 
     export = ExportOperator(
         task_id="export",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -9,15 +10,20 @@ from collections.abc import Sequence
 from trainyard import storage
 
 
-def write(file: str, chapters: Sequence[str]) -> str:
-    """Write a JSON object for each sentence to the URI `file`, unless it exists; return the URI."""
+def write(directory: str, chapters: Sequence[str]) -> str:
+    """Write a JSON object for each sentence to `DIRECTORY/HASH.json`, unless it exists; return the URI of the file.
+
+    The hash is that of the content, so that other chapters have another file.
+    """
+    lines = [
+        json.dumps({"sentence": f"{chapter}-{number:04d}", "chapter": chapter, "text": text})
+        for chapter in chapters
+        for number, text in enumerate(sentences(chapter))
+    ]
+    content = "\n".join(lines).encode()
+    file = storage.join(directory, f"{hashlib.sha256(content).hexdigest()[:16]}.json")
     if not storage.exists(file):
-        lines = [
-            json.dumps({"sentence": f"{chapter}-{number:04d}", "chapter": chapter, "text": text})
-            for chapter in chapters
-            for number, text in enumerate(sentences(chapter))
-        ]
-        storage.replace(file, "\n".join(lines).encode())
+        storage.replace(file, content)
     return file
 
 

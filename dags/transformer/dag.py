@@ -16,7 +16,7 @@ with DAG("transformer", schedule=None, doc_md=__doc__):
     def text() -> str:
         from sequences.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "transformer", "sentences.json"), CHAPTERS)
+        return write(storage.join(TrainyardHook().get_conn().storage, "transformer", "source"), CHAPTERS)
 
     export = ExportOperator(
         task_id="export",
