@@ -88,7 +88,7 @@ def test_a_distribution_without_a_list_of_its_files_is_an_error(installed: Path)
     install(installed, "mine", requires=("theirs",))
     install(installed, "theirs")
     (installed / "theirs-1.0.dist-info" / "RECORD").unlink()
-    with pytest.raises(TrainyardError, match="theirs cannot be packed.*pip install --ignore-installed theirs"):
+    with pytest.raises(TrainyardError, match=r"theirs cannot be packed.*pip install --ignore-installed theirs"):
         names(added=("mine",))
 
 
