@@ -88,12 +88,15 @@ def collect_datasets(root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]])
 
 
 def collect_champions(root: str, records: Sequence[RunRecord]) -> list[Champion]:
-    """Return the champions below `root` that these runs used as a baseline, or predicted with."""
+    """Return the champions below `root` that these runs used as a baseline, or predicted with.
+
+    Those that cannot be read are left out.
+    """
     baselines = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
     used = [output["model"] for output in _outputs(records, ("predict",))]
     champions = []
     for uri in dict.fromkeys([*used, *baselines]):
-        with suppress(TrainyardError, OSError):
+        with suppress(TrainyardError, OSError, RuntimeError):  # clients of HDFS raise a RuntimeError
             if is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
                 champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.evaluations import evaluation, scores, write_model
+from trainyard.errors import TrainyardError
 from trainyard.operators import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores
@@ -60,6 +61,18 @@ def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:
     ]
     [dataset] = products.collect_datasets(tmp_path.as_uri(), [("r1", records)])
     assert (dataset.uri, dataset.by_run, dataset.versions) == (f"{tmp_path.as_uri()}/a", {"r1": (3, 40)}, [])
+
+
+@pytest.mark.parametrize("error", [OSError, RuntimeError, TrainyardError])
+def test_a_champion_that_cannot_be_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(uri: str) -> bool:
+        raise error("the NameNode does not answer")
+
+    monkeypatch.setattr(products.model_artifact, "exists", fail)
+    records = [record("predict", {"model": f"{tmp_path.as_uri()}/toy/champion"})]
+    assert products.collect_champions(tmp_path.as_uri(), records) == []
 
 
 def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
