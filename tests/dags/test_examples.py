@@ -257,6 +257,9 @@ def test_a_run_in_progress_is_updated_without_a_reload(pages: str, digits: Run, 
     copy = spec.model_copy(update={"task_key": task_key})
     (Path(task_key.directory) / "specs").mkdir(parents=True)
     (Path(task_key.directory) / "specs" / "train.json").write_text(copy.to_json())
+    script = ". stack/local/env.sh && airflow dags trigger digits --run-id in-progress"  # queued: there is no scheduler
+    environment = os.environ | _build_environment(digits.storage.parent)
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env=environment, check=True)
 
     def report(step: int) -> None:
         worker = WorkerProgress(rank=0, host="node1", phase="forward", epoch=3, step=step)
