@@ -31,11 +31,10 @@ from trainyard.trainer.data.jagged import Jagged, Sequences
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
 from trainyard.trainer.data.randomness import SeededRandom
-from trainyard.trainer.data.split_reader import Rows, SplitReader, group_columns
+from trainyard.trainer.data.split_reader import Names, Rows, SplitReader, group_columns
 from trainyard.trainer.data.weights import Weights
 
 Columns = dict[str, Tensor]
-Names = tuple[str, ...]
 Groups = dict[Names, Rows]
 """The rows of columns, by the names of the columns that are copied together: several are an array (columns, rows)."""
 T = TypeVar("T")

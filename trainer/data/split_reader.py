@@ -34,6 +34,7 @@ CACHE_BYTES = 32 << 30
 """The default limit of the shard cache."""
 
 Rows = Array | Jagged
+Names = tuple[str, ...]
 
 
 class Block(Mapping[str, Rows]):
@@ -47,11 +48,11 @@ class Block(Mapping[str, Rows]):
     """
 
     def __init__(
-        self, batch: pa.RecordBatch, data: pa.Buffer, columns: Mapping[str, Column], groups: Iterable[tuple[str, ...]]
+        self, batch: pa.RecordBatch, data: pa.Buffer, columns: Mapping[str, Column], groups: Iterable[Names]
     ) -> None:
         self._batch, self._columns = batch, columns
         self._arrays: dict[str, Rows] = {}
-        self._views: dict[tuple[str, ...], Array] = {}
+        self._views: dict[Names, Array] = {}
         for names in groups:
             arrays = [batch.column(name) for name in names]
             if len(names) == 1:
@@ -70,7 +71,7 @@ class Block(Mapping[str, Rows]):
     def __len__(self) -> int:
         return len(self._columns)
 
-    def select(self, names: tuple[str, ...], rows: slice | NDArray[np.int64]) -> Rows:
+    def select(self, names: Names, rows: slice | NDArray[np.int64]) -> Rows:
         """Return rows of a column, or of a group of several columns, as an array (columns, rows)."""
         if len(names) == 1:
             return self._arrays[names[0]][rows]
@@ -311,7 +312,7 @@ def dtype(column: Column) -> np.dtype[np.generic]:
     return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(column.type, column.type))
 
 
-def group_columns(columns: Iterable[Column]) -> tuple[tuple[str, ...], ...]:
+def group_columns(columns: Iterable[Column]) -> tuple[Names, ...]:
     """Return the names of columns in groups: columns of numbers of the same type that follow each other are one.
 
     Rows of a group are copied together: of many columns, each by itself would cost more than its values.

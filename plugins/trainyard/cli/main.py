@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     except TrainyardError as error:
         print(error, file=sys.stderr)
     except (OSError, RuntimeError) as error:  # clients of HDFS raise a RuntimeError
-        print(f"the storage cannot be used: {error}", file=sys.stderr)
+        print(f"this command failed with {type(error).__name__}: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainyard"):
             raise

@@ -29,7 +29,10 @@ def test_an_error_of_the_storage_is_printed_without_a_traceback(
     manifest.unlink()
     manifest.mkdir()
     assert main(["dataset", "show", str(tmp_path / "dataset")]) == 1
-    assert capsys.readouterr().err == f"the storage cannot be used: [Errno 21] Is a directory: '{manifest}'\n"
+    assert (
+        capsys.readouterr().err
+        == f"this command failed with IsADirectoryError: [Errno 21] Is a directory: '{manifest}'\n"
+    )
 
 
 def connect_by_http(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
