@@ -69,7 +69,12 @@ class Airflow:
         process.wait()
 
     def api(self, method: str, path: str, **body: Any) -> Any:
-        """Return the answer of the REST interface. A request is repeated while the database, a SQLite, is locked."""
+        """Return the answer of the REST interface. A request is repeated while the database, a SQLite, is locked.
+
+        It fails when a component has ended by itself: nothing restarts it here, and the test would wait in vain.
+        """
+        ended = [component for component, process in self.processes.items() if process.poll() is not None]
+        assert not ended, f"{ended} ended, see the logs in {self.logs}"
         deadline, is_repeated = time.monotonic() + 120, False
         while True:
             response = self._request(method, path, body)

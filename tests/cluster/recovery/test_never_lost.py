@@ -251,7 +251,9 @@ def test_maintenance_ends_the_application_of_a_dag_that_was_deleted_while_no_tri
         return list_states(cluster, "stuck.export")[-1]
 
     application = defer_without_triggerer(airflow, cluster, "deleted", source)
+    airflow.kill("scheduler")  # Airflow's scheduler ends by itself if a run is deleted that it is looking at
     airflow.api("DELETE", "dags/stuck")
+    airflow.start("scheduler")
     start_triggerer(airflow)
     assert get_newest() == "RUNNING", "no trigger has seen that the DAG was deleted"
     airflow.api("PATCH", "dags/trainyard_maintenance", is_paused=False)
