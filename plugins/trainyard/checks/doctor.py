@@ -159,12 +159,12 @@ def _check_storage(conn_id: str) -> str:
 
 
 def _list_local_checks() -> Iterator[NamedCheck]:
+    yield "Python", _check_imports
+    yield "GPUs", _count_gpus
+
+
+def _check_imports() -> str:
     python = spark_environment()["PYSPARK_PYTHON"]
-    yield "Python", partial(_check_imports, python)
-    yield "GPUs", partial(_count_gpus, python)
-
-
-def _check_imports(python: str) -> str:
     modules = dict.fromkeys([*requirements.SPARK.modules, *requirements.TRAIN.modules])
     imported = _run([python, "-c", f"import {', '.join(modules)}"], os.environ)
     if imported.returncode:
@@ -173,7 +173,8 @@ def _check_imports(python: str) -> str:
     return f"{python} imports {', '.join(modules)}"
 
 
-def _count_gpus(python: str) -> str:
+def _count_gpus() -> str:
+    python = spark_environment()["PYSPARK_PYTHON"]
     count = _run([python, "-c", "import torch; print(torch.cuda.device_count())"], os.environ)
     return count.stdout.strip() or "unknown, without torch"
 

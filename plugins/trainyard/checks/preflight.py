@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainyard import storage
@@ -32,12 +32,22 @@ def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
     plans = [stage.plan for stage in stages if stage.plan]
     on_yarn = [plan for plan in plans if plan.spark.master == "yarn" and plan.preflight != "off"]
     findings = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
-    if on_yarn:
-        fits = _check_fit(on_yarn) + _check_tokens(on_yarn)
+    return [*findings, *(_check_cluster(on_yarn) if on_yarn else ()), *_check_storage(stages)]
+
+
+def _check_cluster(plans: Sequence[Plan]) -> Iterator[Finding]:
+    """Check plans against the cluster; an error of it is the last finding, and other checks go on."""
+    try:
+        fits = _check_fit(plans) + _check_tokens(plans)
+        yield from fits
         failed = {finding.stage for finding in fits if finding.problem}
-        fitting = [plan for plan in on_yarn if plan.task_key.task not in failed]
-        findings += fits + _check_python(fitting) + _check_gpus(fitting)
-    return findings + _check_storage(stages)
+        fitting = [plan for plan in plans if plan.task_key.task not in failed]
+        yield from _check_python(fitting)
+        yield from _check_gpus(fitting)
+    except Exception as error:  # also of an answer that is not understood
+        why = str(error) if isinstance(error, TrainyardError) else f"{type(error).__name__}: {error}"
+        problem = f"the cluster could not be checked, or not completely: {why}"
+        yield Finding(plans[0].task_key.task, "cluster", "an answer", "none", problem)
 
 
 def _check_fit(plans: Sequence[Plan]) -> list[Finding]:

@@ -72,16 +72,16 @@ def list_storages() -> tuple[dict[str, str], dict[str, str]]:
     secrets backend cannot be listed; Airflow's setting `connections` of section `trainyard` names them.
     """
     storages: dict[str, str] = {}
-    unusable: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     for conn_id in dict.fromkeys([DEFAULT, *_in_environment(), *_in_database(), *_in_configuration()]):
         try:
             storage = get_storage(conn_id)
         except HTTPException as error:
-            unusable[conn_id] = error.detail
+            unreadable[conn_id] = error.detail
             continue
         if storage not in storages.values():
             storages[conn_id] = storage
-    return storages, unusable
+    return storages, unreadable
 
 
 def _is_ours(conn_id: str) -> bool:

@@ -5,8 +5,7 @@ A page is addressed by its path and a query: `run?conn_id=trainyard_default&dag_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -21,6 +20,7 @@ from trainyard.pages import access, comparison, html, live, pipelines, products,
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
 from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
+from trainyard.pages.unreadable import noted
 from trainyard.report import assets
 from trainyard.report.overview import build_overview, compute_busy
 from trainyard.usage import usage_report
@@ -43,16 +43,16 @@ MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 @in_own_pool
 def show_overview(user: GetUserDep, readable: Readable, number: Number = 1) -> HTMLResponse:
     """Show the pipelines: DAGs that the user may read and that have runs in storage, each with its newest run."""
-    dag_ids_by_storage, unusable = _list_pipelines(user, readable)
+    dag_ids_by_storage, unreadable = _list_pipelines(user, readable)
     entries = [(conn_id, root, dag_id) for (conn_id, root), dag_ids in dag_ids_by_storage.items() for dag_id in dag_ids]
     page = runs.paginate(entries, number)
     shown = []
     for conn_id, root, dag_id in page.items:
-        with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
+        with noted(unreadable, f"{conn_id}, DAG {dag_id}"):
             if pipeline := pipelines.read_pipeline(conn_id, root, dag_id):
                 shown.append(pipeline)
     attention = [item for pipeline in shown for item in pipeline.attention]
-    return html.render("overview", pipelines=shown, page=page, attention=attention, unusable=unusable)
+    return html.render("overview", pipelines=shown, page=page, attention=attention, unreadable=unreadable)
 
 
 @app.get("/pipeline", dependencies=MAY_READ_RUNS)
@@ -64,6 +64,7 @@ def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLRespon
     rows = [runs.build_row(run) for run in page.items]
     newest = rows[0] if rows and page.number == 1 else None
     records = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]
+    unreadable: dict[str, str] = {}
     return html.render(
         "pipeline",
         conn_id=conn_id,
@@ -73,8 +74,9 @@ def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLRespon
         running={row.run.run_id: live.list_running_names(row.run) for row in rows},
         attention=pipelines.find_attention(conn_id, newest.run, newest.stages, newest.error) if newest else [],
         figures=products.collect_figures(records),
-        datasets=products.collect_datasets(root, records),
-        champions=products.collect_champions(root, [record for _, of_run in records for record in of_run]),
+        datasets=products.collect_datasets(root, records, unreadable),
+        champions=products.collect_champions(root, [record for _, of_run in records for record in of_run], unreadable),
+        unreadable=unreadable,
     )
 
 
@@ -85,6 +87,7 @@ def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     run = _find_run(conn_id, dag_id, run_id)
     stages, error = runs.try_read_stages(run)
     usages = runs.read_usages(run)
+    unreadable: dict[str, str] = {}
     return html.render(
         "run",
         conn_id=conn_id,
@@ -94,9 +97,10 @@ def show_run(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
         usages=usages,
         usage=runs.build_usage_line(run, usages),
         overview=build_overview([stage.record for stage in stages], usages),
-        running_tasks=live.list_running_tasks(run),
+        running_tasks=live.list_running_tasks(run, unreadable),
         is_over=live.is_over(run),
         has_report=storage.exists(report_uri(run.directory)),
+        unreadable=unreadable,
     )
 
 
@@ -109,20 +113,21 @@ def show_comparison(conn_id: Name, dag_id: Name, chosen: Chosen = ()) -> HTMLRes
         raise HTTPException(
             400, f"Select 2 to {comparison.MAX_RUNS} runs of {dag_id} to compare; {len(run_ids)} given."
         )
-    compared = comparison.compare([_find_run(conn_id, dag_id, run_id) for run_id in run_ids])
-    return html.render("compare", conn_id=conn_id, dag_id=dag_id, comparison=compared)
+    unreadable: dict[str, str] = {}
+    compared = comparison.compare([_find_run(conn_id, dag_id, run_id) for run_id in run_ids], unreadable)
+    return html.render("compare", conn_id=conn_id, dag_id=dag_id, comparison=compared, unreadable=unreadable)
 
 
 @app.get("/usage")
 @in_own_pool
 def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
     """Show what the newest runs of all readable pipelines allocated, and how much of it was busy."""
-    dag_ids_by_storage, unusable = _list_pipelines(user, readable)
+    dag_ids_by_storage, unreadable = _list_pipelines(user, readable)
     by_run = {}
     for (conn_id, root), dag_ids in dag_ids_by_storage.items():
         directories = {}
         for dag_id in dag_ids:
-            with _noted(unusable, f"{conn_id}, DAG {dag_id}"):
+            with noted(unreadable, f"{conn_id}, DAG {dag_id}"):
                 directories[dag_id] = runs.list_directories(root, dag_id)
         for run in runs.list_newest_runs(root, directories, runs.MAX_REPORTED_RUNS):
             if usage := runs.build_run_usage(run, runs.read_usages(run)):
@@ -141,7 +146,7 @@ def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
         sums=sums,
         most_idle=most_idle,
         count=len(usages),
-        unusable=unusable,
+        unreadable=unreadable,
         has_gpus=any(line.allocated.gpus for _, line in lines),
         busy_of=compute_busy,
     )
@@ -154,7 +159,7 @@ def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     uri = report_uri(_find_run(conn_id, dag_id, run_id).directory)
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
-    return HTMLResponse(storage.read(uri).decode(), headers={"Content-Security-Policy": REPORT_POLICY})
+    return HTMLResponse(storage.read(uri).decode(errors="replace"), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.get("/charts.js")
@@ -177,6 +182,12 @@ def handle_unreachable(_: object, error: Exception) -> HTMLResponse:
     return html.render("refused", 503, why=f"The storage cannot be read: {error}")
 
 
+@app.exception_handler(Exception)
+def handle_unexpected(_: object, error: Exception) -> HTMLResponse:
+    """Show the error of a page; the log of Airflow's API server has its traceback."""
+    return html.render("refused", 500, why=f"The page cannot be shown: {type(error).__name__}: {error}")
+
+
 @app.exception_handler(HTTPException)
 def handle_refused(request: Request, error: HTTPException) -> Response:
     """Show why a page is not available, or send a browser without a valid login to Airflow's login page."""
@@ -194,25 +205,16 @@ def _login(page: URL) -> str:
 
 
 def _list_pipelines(user: BaseUser, readable: set[str]) -> tuple[dict[tuple[str, str], list[str]], dict[str, str]]:
-    """Return (connection, storage) -> the pipelines there whose runs the user may read, and the unusable connections.
+    """Return (connection, storage) -> the pipelines there whose runs the user may read, and what cannot be read.
 
-    A connection is unusable when its settings are not valid, or when its storage cannot be read; the value says why.
+    The latter has connections whose settings are not valid, or whose storage cannot be read, each with the reason.
     """
-    storages, unusable = access.list_storages()
+    storages, unreadable = access.list_storages()
     dag_ids = {}
     for conn_id, root in storages.items():
-        with _noted(unusable, conn_id):
+        with noted(unreadable, conn_id):
             dag_ids[conn_id, root] = access.filter_readable_runs(user, runs.list_pipelines(root, readable))
-    return dag_ids, unusable
-
-
-@contextmanager
-def _noted(unusable: dict[str, str], name: str) -> Iterator[None]:
-    """Note why something cannot be read, so that a page shows the others."""
-    try:
-        yield
-    except Exception as error:  # each file system raises exceptions of its own
-        unusable[name] = f"{type(error).__name__}: {error}"
+    return dag_ids, unreadable
 
 
 def _find_run(conn_id: str, dag_id: str, run_id: str) -> Run:

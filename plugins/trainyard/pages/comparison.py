@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard import storage
 from trainyard.pages import runs
 from trainyard.pages.runs import Row, Run
+from trainyard.pages.unreadable import noted
 from trainyard.report import curves, palette
 from trainyard.report.curves import Chart, Series
 from trainyard.report.evaluations import format_metric
@@ -44,17 +44,16 @@ class Comparison:
     charts: Sequence[Chart]
 
 
-def compare(chosen: Sequence[Run]) -> Comparison:
-    """Read some runs, and return what is the same kind of thing in each."""
+def compare(chosen: Sequence[Run], unreadable: dict[str, str]) -> Comparison:
+    """Read some runs, and return what is the same kind of thing in each; note what is `unreadable`."""
     rows = [runs.build_row(run) for run in chosen]
     records = [[stage.record for stage in row.stages] for row in rows]
     epochs = [
-        {record.task_key.task: _read_epochs(run, record) for record in of_run if record.job == "train"}
+        {record.task_key.task: _read_epochs(run, record, unreadable) for record in of_run if record.job == "train"}
         for run, of_run in zip(chosen, records, strict=True)
     ]
-    return Comparison(
-        rows, collect_metrics(records), find_differences([_read_options(run) for run in chosen]), overlay(epochs)
-    )
+    options = [_read_options(run, unreadable) for run in chosen]
+    return Comparison(rows, collect_metrics(records), find_differences(options), overlay(epochs))
 
 
 def collect_metrics(records: Sequence[Sequence[RunRecord]]) -> list[Line]:
@@ -130,21 +129,24 @@ def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read_options(run: Run) -> dict[str, dict[str, Any]]:
-    """Return task -> its options, flat, as its newest spec has them; specs that are not JSON are left out."""
+def _read_options(run: Run, unreadable: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return task -> its options, flat, as its newest spec has them."""
     root = storage.join(run.directory, "specs")
     names = [name for name in storage.list_names(root) if name.endswith(".json") and not name.startswith(".")]
     options = {}
     for name in names:
-        with suppress(ValueError):
+        with noted(unreadable, f"{run.run_id}, {name}"):
             spec = json.loads(storage.read(storage.join(root, name)))
             kept = {field: value for field, value in spec.items() if field not in _OF_THE_ATTEMPT}
             options[name.removesuffix(".json")] = flatten(kept)
     return options
 
 
-def _read_epochs(run: Run, record: RunRecord) -> list[dict[str, float]]:
-    return curves.read_epochs(events.read_counter(run.directory, record.task_key.task, "worker 0", "epoch"))
+def _read_epochs(run: Run, record: RunRecord, unreadable: dict[str, str]) -> list[dict[str, float]]:
+    task = record.task_key.task
+    with noted(unreadable, f"{run.run_id}, events of {task}"):
+        return curves.read_epochs(events.read_counter(run.directory, task, "worker 0", "epoch"))
+    return []
 
 
 def _values(name: str, epochs: Sequence[Mapping[str, float]], length: int) -> tuple[float | None, ...]:

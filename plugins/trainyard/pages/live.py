@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.pages.runs import Run
+from trainyard.pages.unreadable import noted
 from trainyard.report import curves
 from trainyard.report.curves import Chart
 from trainyard.schemas import events, failure, run_record, worker_progress
@@ -35,24 +35,31 @@ def is_over(run: Run) -> bool:
     return run.state in (None, "success", "failed")
 
 
-def list_running_tasks(run: Run) -> list[RunningTask]:
-    """Return the tasks of a run that have started and not ended, by name."""
-    return [_read_task(spec) for spec in _read_running_specs(run)]
+def list_running_tasks(run: Run, unreadable: dict[str, str]) -> list[RunningTask]:
+    """Return the tasks of a run that have started and not ended, by name; note those that are `unreadable`."""
+    tasks = []
+    for spec in _read_running_specs(run, unreadable):
+        with noted(unreadable, spec.task_key.task):
+            tasks.append(_read_task(spec))
+    return tasks
 
 
 def list_running_names(run: Run) -> list[str]:
-    """Return the names of the running tasks of a run that is active in Airflow; none where they cannot be read."""
-    with suppress(TrainyardError, OSError, RuntimeError, ValueError):
-        return [spec.task_key.task for spec in _read_running_specs(run)]
-    return []
+    """Return the names of the running tasks of a run, without those that cannot be read."""
+    return [spec.task_key.task for spec in _read_running_specs(run, unreadable={})]
 
 
-def _read_running_specs(run: Run) -> list[JobSpec]:
+def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[JobSpec]:
+    running: list[JobSpec] = []
     if is_over(run):
-        return []
-    names = storage.list_names(storage.join(run.directory, "specs"))
-    specs = [_read_spec(storage.join(run.directory, "specs", name)) for name in names if not name.startswith(".")]
-    return [spec for spec in specs if not _has_ended(spec)]
+        return running
+    directory = storage.join(run.directory, "specs")
+    with noted(unreadable, directory):
+        for name in storage.list_names(directory):
+            with noted(unreadable, name):
+                if not name.startswith(".") and not _has_ended(spec := _read_spec(storage.join(directory, name))):
+                    running.append(spec)
+    return running
 
 
 def _read_spec(uri: str) -> JobSpec:

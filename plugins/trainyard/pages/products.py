@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.pages.unreadable import noted
 from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
@@ -77,26 +76,32 @@ def collect_figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Fig
     return [Figure(task, name, by_run) for (_, task, name), by_run in ordered]
 
 
-def collect_datasets(root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Dataset]:
-    """Return the datasets below `root` that these runs (id, records) wrote."""
+def collect_datasets(
+    root: str, runs: Sequence[tuple[str, Sequence[RunRecord]]], unreadable: dict[str, str]
+) -> list[Dataset]:
+    """Return the datasets below `root` that these runs (id, records) wrote; note those that are `unreadable`."""
     by_dataset: dict[str, dict[str, tuple[int, int]]] = {}
     for run_id, records in runs:
         for output in _outputs(records, EXPORTS):
             if is_below(root, output["uri"]):
                 by_dataset.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
-    return [Dataset(uri, manifest.list_versions(uri), by_run) for uri, by_run in by_dataset.items()]
+    datasets = []
+    for uri, by_run in by_dataset.items():
+        with noted(unreadable, uri):
+            datasets.append(Dataset(uri, manifest.list_versions(uri), by_run))
+    return datasets
 
 
-def collect_champions(root: str, records: Sequence[RunRecord]) -> list[Champion]:
+def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> list[Champion]:
     """Return the champions below `root` that these runs used as a baseline, or predicted with.
 
-    Those that cannot be read are left out.
+    Those that cannot be read are noted in `unreadable`.
     """
     baselines = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
     used = [output["model"] for output in _outputs(records, ("predict",))]
     champions = []
     for uri in dict.fromkeys([*used, *baselines]):
-        with suppress(TrainyardError, OSError, RuntimeError):  # clients of HDFS raise a RuntimeError
+        with noted(unreadable, uri):
             if is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
                 champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))

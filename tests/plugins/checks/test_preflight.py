@@ -61,6 +61,17 @@ def test_preflight_on_a_fair_scheduler_names_what_could_not_be_checked(fair_sche
     assert findings["storage"].found == "writable"
 
 
+@pytest.mark.parametrize("broken", [{"scheduler": {}}, {"scheduler": FAIR["scheduler"], "nodes": 3}, None])
+def test_an_error_of_the_cluster_is_a_finding_beside_those_of_the_storage(
+    fair_scheduler: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Any
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/ws/v1/cluster/nodes", broken)
+    monkeypatch.setitem(ANSWERS, "/ws/v1/cluster/scheduler", broken)
+    findings = by_subject(check_dag([TaskPlan("train", shipped(tmp_path), writes=(tmp_path.as_uri(),))]))
+    assert findings["cluster"].problem.startswith("the cluster could not be checked, or not completely: ")
+    assert findings["storage"].found == "writable"
+
+
 def test_a_stage_with_preflight_off_is_not_checked_against_the_cluster(tmp_path: Path) -> None:
     plan = replace(shipped(tmp_path), preflight="off")
     assert check_dag([TaskPlan("train", plan)]) == []

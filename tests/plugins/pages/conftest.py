@@ -26,8 +26,10 @@ class Airflow:
     app: Any
     root: str
 
-    def get(self, path: str = "", /, user: str | None = "ann", accept: str = "*/*", **query: Any) -> Any:
-        """Get a page as `user`, or without login when it is None."""
+    def get(
+        self, path: str = "", /, user: str | None = "ann", accept: str = "*/*", raises: bool = True, **query: Any
+    ) -> Any:
+        """Get a page as `user`, or without login when it is None; errors of the server are raised, or answered."""
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
         from starlette.testclient import TestClient
@@ -36,7 +38,9 @@ class Airflow:
         if user:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role="VIEWER"))
             headers["Authorization"] = f"Bearer {token}"
-        return TestClient(self.app).get(f"/trainyard/{path}?{urlencode(query)}", headers=headers)
+        return TestClient(self.app, raise_server_exceptions=raises).get(
+            f"/trainyard/{path}?{urlencode(query)}", headers=headers
+        )
 
     def dag(self, dag_id: str) -> None:
         """Add a DAG to Airflow's database."""

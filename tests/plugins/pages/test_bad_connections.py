@@ -81,6 +81,45 @@ def test_a_page_of_a_directory_that_cannot_be_read_says_why(airflow: Airflow, mo
     assert "Permission denied: ann.sealed" in answer.text
 
 
+class WithoutVersions(LocalFileSystem):  # type: ignore[misc]
+    """A storage whose datasets cannot be listed, with an error of its own client."""
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        """Raise what no other client raises."""
+        if path.endswith("versions"):
+            raise LookupError("Access denied: versions")
+        return super().ls(path, detail, **options)
+
+
+def test_a_pipeline_is_shown_beside_a_dataset_that_cannot_be_listed(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    monkeypatch.setattr(storage, "_REGISTERED", {"file://": WithoutVersions()})
+    answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.digits")
+    assert answer.status_code == 200 and "7.0 s" in answer.text
+    assert f"{airflow.root}/toy/dataset" in answer.text and "LookupError: Access denied: versions" in answer.text
+
+
+class Strange(LocalFileSystem):  # type: ignore[misc]
+    """A storage whose client raises an error of its own."""
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        """Raise it."""
+        raise LookupError("no such bucket")
+
+
+def test_an_error_of_an_unknown_kind_is_shown_on_a_page_of_its_own(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1")
+    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Strange()})
+    answer = airflow.get("run", raises=False, **RUN)
+    assert answer.status_code == 500 and "LookupError: no such bucket" in answer.text
+
+
 @pytest.mark.parametrize("page", ["pipeline", "run", "report"])
 def test_a_page_of_a_bad_connection_says_why_it_cannot_be_read(bad: Airflow, page: str) -> None:
     answer = bad.get(page, **RUN | {"conn_id": "far"})

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
 from trainyard.pages import live
 from trainyard.pages.runs import Run
 from trainyard.schemas import run_record
@@ -27,7 +26,7 @@ def start(root: Path, attempt: int) -> None:
 
 
 def running(root: Path) -> list[str]:
-    return [task.task for task in live.list_running_tasks(Run("toy", "r", f"{root}/runs/toy/r", "running"))]
+    return [task.task for task in live.list_running_tasks(Run("toy", "r", f"{root}/runs/toy/r", "running"), {})]
 
 
 def test_a_task_runs_until_its_attempt_has_ended(tmp_path: Path) -> None:
@@ -48,15 +47,17 @@ def test_an_unreadable_spec_hides_the_names_of_running_tasks_alone(tmp_path: Pat
 
 def test_no_task_of_a_run_that_airflow_deleted_is_running(tmp_path: Path) -> None:
     start(tmp_path, 1)
-    assert live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r")) == []
+    assert live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r"), {}) == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"document": "ensemble spec", "version": 3}', '{"document": []}'])
-def test_a_file_that_is_no_spec_of_a_known_job_is_an_error(tmp_path: Path, text: str) -> None:
-    run = Run("toy", "r", f"{tmp_path}/runs/toy/r", "running")
-    storage.replace(f"{run.directory}/specs/train.json", text.encode())
-    with pytest.raises(TrainyardError, match=f"{run.directory}/specs/train.json is not the spec of a job"):
-        live.list_running_tasks(run)
+def test_a_file_that_is_no_spec_of_a_known_job_is_noted_beside_the_others(tmp_path: Path, text: str) -> None:
+    run, unreadable = Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), dict[str, str]()
+    start(tmp_path, 1)
+    storage.replace(f"{run.directory}/specs/other.json", text.encode())
+    assert [task.task for task in live.list_running_tasks(run, unreadable)] == ["train"]
+    assert list(unreadable) == ["other.json"]
+    assert f"{run.directory}/specs/other.json is not the spec of a job" in unreadable["other.json"]
 
 
 def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: Path) -> None:

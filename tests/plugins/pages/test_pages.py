@@ -16,6 +16,7 @@ from tests.plugins.pages.conftest import NOON, Airflow
 from trainyard import storage
 from trainyard.pages import pipelines
 from trainyard.planning.paths import run_directory
+from trainyard.schemas import worker_progress
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
@@ -290,6 +291,18 @@ def test_a_running_worker_group_is_shown_with_its_workers_and_epochs_until_it_en
     assert "is running" not in airflow.get("run", **RUN).text
 
 
+def test_a_task_whose_progress_cannot_be_read_is_noted_beside_the_stages_of_a_run(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    airflow.run("ann.digits", "r1", state="running")
+    key = task_key(airflow)
+    spec = TrainSpec.model_validate({"task_key": key, "recipe": "toy:network", "dataset": "b", "model": "m"})
+    storage.replace(storage.join(key.directory, "specs", "train.json"), spec.to_json().encode())
+    storage.replace(worker_progress.progress_uri(key), b"{")
+    answer = airflow.get("run", **RUN)
+    assert answer.status_code == 200 and "export" in [row[0] for row in cells(answer.text)]
+    assert "progress/train.json is not JSON" in answer.text
+
+
 def test_a_run_that_is_over_has_no_running_tasks(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", state="failed")
@@ -306,12 +319,12 @@ def test_a_run_that_airflow_deleted_has_no_running_tasks(airflow: Airflow) -> No
     assert "is running" not in page_text and "data-live" not in page_text
 
 
-def test_a_spec_of_an_unknown_job_is_the_reason_why_a_run_cannot_be_shown(airflow: Airflow) -> None:
+def test_a_spec_of_an_unknown_job_is_noted_beside_the_stages_of_a_run(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", state="running")
     storage.replace(storage.join(directory, "specs", "train.json"), b'{"document": "ensemble spec", "version": 3}')
     answer = airflow.get("run", **RUN)
-    assert answer.status_code == 500
+    assert answer.status_code == 200 and [row[0] for row in cells(answer.text)][1:] == ["export"]
     assert "train.json is not the spec of a job that this release of Trainyard runs" in answer.text
 
 
@@ -356,10 +369,20 @@ def test_a_comparison_shows_only_runs_that_the_user_may_read(airflow: Airflow) -
         airflow.run("ann.digits", f"r{number}", number)
     chosen = "compare?conn_id=trainyard_default&dag_id=ann.digits&run=r0&run=r1&x="
     assert airflow.get(chosen).status_code == 200
-    storage.replace(storage.join(run_directory(airflow.root, "ann.digits", "r0"), "specs", "export.json"), b"{")
-    assert airflow.get(chosen).status_code == 200, "a spec that cannot be read has no options"
     assert airflow.get(chosen, user="bob").status_code == 403
     assert airflow.get(f"{chosen}&run=r2").status_code == 404
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"[]", b"\xff"])
+def test_a_comparison_notes_files_that_cannot_be_read(airflow: Airflow, damaged: bytes) -> None:
+    airflow.dag("ann.digits")
+    for number in range(2):
+        directory = airflow.run("ann.digits", f"r{number}", number, job="train")
+    storage.replace(storage.join(directory, "specs", "export.json"), damaged)
+    storage.replace(storage.join(directory, "events", "export", "worker 0.jsonl"), damaged)
+    answer = airflow.get("compare?conn_id=trainyard_default&dag_id=ann.digits&run=r0&run=r1&x=")
+    assert answer.status_code == 200 and ["run", "duration", "7.0 s", "7.0 s"] in cells(answer.text)
+    assert "r1, export.json" in answer.text
 
 
 def test_the_trend_of_a_pipeline_is_read_from_one_record_of_each_run(
@@ -382,6 +405,12 @@ def test_a_report_cannot_act_as_its_reader(airflow: Airflow) -> None:
     storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
     policy = airflow.get("report", **RUN).headers["Content-Security-Policy"].split("; ")
     assert {"default-src 'none'", "sandbox allow-scripts"} <= set(policy)
+
+
+def test_a_report_that_is_not_utf_8_is_shown(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"50 \xb5s")
+    assert airflow.get("report", **RUN).text == "50 \ufffds"
 
 
 def test_the_scripts_of_charts_are_kept_by_browsers(airflow: Airflow) -> None:

@@ -59,12 +59,12 @@ def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:
     records = [
         record("export", {"uri": uri, "version": 3, "rows": 40}) for uri in (f"{tmp_path.as_uri()}/a", "s3://b/c")
     ]
-    [dataset] = products.collect_datasets(tmp_path.as_uri(), [("r1", records)])
+    [dataset] = products.collect_datasets(tmp_path.as_uri(), [("r1", records)], {})
     assert (dataset.uri, dataset.by_run, dataset.versions) == (f"{tmp_path.as_uri()}/a", {"r1": (3, 40)}, [])
 
 
-@pytest.mark.parametrize("error", [OSError, RuntimeError, TrainyardError])
-def test_a_champion_that_cannot_be_read_is_left_out(
+@pytest.mark.parametrize("error", [OSError, RuntimeError, TrainyardError, ValueError])
+def test_a_champion_that_cannot_be_read_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def fail(uri: str) -> bool:
@@ -72,7 +72,10 @@ def test_a_champion_that_cannot_be_read_is_left_out(
 
     monkeypatch.setattr(products.model_artifact, "exists", fail)
     records = [record("predict", {"model": f"{tmp_path.as_uri()}/toy/champion"})]
-    assert products.collect_champions(tmp_path.as_uri(), records) == []
+    unreadable: dict[str, str] = {}
+    assert products.collect_champions(tmp_path.as_uri(), records, unreadable) == []
+    [why] = unreadable.values()
+    assert "the NameNode does not answer" in why
 
 
 def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
         record("predict", {"model": f"{root}/toy/champion"}),
         record("evaluate", {"baselines": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
     ]
-    [champion] = products.collect_champions(root, records)
+    [champion] = products.collect_champions(root, records, {})
     assert champion.uri == f"{root}/toy/champion"
     assert champion.weights == model.weights_sha256[:16]
     assert champion.promotion.why == "there is no champion yet"
