@@ -15,8 +15,8 @@ class Requirements:
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         memory: The default memory of an executor.
         driver_memory: The default memory of the driver.
-        daemon: The module of the process that Spark forks Python workers from on a local master, which imports what
-            they need once; None for Spark's own.
+        daemon: The module of a process that Spark may fork Python workers from, which imports what they need once;
+            None for Spark's own.
     """
 
     modules: tuple[str, ...]

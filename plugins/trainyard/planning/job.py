@@ -26,7 +26,7 @@ class Job:
         storage: The storage root, a URI.
         spec: The fields of the job spec, as JSON.
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
-        daemon: The module of the process that Spark forks Python workers from on a local master; None for Spark's own.
+        daemon: The module of a process that Spark may fork Python workers from; None for Spark's own.
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once.
         cores_per_worker: The cores of each worker on YARN.

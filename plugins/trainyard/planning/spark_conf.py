@@ -60,6 +60,11 @@ MAX_USER_TAGS = 6
 """YARN allows ten tags on an application, by default; the others are Trainyard's."""
 
 
+DAEMON_NATIVE = "3g"
+"""The least native memory of a container on YARN whose workers are forked from a process that has imported torch. That
+process takes 0.8 GB of it."""
+
+
 OPTION_OF_SETTING = {
     "spark.driver.memory": "driver_memory=Memory(heap=...)",
     "spark.driver.memoryOverhead": "driver_memory=Memory(native=...)",
@@ -128,18 +133,28 @@ def spark_conf(
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
         conf |= WORKER_GROUP_CONF
-    # On macOS a process that has imported torch cannot be forked safely.
-    daemon = job.daemon if slots and sys.platform == "linux" else None
-    if daemon:
+    if daemon := _choose_daemon(job, spark, slots):
         conf["spark.python.daemon.module"] = daemon
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
             conf |= environment.packed_settings(job.environment, conf)
-    if daemon:  # it starts before Spark adds py_files to the path
+    if daemon and slots:  # it starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
+
+
+def _choose_daemon(job: Job, spark: SparkConnection, slots: int | None) -> str | None:
+    """Return the module of the process that Python workers are forked from, None for Spark's own.
+
+    On YARN, only worker groups gain from another one: when they restart.
+    """
+    if spark.master == "yarn":
+        native = sizing.size(job.memory, job.operator, "memory").native
+        return job.daemon if job.workers and native >= sizing.megabytes(DAEMON_NATIVE, "native") else None
+    # On macOS a process that has imported torch cannot be forked safely.
+    return job.daemon if slots and sys.platform == "linux" else None
 
 
 def split_tags(conf: Mapping[str, str]) -> list[str]:

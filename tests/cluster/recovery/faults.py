@@ -21,7 +21,7 @@ Fault = Callable[[Cluster, str], bool]
 ATTEMPTS = 3
 DRIVER = "org.apache.spark.deploy.yarn.ApplicationMaster"
 EXECUTOR = "YarnCoarseGrainedExecutorBackend"
-PYTHON = "pyspark.daemon"
+PYTHON = "pyspark.worker"
 
 
 def find_processes(application: str, program: str) -> list[psutil.Process]:

@@ -90,9 +90,17 @@ def test_nothing_is_forked_after_the_import_of_torch_on_macos(monkeypatch: pytes
     assert "spark.python.daemon.module" not in planned(daemon="my.daemon").conf
 
 
-def test_containers_have_sparks_own_daemon_because_no_memory_is_requested_for_another() -> None:
-    job = Job("TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, daemon="my.daemon")
-    assert "spark.python.daemon.module" not in build_plan(job, YARN, RUNTIME).conf
+@pytest.mark.parametrize(("workers", "native", "daemon"), [(2, "3g", "my.daemon"), (2, "2g", None), (None, "8g", None)])
+def test_workers_of_a_group_are_forked_from_it_in_containers_with_memory_for_it(
+    workers: int | None, native: str, daemon: str | None
+) -> None:
+    job = Job(
+        "TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, daemon="my.daemon",
+        workers=workers, memory=Memory(native=native),
+    )  # fmt: skip
+    conf = build_plan(job, YARN, RUNTIME).conf
+    assert conf.get("spark.python.daemon.module") == daemon
+    assert "spark.executorEnv.PYTHONPATH" not in conf, "Spark puts the code on the path of its containers"
 
 
 def test_a_python_path_of_the_user_is_kept() -> None:
