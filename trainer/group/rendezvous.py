@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Collection
+from contextlib import suppress
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any
 
 from trainyard.errors import TrainyardError
@@ -17,25 +20,36 @@ def get_own_address(context: Any) -> str:
     Args:
         context: The BarrierTaskContext of this worker.
     """
-    address = context.getTaskInfos()[context.partitionId()].address
-    return os.environ.get("SPARK_LOCAL_IP") or str(address.split(":")[0])
+    return os.environ.get("SPARK_LOCAL_IP") or _list_hosts(context)[context.partitionId()]
 
 
-def serve_store(host: str, timeout: timedelta = timedelta(minutes=5)) -> Any:
+def list_other_hosts(context: Any) -> set[str]:
+    """Return the hosts of workers that are not on the host of this one."""
+    hosts = _list_hosts(context)
+    return set(hosts) - {hosts[context.partitionId()]}
+
+
+def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
     """Serve a TCPStore on a free port of `host` only: a store that selects its port itself listens on all addresses.
 
     Args:
         host: A name or an address of this host. Of several addresses, an IPv4 one is used, as by Spark.
+        others: The other hosts whose workers connect.
         timeout: The timeout of the store.
 
     Raises:
-        TrainyardError: `host` is not this host.
+        TrainyardError: `host` is not this host, or `others` cannot reach what its name stands for here.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     try:
         addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
+        if _is_loopback(str(address[0])) and not all(map(_is_loopback, others)):
+            raise OSError(
+                f"on its own node the name stands for {address[0]}, where other nodes cannot connect. Give it the "
+                "node's address in /etc/hosts there"
+            )
         listener = socket.create_server(address, family=family)
         port = listener.getsockname()[1]
         return TCPStore(
@@ -70,7 +84,7 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
     store, failure = None, None
     if rank == 0 and size > 1:
         try:
-            store = serve_store(host, timeout)
+            store = serve_store(host, list_other_hosts(context), timeout)
         except TrainyardError as error:
             failure = str(error)
     resource = context.resources().get("gpu")
@@ -94,3 +108,14 @@ def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
             )
         dist.init_process_group(world.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return world
+
+
+def _list_hosts(context: Any) -> list[str]:
+    """Return the host of each worker, by rank, as Spark names it."""
+    return [str(task.address.split(":")[0]) for task in context.getTaskInfos()]
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(OSError):
+        return ip_address(socket.getaddrinfo(host, 0)[0][4][0]).is_loopback
+    return False

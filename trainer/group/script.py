@@ -130,7 +130,7 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
     hosts = context.allGather(_get_locality(context, host))
     store, server, addresses = None, None, {}
     if rank == 0:
-        store = rendezvous.serve_store(host)
+        store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
         addresses["torch"] = f"{host}:{store.port}"
         if importlib.util.find_spec("horovod"):
             server, port = horovod.serve(hosts)

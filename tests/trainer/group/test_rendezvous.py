@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +23,11 @@ NOT_OF_THIS_HOST = "192.0.2.1"
 SCRIPT = ScriptSpec(task_key=TaskKey(dag_id="d", run_id="r", task_id="train", directory="/run"), script="program")
 
 
-def build_context(host: str, size: int = 1, gather: Callable[[str], list[str]] = lambda message: [message]) -> Any:
-    """Return the BarrierTaskContext of rank 0."""
-    tasks = [SimpleNamespace(address=f"{host}:4040")] * size
+def build_context(
+    host: str, size: int = 1, gather: Callable[[str], list[str]] = lambda message: [message], others: Sequence[str] = ()
+) -> Any:
+    """Return the BarrierTaskContext of rank 0; all workers are on the same host, or each on one of `others`."""
+    tasks = [SimpleNamespace(address=f"{each}:4040") for each in (host, *(others or [host] * (size - 1)))]
     return SimpleNamespace(partitionId=lambda: 0, getTaskInfos=lambda: tasks, resources=dict, allGather=gather)
 
 
@@ -48,7 +50,7 @@ def no_local_ip(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(host: str, address: str) -> None:
-    store = serve_store(host, SECONDS)
+    store = serve_store(host, (), SECONDS)
     assert find_listening(store.port) == {address}
     client = TCPStore(host, store.port, is_master=False, wait_for_workers=False, timeout=SECONDS)
     store.set("name", "value")
@@ -79,3 +81,16 @@ def test_a_host_that_is_not_this_one_is_refused() -> None:
         join_group(build_context(NOT_OF_THIS_HOST, 2), SECONDS, 1)
     with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), SCRIPT, 1, 0):
         pass
+
+
+def test_a_node_whose_name_stands_for_its_loopback_address_is_refused_where_other_nodes_connect() -> None:
+    """Debian's installer writes the host's name beside 127.0.1.1 into /etc/hosts."""
+    message = "^rank 0 cannot listen on localhost: on its own node the name stands for 127.0.0.1, .* /etc/hosts there$"
+    with pytest.raises(TrainyardError, match=message):
+        join_group(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SECONDS, 1)
+    with (
+        pytest.raises(TrainyardError, match=message),
+        script._serve_rendezvous(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SCRIPT, 1, 0),
+    ):
+        pass
+    assert serve_store("localhost", ["127.0.0.2"], SECONDS).port
