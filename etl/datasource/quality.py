@@ -80,16 +80,22 @@ def check_drift(
 
 
 def measure_drift(new: Statistics, old: Statistics) -> float:
-    """Return the population stability index of one column; for tensors the median over their entries."""
+    """Return the population stability index of one column: of its values, or of which are null if that is larger.
+
+    For tensors it is the median over their entries.
+    """
+    nulls = _compare_counts(*({"null": one.nulls, "": one.count} for one in (new, old)))
     if new.values and old.values:
-        return _compare_counts(new.values, old.values)
+        return max(nulls, _compare_counts(new.values, old.values))
     if not (new.mean and old.mean):
-        return 0.0
-    return median(map(_compare_normals, new.mean, new.std, old.mean, old.std))
+        return nulls
+    return max(nulls, median(map(_compare_normals, new.mean, new.std, old.mean, old.std)))
 
 
 def _compare_counts(new: Mapping[str, int], old: Mapping[str, int]) -> float:
     new_total, old_total = sum(new.values()), sum(old.values())
+    if not (new_total and old_total):
+        return 0.0
     index = 0.0
     for value in {**old, **new}:
         p = max(new.get(value, 0) / new_total, MIN_SHARE)
@@ -114,6 +120,9 @@ def _find_violations(name: str, split: Split, expected: Mapping[str, Expectation
 
 
 def _check_range(expectation: Expectation, statistics: Statistics) -> Iterator[tuple[str, str]]:
+    limits = [f"{name} {limit:g}" for name in ("min", "max") if (limit := getattr(expectation, name)) is not None]
+    if limits and statistics.count and not statistics.min:
+        yield " and ".join(limits), "a column without numbers"
     if expectation.min is not None and statistics.min and min(statistics.min) < expectation.min:
         yield f"min {expectation.min:g}", f"{min(statistics.min):g}"
     if expectation.max is not None and statistics.max and max(statistics.max) > expectation.max:

@@ -6,7 +6,7 @@ further rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -21,9 +21,17 @@ FIRST = "train"
 """The split of rows before all times."""
 _ORDER = "__order"
 _STRATUM, _PART, _COUNT, _OFFSET, _RANK = "__stratum", "__part", "__count", "__offset", "__rank"
+_OWN = frozenset({SPLIT, _ORDER, _STRATUM, _PART, _COUNT, _OFFSET, _RANK})
 _BITS = 53
 _STRATUM_BITS = 12
 """Each stratum is cut by the highest bits of its rows' hashes into so many parts, which tasks sort."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Check that no column has the name of one that this module adds. Raises TrainyardError if one has."""
+    for name in names:
+        if name.lower() in _OWN:
+            raise TrainyardError(f"the column {name!r} has a name that the export uses itself; rename it in prepare.")
 
 
 def assign(

@@ -28,6 +28,14 @@ def only(spark, predictions, class_):
     return predictions.where(F.col("class_") == class_).select("key")
 
 
+def reserved(spark, source):
+    return images(spark, source).withColumn("__ORDER", F.lit(1))
+
+
+def cases(spark, source):
+    return source.selectExpr("id as price", "id + 1 as Price")
+
+
 def rows(spark, source):
     return source
 

@@ -137,6 +137,7 @@ class SplitReader:
         self._verify = verify
         self._verified: set[int] = set()
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()
+        self._schemas: dict[str, pa.Schema] = {}
         self._downloads: dict[str, Future[Path]] = {}
         self._reads: dict[int, Future[Block]] = {}
         self._in_memory: set[int] = set()
@@ -235,7 +236,7 @@ class SplitReader:
 
     def _fetch_block(self, number: int) -> Block:
         """Return the columns of a block, which is read by itself."""
-        return self._to_arrays(pa.py_buffer(self._read_range(number)), self._schema)
+        return self._to_arrays(pa.py_buffer(self._read_range(number)), self._get_schema(self._batches[number][0]))
 
     def _to_arrays(self, data: pa.Buffer, schema: pa.Schema) -> Block:
         return Block(pa.ipc.read_record_batch(data, schema), data, self._columns_by_name, self._groups)
@@ -294,13 +295,17 @@ class SplitReader:
             )
         return storage.local_path(uri) or self._cache.fetch(uri, shard)
 
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        """The schema of all shards, from the head of the first: an Arrow file is a stream behind an 8-byte magic."""
-        first = self._shards[0]
-        uri = storage.join(self.uri, first.path)
-        head = retry(f"read {uri}", lambda: storage.read_range(uri, 0, first.begin))
-        return pa.ipc.read_schema(pa.py_buffer(head)[8:])
+    def _get_schema(self, shard: Shard) -> pa.Schema:
+        """Return the schema of a shard, which those of one write share, and read it from the first that is asked for.
+
+        An Arrow file is a stream behind an 8-byte magic.
+        """
+        directory = shard.path.rpartition("/")[0]
+        if directory not in self._schemas:
+            uri = storage.join(self.uri, shard.path)
+            head = retry(f"read {uri}", lambda: storage.read_range(uri, 0, shard.begin))
+            self._schemas[directory] = pa.ipc.read_schema(pa.py_buffer(head)[8:])
+        return self._schemas[directory]
 
     def _check(self, shard: Shard, batch: RecordBatch, data: pa.Buffer | bytes) -> None:
         if self._verify and zlib.crc32(data) != batch.crc32:

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -14,6 +15,8 @@ from trainyard import storage
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError, reason
 from trainyard.schemas import manifest, versions
+from trainyard.trainer.data.cache import ShardCache
+from trainyard.trainer.data.split_reader import SplitReader
 
 pytestmark = pytest.mark.spark
 
@@ -59,6 +62,21 @@ def test_a_partition_is_added_to_the_others(spark, dataset):
     assert (current.number, current.rows) == (2, 80)
     assert read_ids(spark, dataset) == [*range(1000, 1040), *range(2000, 2040)]
     assert main(["dataset", "verify", str(dataset)]) == 0
+
+
+def test_columns_of_a_partition_in_another_order_are_read_by_their_names(spark, tmp_path):
+    for day, columns in enumerate((("id as x", "-id as y"), ("-id as y", "id as x"))):
+        write(spark.range(1, 9).selectExpr(*columns, "'train' as split"), tmp_path / "d", f"2026-01-0{day + 1}")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "d"), str(tmp_path / "d"), recursive=True)
+    uri = f"memory://{tmp_path}/d"
+    for cache_bytes in (0, 1 << 20):
+        cache = ShardCache(tmp_path / f"cache{cache_bytes}", cache_bytes)
+        reader = SplitReader(uri, manifest.read_current(uri), "train", ("x", "y"), cache=cache)
+        blocks = [reader.block(number) for number in range(len(reader.blocks))]
+        assert sorted(x for block in blocks for x in block["x"].tolist()) == sorted([*range(1, 9), *range(1, 9)])
+        assert all((block["x"] == -block["y"]).all() for block in blocks)
+    memory.rm(str(tmp_path / "d"), recursive=True)
 
 
 def test_statistics_are_those_of_all_rows_together(spark, dataset, tmp_path):

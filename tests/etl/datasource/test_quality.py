@@ -35,7 +35,8 @@ def find_problems(column: str, statistics: Statistics, **expected: object) -> st
     [
         ("price", PRICE, {"min": -1, "max": 9.5, "nulls": 0.1}),
         ("kind", KIND, {"values": ["cat", "dog"], "rows_per_value": 3}),
-        ("kind", KIND, {"min": 0, "nulls": 0}),
+        ("kind", KIND, {"nulls": 0}),
+        ("price", Statistics(count=0, nulls=100), {"min": 0}),
     ],
 )
 def test_data_that_meets_expectations_is_accepted(column, statistics, expected):
@@ -52,6 +53,7 @@ def test_data_that_meets_expectations_is_accepted(column, statistics, expected):
         ("kind", KIND, {"values": ["cow", "hen"]}, "train  kind    one of cow, hen  cat (97 rows), dog (3 rows)\n"),
         ("kind", KIND, {"rows_per_value": 5}, "train  kind    5 rows of 'dog'  3"),
         ("kind", KIND, {"values": ["cat", "dog", "cow"], "rows_per_value": 1}, "train  kind    1 rows of 'cow'  0"),
+        ("kind", KIND, {"min": 0, "max": 9}, "train  kind    min 0 and max 9  a column without numbers"),
         ("tags", TAGS, {"values": ["a"]}, "train  tags    at most 1,000 values  more than 1,000 values, or no scalar"),
     ],
 )
@@ -139,7 +141,16 @@ def test_the_drift_of_a_tensor_is_the_median_of_its_entries():
     assert measure_drift(new, old) == pytest.approx(1.0), "of 9, 0 and 1"
 
 
-@pytest.mark.parametrize(("new", "old"), [(TAGS, TAGS), (KIND, TAGS), (TAGS, PRICE), (PRICE, TAGS), (KIND, PRICE)])
+@pytest.mark.parametrize("column", [KIND, PRICE, TAGS])
+def test_a_column_whose_values_become_null_drifts(column):
+    nulls = {"nulls": 99 * column.count, "values": column.values and {"cat": column.count}}
+    sparse = column.model_copy(update=nulls)
+    assert measure_drift(sparse, column) > 1 < measure_drift(column, sparse)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"), [(TAGS, TAGS), (KIND, TAGS), (TAGS, numbers(5, 2)), (numbers(5, 2), TAGS), (KIND, numbers(5, 2))]
+)
 def test_statistics_that_do_not_compare_have_no_drift(new, old):
     assert measure_drift(new, old) == 0
 

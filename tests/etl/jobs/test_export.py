@@ -110,6 +110,11 @@ def test_the_provenance_has_source_and_code(spark, tmp_path, source):
             {"stratify": "kind"},
             r"stratify names the column 'kind', which does not exist; columns are key, image, label",
         ),
+        ({"prepare": "prepares:reserved"}, r"^the column '__ORDER' has a name that the export uses itself; rename it"),
+        (
+            {"prepare": "prepares:cases", "shapes": {}},
+            r"^the columns 'price' and 'Price' differ in case only, which Spark does not distinguish; rename one",
+        ),
         ({"shapes": {"picture": (2, 2)}}, r"shapes names the column 'picture'.*key, image, label"),
         (
             {"variable_length": ("tokens",), "shapes": {}},
