@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field, is_number
 from trainyard.schemas.manifest import Statistics
@@ -153,7 +154,14 @@ class ColumnStatistics:
         if len(counts) > MAX_VALUES:
             self.values = None
             return
-        added = dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
+        try:
+            values = counts.field(0).to_pylist()
+        except (OverflowError, ValueError):
+            raise TrainyardError(
+                f"column {column.name!r} has a date or a time outside of the years 1 to 9999, which Python cannot "
+                "represent; correct it, or cast the column to a number in prepare."
+            ) from None
+        added = dict(zip(values, counts.field(1).to_pylist(), strict=True))
         self.values = _limit_values(_add_counts(self.values, added))
 
 

@@ -131,7 +131,7 @@ class Decoder:
         try:
             row = self._decode(data)
             if self._augment:
-                row = self._augment(row, np.random.default_rng([self._seed, epoch, draw]))
+                row = self._augment(row, np.random.default_rng([self._seed % 2**64, epoch, draw]))
             return np.asarray(row)
         except Exception as error:
             raise _decoding_error(self._name, self._describe_row(position), data, error) from error

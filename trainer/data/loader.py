@@ -108,6 +108,7 @@ class Loader:
         kinds = {column.name: column.kind for column in dataset.columns}
         _check_lengths(kinds, order.bucket_by)
         self.order = order
+        self._dataset = dataset
         self._sequences = sequences
         self._weights = weights
         self._sample = lru_cache(_SAMPLED_BLOCKS)(self._sample_block)
@@ -118,7 +119,6 @@ class Loader:
             for name, function in decode.items()
             if name in kinds
         }
-        self._dataset = dataset
         self._rank, self._world = rank, world
         self._transform = transform
         self._pin = pin

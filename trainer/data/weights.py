@@ -19,6 +19,8 @@ UNIT = 1 << 30
 """The weight of a row that is drawn once an epoch on average."""
 MAX_CLASSES = 1000
 _PREFETCHED_BLOCKS = 16
+_SMALLEST, _LARGEST = 1e-150, 1e150
+"""Sums of such weights, and ratios to their mean, are finite."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,13 @@ def _balance_classes(labels: _OwnValues, unit: int) -> Weights:
 def _weight_by_column(column: _OwnValues, unit: int) -> Weights:
     sums, dataset = [], column.dataset
     for values in column:
-        if not np.isfinite(values).all() or values.min() < 0:
+        positive = values.astype(np.float64)[values != 0]
+        inside = ((positive >= _SMALLEST) & (positive <= _LARGEST)).all()
+        if not np.isfinite(values).all() or values.min() < 0 or not inside:
             raise TrainyardError(
                 f"weight_by={column.column!r}: values are {values.min():g} to {values.max():g} in split "
-                f"{dataset.name!r} of {dataset.uri}; weights must be finite numbers from 0 on."
+                f"{dataset.name!r} of {dataset.uri}; weights must be 0, or numbers from "
+                f"{_SMALLEST:g} to {_LARGEST:g}."
             )
         sums.append(math.fsum(values.tolist()))
     mean = math.fsum(value for block_sums in column.world.gather(sums) for value in block_sums) / dataset.rows

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
+from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
 from trainyard.trainer.checkpointing.staging import copy_tensors
 from trainyard.trainer.data.jagged import slice_rows
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
@@ -31,6 +32,7 @@ from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.optimizer import build_optimizer, build_schedule
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.strategies.base import Strategy, merge_rank_states
 from trainyard.trainer.world import World
@@ -110,10 +112,13 @@ class _Engine:
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
-        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        self._optimizer = run.strategy.wrap_optimizer(run.recipe.optimizer(trainable), run.micro_batches)
+        optimizer = build_optimizer(run.recipe, self.network)
+        self._described = describe_recipe(run.recipe, optimizer)
+        self._optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
-        self._schedule = run.recipe.schedule(self._optimizer, steps) if run.recipe.schedule else None
+        self._schedule = build_schedule(run.recipe, self._optimizer, steps)
+        if isinstance(run.recipe.loss, nn.Module):  # with the weights of classes
+            run.recipe.loss.to(self._device)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._communicates_in_forward = run.strategy.sharded or any(
             isinstance(module, nn.SyncBatchNorm) for module in run.network.modules()
@@ -180,7 +185,7 @@ class _Engine:
         """Resume from a checkpoint, which a group of another size may have written."""
         run, strategy = self.run, self.run.strategy
         loop = saved.read_loop_state()
-        self._check_schedule(saved, loop)
+        check_resumable(saved.uri, loop, self._described, self._schedule is not None, run.options.epochs)
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
         if loop["has_best"]:
@@ -213,22 +218,6 @@ class _Engine:
         run.phases.log_event(
             lambda log: log.instant("resume", epoch=self._position.epoch + 1, step=self._position.step)
         )
-
-    def _check_schedule(self, saved: SavedCheckpoint, loop: dict[str, Any]) -> None:
-        """Check that the learning rate schedule is the one of the checkpoint, whose state it gets."""
-        epochs, before = self.run.options.epochs, loop.get("epochs")
-        remove = f"remove the folder {saved.uri.rpartition('/')[0]} to start from the beginning."
-        if (self._schedule is None) != (loop["schedule"] is None):
-            has, had = ("no schedule", "one") if self._schedule is None else ("a schedule", "none")
-            raise TrainyardError(
-                f"the recipe has {has}, but had {had} when the checkpoint {saved.uri} was saved. Use the recipe as it "
-                f"was, or {remove}"
-            )
-        if self._schedule and before is not None and before != epochs:
-            raise TrainyardError(
-                f"epochs={epochs}, but the checkpoint {saved.uri} was saved with epochs={before}, and the recipe's "
-                f"schedule depends on it. Write epochs={before} again, or {remove}"
-            )
 
     def _train_epoch(self, epoch: int, begin: int) -> float:
         """Train from step `begin` to the end of the epoch, and return rows per second."""
@@ -298,6 +287,7 @@ class _Engine:
                 "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,
                 "empty_optimizer": empty_optimizer,
                 "epochs": run.options.epochs,
+                "recipe": self._described,
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }
@@ -362,8 +352,15 @@ class _Engine:
     def _compute_loss(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
         if recipe.step:
-            return recipe.step(self._callable, columns)
-        return compute_loss(recipe, self._callable(columns), columns)
+            loss = recipe.step(self._callable, columns)
+        else:
+            loss = compute_loss(recipe, self._callable(columns), columns)
+        if loss.ndim:
+            raise TrainyardError(
+                f"the recipe's loss has shape {list(loss.shape)}; return one number, the mean over rows "
+                "(reduction='mean')."
+            )
+        return loss
 
     def _sum_over_workers(self, value: Tensor) -> float:
         return sum_over_workers(value, self.run.world, self.run.phases)

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.world import World
+
+_SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
 
 def evaluate(
@@ -57,7 +60,7 @@ def evaluate(
                     metric.update(output, columns[recipe.label or ""])
     results = {"validation_loss": sum_over_workers(loss_sum, world, phases) / loader.order.rows}
     for name, metric in metrics.items():
-        results[name] = float(metric.compute())
+        results[name] = _to_number(name, metric.compute())
         metric.reset()
     return results
 
@@ -72,9 +75,23 @@ def sum_over_workers(value: Tensor, world: World, phases: Phases) -> float:
 
 
 def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
-    """Return the loss of a recipe without a step of its own."""
+    """Return the loss of a recipe without a step of its own.
+
+    Labels that are short integers become int64, as torch's losses want the numbers of classes.
+    """
     assert recipe.loss is not None and recipe.label is not None  # checked by Recipe
-    return recipe.loss(output, columns[recipe.label])
+    label = columns[recipe.label]
+    return recipe.loss(output, label.long() if label.dtype in _SHORT_INTEGERS else label)
+
+
+def _to_number(name: str, value: Any) -> float:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value)
+    described = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    raise TrainyardError(
+        f"metric {name!r} of the recipe is {described}; an epoch has one number of each metric. Set, for example, "
+        "average='macro', or write a metric for each of its parts."
+    )
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:

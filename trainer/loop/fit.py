@@ -38,7 +38,10 @@ from trainyard.trainer.loop.validation import (
     build_normalization,
     check_combination,
     check_labels,
+    check_recipe,
+    complete_options,
     compute_fingerprint,
+    find_warnings,
     parse_options,
     parse_strategy,
 )
@@ -156,7 +159,9 @@ def fit(
             history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
             warnings=[
-                *built_strategy.find_warnings(parsed.epochs * run.train.order.steps), *(saved.warnings if saved else [])
+                *find_warnings(run.recipe),
+                *built_strategy.find_warnings(parsed.epochs * run.train.order.steps),
+                *(saved.warnings if saved else []),
             ],
         )  # fmt: skip
 
@@ -254,6 +259,8 @@ def _set_up(
     torch.manual_seed(options.seed)
     recipe = recipes.load(job.recipe, job.params)
     transfer.initialize(recipe)
+    check_recipe(job.recipe, recipe)
+    options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
     for portion in job.mix:
         check_labels(job.recipe, recipe, portion.manifest, ("train",))

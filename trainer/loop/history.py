@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 
 
@@ -27,20 +26,14 @@ class History:
 def is_best(history: History, options: TrainOptions) -> bool:
     """Return whether the last epoch is the best so far, by the monitored metric; one where it is NaN never is.
 
-    Raises:
-        TrainyardError: The epochs do not have the metric.
+    Epochs of a checkpoint do not have a metric that was added to the recipe later.
     """
     name = get_monitor(history, options)
-    last, best = history.epochs[-1], history.epochs[history.best]
-    if name not in last:
-        raise TrainyardError(
-            f"monitor={options.monitor!r} is not a metric of an epoch; the metrics are {', '.join(sorted(last))}. "
-            "Write one of them, or add it to the recipe's metrics."
-        )
-    if math.isnan(last[name]):
+    last, best = (history.epochs[number].get(name, math.nan) for number in (-1, history.best))
+    if math.isnan(last):
         return False
-    better = last[name] > best[name] if options.monitor_mode == "max" else last[name] < best[name]
-    return better or len(history.epochs) == 1 or math.isnan(best[name])
+    better = last > best if options.monitor_mode == "max" else last < best
+    return better or len(history.epochs) == 1 or math.isnan(best)
 
 
 def get_monitor(history: History, options: TrainOptions) -> str:

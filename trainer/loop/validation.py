@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, DatasetManifest
@@ -89,6 +90,60 @@ def build_normalization(
         column.name: merge_statistics([columns[column.name] for columns in by_dataset], shares) for column in stored
     }
     return compute_normalization(statistics, stored, recipe.normalize)
+
+
+def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> TrainOptions:
+    """Return the options with a `monitor_mode`: by default "max" for a metric of which higher is better.
+
+    Args:
+        options: The options.
+        recipe: The recipe, with the metrics.
+        validates: Whether there is a validation split.
+
+    Raises:
+        TrainyardError: `monitor` is not a metric of an epoch.
+    """
+    monitor, metrics = options.monitor, recipe.metrics if validates else {}
+    names = ["loss", "rows_per_second", *(["validation_loss"] if validates else []), *metrics]
+    if monitor not in names:
+        without = " There is no validation split, so that the recipe's metrics are not computed."
+        raise TrainyardError(
+            f"monitor={monitor!r} is not a metric of an epoch; the metrics are {', '.join(sorted(names))}. "
+            f"Write one of them, or add it to the recipe's metrics.{'' if validates else without}"
+        )
+    is_higher_better = monitor == "rows_per_second" or (monitor in metrics and metrics[monitor].higher_is_better)
+    mode = options.monitor_mode or ("max" if is_higher_better else "min")
+    return options.model_copy(update={"monitor_mode": mode})
+
+
+def check_recipe(path: str, recipe: Recipe) -> None:
+    """Check that all that the recipe at `path` trains is trained and saved.
+
+    Raises:
+        TrainyardError: The model has a state that is no tensor, or the loss has parameters.
+    """
+    others = [name for name, value in recipe.model.state_dict().items() if not isinstance(value, Tensor)]
+    if others:
+        raise TrainyardError(
+            f"recipe {path!r}: {others[0]!r} in the state of the model is no tensor, and would not be saved with it. "
+            "Make it a buffer (register_buffer)."
+        )
+    if isinstance(recipe.loss, nn.Module) and any(parameter.requires_grad for parameter in recipe.loss.parameters()):
+        raise TrainyardError(
+            f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of the "
+            "model, and compute the loss in step=."
+        )
+
+
+def find_warnings(recipe: Recipe) -> list[str]:
+    """Return what of a recipe may not do what its author expects, a sentence each."""
+    if getattr(recipe.loss, "weight", None) is not None and getattr(recipe.loss, "reduction", "") == "mean":
+        return [
+            f"{type(recipe.loss).__name__}(weight=...) divides by the weights of the rows that it gets, and batches "
+            "are averaged by their number of rows: the loss depends somewhat on workers and micro_batches. To draw "
+            "classes equally often, write balance=True instead."
+        ]
+    return []
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:

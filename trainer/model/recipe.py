@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Batch = Mapping[str, Tensor]
 """The columns of some rows, by name; the first dimension of each tensor is the rows."""
 
+OWN_METRICS = ("epoch", "loss", "validation_loss", "rows_per_second", "bytes_per_step")
+"""The names of the figures that every epoch has."""
+
 Per = Literal["element", "channel", "all"]
 
 
@@ -96,6 +99,8 @@ class Recipe:
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
             raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
+        if own := [name for name in self.metrics if name in OWN_METRICS]:
+            raise TrainyardError(f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name.")
         if self.metrics and self.label is None:
             raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
@@ -106,8 +111,8 @@ class Recipe:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a training batch must have."""
-        return self.inputs if self.label is None else (*self.inputs, self.label)
+        """The columns that a training batch must have. The label of an autoencoder is one of its inputs."""
+        return tuple(dict.fromkeys(self.inputs if self.label is None else (*self.inputs, self.label)))
 
 
 def load(path: str, params: Mapping[str, Any]) -> Recipe:

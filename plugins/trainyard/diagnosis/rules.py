@@ -35,6 +35,13 @@ _TABLE: list[tuple[str, Rule]] = [
     (rf"exceeding virtual memory limits\. {_USED} virtual memory used", virtual_memory_kill),
     (r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ \w+)", gpu_out_of_memory),
     (
+        r"Expected to have finished reduction in the prior iteration before starting a new one",
+        sentence(
+            "Some parameters of the model get no gradient in a step, and this strategy waits for the gradients of all. "
+            "Name them in the recipe's freeze=, or remove them; or write strategy='averaging'."
+        ),
+    ),
+    (
         r"ModuleNotFoundError: No module named '(?P<module>[^']+)'",
         sentence(
             "The Python on the node has no module {module!r}. If it is yours, put it into the DAG folder's package; "

@@ -59,7 +59,8 @@ class TrainOperator(WorkerGroupOperator):
         clip_norm: The largest norm of the gradient.
         early_stopping: Epochs without improvement of `monitor` after which training ends.
         monitor: A validation metric, or `loss`.
-        monitor_mode: Whether a smaller (`min`) or larger (`max`) `monitor` is better.
+        monitor_mode: Whether a smaller (`min`) or larger (`max`) `monitor` is better. By default the metric says so
+            itself (`higher_is_better` of torchmetrics); a loss is better when it is smaller.
         compile: Whether to apply torch.compile to the model.
         cache_gb: Disk space on each node for shards of remote storage, in GiB. A larger split is read by ranges in
             each epoch.
@@ -112,7 +113,7 @@ class TrainOperator(WorkerGroupOperator):
         clip_norm: Templated[float] | None = None,
         early_stopping: Templated[int] | None = None,
         monitor: str = default(TrainOptions, "monitor"),
-        monitor_mode: str = default(TrainOptions, "monitor_mode"),
+        monitor_mode: str | None = default(TrainOptions, "monitor_mode"),
         compile: Templated[bool] = default(TrainOptions, "compile"),
         cache_gb: Templated[float] = default(TrainOptions, "cache_gb"),
         gpu_cache_gb: Templated[float] = default(TrainOptions, "gpu_cache_gb"),

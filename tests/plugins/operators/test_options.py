@@ -233,7 +233,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "clip_norm": POSITIVE_NUMBER,
         "early_stopping": OPTIONAL_COUNT,
         "monitor": STRING,
-        "monitor_mode": [("best", "write 'min' or 'max'"), (None, "write 'min' or 'max'")],
+        "monitor_mode": [("best", "write 'min' or 'max'"), (1, "write 'min' or 'max'")],
         "compile": SWITCH,
         "cache_gb": POSITIVE_NUMBER,
         "gpu_cache_gb": NUMBER_FROM_ZERO,

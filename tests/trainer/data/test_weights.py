@@ -138,8 +138,9 @@ def test_a_training_with_weight_by_sees_only_rows_that_have_a_weight(batches: st
         ({"weight_by": "x"}, "rows are weighted by one number each, but column 'x' is a tensor"),
         (
             {"weight_by": "below"},
-            "weight_by='below': values are -1 to 2 in split 'train' of .*; weights must be finite numbers from 0 on",
+            "weight_by='below': values are -1 to 2 in split 'train' of .*; weights must be 0, or numbers from 1e-150",
         ),
+        ({"weight_by": "tiny"}, "weight_by='tiny': values are 0 to 4.9.*e-324 in .* numbers from 1e-150 to"),
         ({"weight_by": "nothing"}, "weight_by='nothing': all weights of split 'train' of .* are 0"),
         (
             {"balance": True, "recipe_params": {"label": "number"}},
@@ -148,9 +149,15 @@ def test_a_training_with_weight_by_sees_only_rows_that_have_a_weight(batches: st
     ],
 )
 def test_invalid_weights_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    rows = skewed() | {"below": np.arange(ROWS) % 4 - 1, "nothing": np.zeros(ROWS), "number": np.arange(ROWS) / 7}
-    longer = {name: np.concatenate([values, values + 1]) for name, values in rows.items() if name != "nothing"}
-    uri = datasets.write(tmp_path, {"train": longer | {"nothing": np.zeros(2 * ROWS)}})
+    same = ("nothing", "tiny")
+    rows = skewed() | {
+        "below": np.arange(ROWS) % 4 - 1,
+        "nothing": np.zeros(ROWS),
+        "tiny": np.arange(ROWS) % 2 * 5e-324,
+        "number": np.arange(ROWS) / 7,
+    }
+    longer = {name: np.concatenate([values, values + 1]) for name, values in rows.items() if name not in same}
+    uri = datasets.write(tmp_path, {"train": longer | {name: np.tile(rows[name], 2) for name in same}})
     with pytest.raises(TrainyardError, match=message):
         fit("tests.trainer.recipes:linear", dataset=uri, model=str(tmp_path / "m"), epochs=1, **options)
 

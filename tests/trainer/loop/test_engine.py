@@ -124,6 +124,33 @@ def test_more_epochs_without_a_schedule_resume(batches: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"optimizer": lambda parameters: torch.optim.SGD(parameters, 0.01)}, "optimizer is SGD .*, but was SGD"),
+        ({"normalize": None}, 'normalize is null, but was "element"'),
+    ],
+)
+def test_a_recipe_whose_code_has_changed_does_not_resume(
+    batches: str, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    resume(batches, tmp_path, {}, epochs=1)
+    with pytest.raises(TrainyardError, match=rf"the recipe's {message}.* when the .* Use the recipe as it was, or rem"):
+        resume(batches, tmp_path, changed, epochs=2)
+
+
+def test_a_metric_that_is_added_to_the_recipe_can_be_monitored_by_a_training_that_resumes(
+    batches: str, tmp_path: Path
+) -> None:
+    resume(batches, tmp_path, {"metrics": {}}, epochs=1)
+    Schedule.fields = {}
+    fitted = fit(
+        f"{__name__}:scheduled", dataset=batches, model=str(tmp_path / "model"), epochs=2, batch_size=25,
+        monitor="accuracy", checkpoints=str(tmp_path / "checkpoints"),
+    )  # fmt: skip
+    assert fitted.history.best == 1
+
+
+@pytest.mark.parametrize(
     ("before", "after", "message"),
     [({}, ONE_CYCLE, "has a schedule, but had none"), (ONE_CYCLE, {}, "has no schedule, but had one")],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.loop.history import History, is_best
 
@@ -38,6 +37,5 @@ def test_the_loss_is_that_of_validation_where_there_is_one() -> None:
     assert find_best([{"loss": epoch["loss"]} for epoch in epochs]) == 1
 
 
-def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TrainyardError, match="monitor='f1' is not a metric of an epoch; the metrics are accuracy, los"):
-        find_best(ACCURACIES, monitor="f1")
+def test_epochs_before_a_metric_was_added_to_the_recipe_are_never_the_best() -> None:
+    assert find_best([{"loss": 0.1}, *ACCURACIES], monitor="accuracy", monitor_mode="min") == 3

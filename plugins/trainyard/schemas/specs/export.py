@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -23,9 +24,16 @@ _EXCLUSIVE = (
 """Options that assign splits in different ways."""
 
 
+def _with_dashes(text: str) -> str:
+    """Return a time that Spark understands, too: Python also takes 20261001 and 2026-W40-4."""
+    if not re.match(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError(text)
+    return text
+
+
 def _increasing_times(value: dict[str, str]) -> dict[str, str]:
     try:
-        times = [datetime.fromisoformat(text) for text in value.values()]
+        times = [datetime.fromisoformat(_with_dashes(text)) for text in value.values()]
         increase = all(earlier < later for earlier, later in pairwise(times))
     except (ValueError, TypeError):
         raise ValueError(

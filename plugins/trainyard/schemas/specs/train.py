@@ -28,7 +28,8 @@ class TrainOptions(Part):
         clip_norm: The largest norm of the gradient.
         early_stopping: Epochs without improvement of `monitor` after which training ends.
         monitor: A validation metric, or `loss`.
-        monitor_mode: Whether a smaller or a larger `monitor` is better.
+        monitor_mode: Whether a smaller (`min`) or a larger (`max`) `monitor` is better. By default the metric says so
+            itself (`higher_is_better` of torchmetrics); a loss is better when it is smaller.
         compile: Whether to apply torch.compile.
         cache_gb: Disk space on each node for shards of remote storage, in GiB.
         gpu_cache_gb: GPU memory of each worker for the split `train`, in GiB.
@@ -49,7 +50,7 @@ class TrainOptions(Part):
     clip_norm: PositiveFloat | None = None
     early_stopping: PositiveInt | None = None
     monitor: str = "loss"
-    monitor_mode: Literal["min", "max"] = "min"
+    monitor_mode: Literal["min", "max"] | None = None
     compile: bool = False
     cache_gb: PositiveFloat = 32.0
     gpu_cache_gb: NonNegativeFloat = 0.0

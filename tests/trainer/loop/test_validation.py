@@ -1,0 +1,131 @@
+"""What of a recipe and its options is refused before the first step, and what the defaults are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
+
+from tests.trainer import datasets
+from tests.trainer.recipes import linear
+from trainyard.errors import TrainyardError
+from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.model.recipe import Recipe
+
+
+class Variant:
+    """The fields of the recipe `varied` that a test sets."""
+
+    fields: ClassVar[dict[str, Any]] = {}
+
+
+def varied() -> Recipe:
+    return replace(linear(), **Variant.fields)
+
+
+def train(folder: Path, rows: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> FitResult:
+    splits = {"train": rows or datasets.blobs(100), "validation": datasets.blobs(40, seed=1)}
+    if rows:
+        del splits["validation"]
+    uri = datasets.write(folder / "dataset", splits)
+    defaults: dict[str, Any] = {"epochs": 2, "batch_size": 25}
+    return fit(f"{__name__}:varied", dataset=uri, model=str(folder / "model"), **(defaults | (options or {})))
+
+
+class Scaled(nn.Linear):
+    """A layer with a state that is no tensor."""
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"scale": 5.0}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Ignore it."""
+
+
+class Centers(nn.Module):
+    """A loss with parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centers = nn.Parameter(torch.zeros(3))
+
+    def forward(self, output: Tensor, label: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(output + self.centers, label)
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {}, {"monitor": "acuracy"},
+        "^monitor='acuracy' is not a metric of an epoch; the metrics are accuracy, loss, rows_per_second, validation_l",
+    ),
+    ({"model": Scaled(8, 3)}, {}, "'_extra_state' in the state of the model is no tensor, and would not be saved"),
+    ({"loss": Centers()}, {}, "loss= has parameters, which would neither be trained nor saved"),
+    ({"loss": nn.CrossEntropyLoss(reduction="none")}, {}, r"the recipe's loss has shape \[25\]; return one number"),
+    ({"optimizer": torch.optim.LBFGS}, {}, "^optimizer=LBFGS computes the loss several times in a step"),
+    (
+        {"schedule": lambda optimizer, _: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)}, {},
+        "^schedule=ReduceLROnPlateau depends on a metric",
+    ),
+    ({"freeze": ["weight", "bias"], "model": nn.Linear(8, 3)}, {}, "^the model has no parameters to train: all are fr"),
+    (
+        {"metrics": {"matrix": MulticlassConfusionMatrix(3)}}, {},
+        r"^metric 'matrix' of the recipe is a tensor of shape \[3, 3\]; an epoch has one number of each metric",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "options", "message"), REFUSED)
+def test_what_cannot_be_trained_or_saved_is_refused(
+    tmp_path: Path, fields: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    Variant.fields = fields
+    with pytest.raises(TrainyardError, match=message):
+        train(tmp_path, options=options)
+
+
+def test_a_metric_of_the_recipe_is_not_monitored_without_a_validation_split(tmp_path: Path) -> None:
+    Variant.fields = {}
+    message = "the metrics are loss, rows_per_second. .* There is no validation split, so that the recipe's metrics are"
+    with pytest.raises(TrainyardError, match=message):
+        train(tmp_path, datasets.blobs(100), {"monitor": "accuracy"})
+
+
+@pytest.mark.parametrize("name", ["loss", "validation_loss", "rows_per_second"])
+def test_a_metric_that_each_epoch_has_already_is_refused(name: str) -> None:
+    with pytest.raises(TrainyardError, match=f"^Recipe: metrics= has '{name}', which each epoch has already"):
+        replace(linear(), metrics={name: MulticlassAccuracy(3)})
+
+
+@pytest.mark.parametrize(("mode", "best"), [(None, max), ("max", max), ("min", min)])
+def test_higher_is_better_where_the_metric_says_so(tmp_path: Path, mode: str | None, best: Any) -> None:
+    Variant.fields = {"optimizer": lambda parameters: torch.optim.SGD(parameters, 0.003)}
+    fitted = train(tmp_path, options={"monitor": "accuracy", "monitor_mode": mode, "epochs": 4})
+    accuracies = [epoch["accuracy"] for epoch in fitted.history.epochs]
+    assert len(set(accuracies)) > 1
+    assert fitted.metrics["accuracy"] == best(accuracies)
+
+
+def test_the_label_may_be_a_feature(tmp_path: Path) -> None:
+    Variant.fields = {"model": nn.Linear(8, 8), "label": "x", "loss": nn.MSELoss(), "metrics": {}, "classes": None}
+    assert train(tmp_path).metrics["validation_loss"] > 0
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32])
+def test_classes_may_be_short_integers(tmp_path: Path, kind: type[np.generic]) -> None:
+    Variant.fields = {}
+    rows = datasets.blobs(100)
+    assert train(tmp_path, rows | {"label": rows["label"].astype(kind)}).metrics["loss"] > 0  # type: ignore[union-attr]
+
+
+def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path) -> None:
+    Variant.fields = {"loss": nn.CrossEntropyLoss(weight=torch.ones(3))}
+    [warning] = train(tmp_path / "weighted").warnings
+    assert warning.startswith("CrossEntropyLoss(weight=...) divides by the weights of the rows")
+    Variant.fields = {}
+    assert train(tmp_path / "plain").warnings == []

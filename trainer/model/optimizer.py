@@ -1,0 +1,47 @@
+"""Build the optimizer and the learning rate schedule of a recipe."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.model.recipe import Recipe
+
+
+def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
+    """Return the optimizer of the parameters of `model` that are trained.
+
+    Raises:
+        TrainyardError: No parameter is trained, or the optimizer takes no single step.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise TrainyardError("the model has no parameters to train: all are frozen, or there are none. Check freeze=.")
+    optimizer = recipe.optimizer(trained)
+    if isinstance(optimizer, LBFGS):
+        raise TrainyardError(
+            "optimizer=LBFGS computes the loss several times in a step, which the loop does not; use another optimizer."
+        )
+    return optimizer
+
+
+def build_schedule(recipe: Recipe, optimizer: Optimizer, steps: int) -> LRScheduler | None:
+    """Return the learning rate schedule, None for a recipe without one.
+
+    Args:
+        recipe: The recipe.
+        optimizer: The optimizer that the recipe's function gets.
+        steps: The number of the scheduler's steps in the whole training.
+
+    Raises:
+        TrainyardError: The schedule depends on a metric.
+    """
+    schedule = recipe.schedule(optimizer, steps) if recipe.schedule else None
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise TrainyardError(
+            "schedule=ReduceLROnPlateau depends on a metric, which a step of a schedule does not get; use one that "
+            "depends on the number of steps, such as CosineAnnealingLR."
+        )
+    return schedule
