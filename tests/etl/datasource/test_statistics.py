@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.statistics import (
     MAX_ELEMENTS,
@@ -173,6 +174,12 @@ def test_nulls_of_batches_and_tasks_are_added():
     for statistics in (one, one, other):
         statistics.add(column, pa.array(["a", None]))
     assert (one.merge(other).rows, one.merge(other).nulls) == (6, 3)
+
+
+def test_a_time_that_python_cannot_represent_is_refused():
+    far = pa.array([9_000_000], pa.date32()).cast(pa.timestamp("us", "UTC"))
+    with pytest.raises(TrainyardError, match="column 'at' has a date or a time outside of the years 1 to 9999"):
+        ColumnStatistics().add(Field("at", "scalar", far.type, ()), far)
 
 
 def test_values_of_a_tensor_are_not_counted():

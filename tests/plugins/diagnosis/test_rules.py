@@ -313,6 +313,13 @@ UNMEASURED = "Exit code from container container_1_0001_01_{} is : -104"
         ),
         (
             group_plan(),
+            "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
+            "error indicates that your module has parameters that were not used in producing loss.",
+            "Some parameters of the model get no gradient in a step, and this strategy waits for the gradients of all. "
+            "Name them in the recipe's freeze=, or remove them; or write strategy='averaging'.",
+        ),
+        (
+            group_plan(),
             "java.lang.OutOfMemoryError: GC overhead limit exceeded",
             "A JVM ran out of heap (GC overhead limit exceeded). The driver has 1g, an executor 512m: write a larger "
             "heap in driver_memory=Memory(...) if rows are collected, else in memory=Memory(...).",

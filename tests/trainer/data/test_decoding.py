@@ -56,6 +56,21 @@ def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str,
     assert seen == 1200 or "world" in options
 
 
+def test_a_first_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    rows = digits(slice(4)) | {"image": [b"no image", *digits(slice(1, 4))["image"]]}
+    uri = datasets.write(tmp_path / "bad", {"train": rows})
+    with pytest.raises(TrainyardError, match="row 0 of shard"):
+        next(read(uri))
+
+
+def test_any_integer_is_a_seed_of_random_changes(batches: str) -> None:
+    def add_noise(image: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
+        return image + random.integers(0, 9, image.shape, dtype=np.uint8)
+
+    first, second = (next(read(batches, seed=-1, augment={"image": add_noise})) for _ in range(2))
+    assert torch.equal(first["image"], second["image"])
+
+
 def test_a_process_forked_from_a_reader_can_read(batches: str) -> None:
     data = Dataset(batches, batch_size=100, decode={"image": decode_gray})
     here = [batch["row"].tolist() for batch in data]

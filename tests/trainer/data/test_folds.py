@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import read_current
+from trainyard.schemas.manifest import Statistics, read_current
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit
@@ -60,6 +60,20 @@ def test_the_statistics_of_the_other_folds_are_those_of_one_split(
         assert own.min == other.min and own.max == other.max
         assert own.mean == pytest.approx(other.mean, rel=1e-6, abs=1e-6)
         assert own.std == pytest.approx(other.std, rel=1e-5, abs=1e-5)
+
+
+def test_a_column_without_values_in_a_fold_takes_its_statistics_from_the_others(tmp_path: Path) -> None:
+    uri = write(tmp_path / "dataset", {"fold-1": 8, "fold-2": 9, "fold-3": 10})
+    whole = read_current(uri)
+    splits = {}
+    for name, split in whole.splits.items():
+        known = split.statistics["x"] if name == "fold-3" else Statistics(count=0)
+        splits[name] = split.model_copy(
+            update={"statistics": {"x": known, "label": Statistics(count=0, nulls=split.rows)}}
+        )
+    train = hold_out(whole.model_copy(update={"splits": splits}), 1).splits["train"].statistics
+    assert train["x"] == whole.splits["fold-3"].statistics["x"].model_copy(update={"values": None})
+    assert (train["label"].count, train["label"].nulls, train["label"].mean) == (0, 19, ())
 
 
 @pytest.mark.parametrize("fold", [1, 4, 10])
