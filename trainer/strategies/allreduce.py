@@ -18,6 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.strategies import ddp
 from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, ring_allreduce
@@ -35,13 +36,22 @@ class Allreduce(Strategy[Options]):
     _steps_before = 0
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        """Return the network in DDP."""
+        """Return the network in DDP.
+
+        Raises:
+            TrainyardError: A parameter is a single number without a dimension, which torch's PowerSGD cannot process.
+        """
         self._network = network
         if self.world.size == 1:
             return network
         if self.options.compression != "powersgd":
             self._ddp = ddp.wrap(network, self.world, self._reduce, on_communication, self.options.bucket_mb)
             return self._ddp
+        if single := [name for name, parameter in network.named_parameters() if not parameter.ndim]:
+            raise TrainyardError(
+                f"compression='powersgd' cannot process the parameter {single[0]!r}, which has no dimension; give it "
+                "one, torch.ones(1) instead of torch.tensor(1.0), or choose another compression."
+            )
         rank, start = self.options.powersgd_rank, self.options.powersgd_start
         self._powersgd = PowerSGDState(dist.group.WORLD, rank, start)
         # One bucket: with a second one, the chained collectives of this hook abort a process on gloo.

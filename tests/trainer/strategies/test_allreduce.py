@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tests.trainer.workers import Workers
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.strategies.allreduce import Allreduce
 from trainyard.trainer.strategies.base import merge_rank_states
@@ -24,6 +25,20 @@ ELEMENTS = 32 * 32 + 32
 def pair() -> Iterator[Workers]:
     with Workers(2) as workers:
         yield workers
+
+
+class Scaled(nn.Linear):
+    """A layer with a parameter that has no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 3)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+
+def test_powersgd_refuses_a_parameter_without_a_dimension() -> None:
+    options = Options(name="allreduce", compression="powersgd")
+    with pytest.raises(TrainyardError, match="cannot process the parameter 'scale', which has no dimension"):
+        Allreduce(options, World(size=2)).wrap_model(Scaled(), lambda *_: None)
 
 
 def count_dense_steps(world: World, lengths: list[int]) -> list[int]:
