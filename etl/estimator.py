@@ -147,6 +147,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         source.register(spark)
         rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
+        for name in variable_length:
+            if "," in name:
+                raise TrainyardError(f"variable_length names the column {name!r}, which has a comma; rename it.")
         columns.build_fields(
             rows.schema,
             WriteOptions(

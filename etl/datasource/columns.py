@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -121,6 +123,16 @@ def build_fields(
         for column in schema.fields
         if column.name != options.split_column
     )
+
+
+def quote(name: str) -> str:
+    """Return the name of a column as Spark's SQL has it, which may contain any character."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def get_column(name: str) -> SparkColumn:
+    """Return the column of this name, which may contain any character."""
+    return F.col(quote(name))
 
 
 def missing_column_error(name: str | None, option: str, names: list[str]) -> TrainyardError:

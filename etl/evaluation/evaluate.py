@@ -17,6 +17,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.etl.evaluation.scorer import Scorer
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
@@ -76,26 +77,30 @@ def evaluate(
         Metrics with intervals of each model, and the differences between the first and the others.
 
     Raises:
-        TrainyardError: A column is missing, a metric does not apply to a model, or there are no rows.
+        TrainyardError: A column is missing or has another type than the model was trained on, a metric does not apply
+            to a model, or there are no rows.
     """
     evaluated = [EvaluatedModel.load(uri, metrics) for uri in models]
-    label = _get_common_label(evaluated)
-    required = [label.name, *slices, *([query] if query else [])]
+    _check_labels(evaluated)
+    slices = tuple(dict.fromkeys(slices))
+    required = [*slices, *([query] if query else [])]
     for model in evaluated:
-        check_inputs(rows.schema, model.artifact, "the rows to evaluate", required)
+        check_inputs(rows.schema, model.artifact, "the rows to evaluate", required, model.label)
+    _check_slices(rows.schema, slices)
     if query is None and any(isinstance(family, Ranking) for family in evaluated[0].families):
         raise TrainyardError(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
     if any(regression.needs_center(model.families) for model in evaluated):
-        labels = _read_some_labels(frame_of(rows), label)
+        labels = _read_some_labels(frame_of(rows), evaluated[0].label)
         evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
     shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
-    scorer = Scorer(tuple(evaluated), label, tuple(slices), query, examples, tuple(shown), rows_per_batch)
-    columns = list(dict.fromkeys([*inputs, *required, *shown]))
+    scorer = Scorer(tuple(evaluated), slices, query, examples, tuple(shown), rows_per_batch)
+    columns = list(dict.fromkeys([*inputs, evaluated[0].label.name, *required, *shown]))
     if query:
-        rows = frame_of(rows).select(*columns).repartition(query).sortWithinPartitions(query)
+        by_query = get_column(query)
+        rows = frame_of(rows).select(*map(get_column, columns)).repartition(by_query).sortWithinPartitions(by_query)
     schema = from_arrow_schema(STATE_SCHEMA)
     states = map_batches(rows, columns, scorer.score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
@@ -124,7 +129,7 @@ def _build_result(
 
 def _read_some_labels(frame: DataFrame, label: Column) -> NDArray[Any]:
     """Return the labels of the first rows."""
-    batch = frame.select(label.name).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
+    batch = frame.select(get_column(label.name)).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
     labels = to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
     assert isinstance(labels, np.ndarray)
     return labels
@@ -136,14 +141,21 @@ def _is_large(kind: spark_types.DataType) -> bool:
     return isinstance(kind, nested | spark_types.BinaryType)
 
 
-def _get_common_label(models: Sequence[EvaluatedModel]) -> Column:
-    labels = [model.artifact.label for model in models]
-    first = labels[0]
-    assert first is not None
-    for model, label in zip(models, labels, strict=True):
-        if label is None or (label.name, label.shape) != (first.name, first.shape):
+def _check_slices(schema: spark_types.StructType, slices: Sequence[str]) -> None:
+    for name in slices:
+        if _is_large(schema[name].dataType):
             raise TrainyardError(
-                f"models to compare must have the same label, but that of {models[0].uri} is {first.name!r} and that "
-                f"of {model.uri} is {label.name if label else None!r}."
+                f"slices names the column {name!r} of type {schema[name].dataType.simpleString()}; name columns of "
+                "numbers, strings, booleans, dates or timestamps."
             )
-    return first
+
+
+def _check_labels(models: Sequence[EvaluatedModel]) -> None:
+    first = models[0]
+    for model in models:
+        if (model.label.name, model.label.shape) != (first.label.name, first.label.shape):
+            raise TrainyardError(
+                f"models to compare must have the same label, but that of {first.uri} is {first.label.name!r} of shape "
+                f"{list(first.label.shape)}, and that of {model.uri} is {model.label.name!r} of shape "
+                f"{list(model.label.shape)}."
+            )

@@ -16,7 +16,7 @@ from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import restore_model
+from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,13 @@ class EvaluatedModel:
     Attributes:
         uri: The URI of the model.
         document: The JSON of its `ModelArtifact`.
+        label: Its label. Models that are compared may differ in the type of the label.
         families: The families of metrics, of which the first counts rows.
     """
 
     uri: str
     document: str
+    label: Column
     families: tuple[MetricFamily, ...]
 
     @classmethod
@@ -49,9 +51,8 @@ class EvaluatedModel:
                 f"the label {artifact.label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot "
                 "compare it."
             )
-        shape = tuple(model.output(inputs.build_zero_rows(artifact.inputs)).shape[1:])
-        spec = _build_output_spec(model.recipe, shape, artifact.label)
-        return cls(uri, artifact.to_json(), (RowCount(), *build_families(metrics, spec)))
+        spec = _build_output_spec(model.recipe, _find_output_shape(uri, model), artifact.label)
+        return cls(uri, artifact.to_json(), artifact.label, (RowCount(), *build_families(metrics, spec)))
 
     @property
     def artifact(self) -> ModelArtifact:
@@ -64,6 +65,30 @@ class EvaluatedModel:
             uri=self.uri, weights_sha256=self.artifact.weights_sha256, metrics=metrics.metrics,
             intervals=metrics.intervals, slices=metrics.slices,
         )  # fmt: skip
+
+
+def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:
+    """Return the shape of one row's output.
+
+    Raises:
+        TrainyardError: The output is not a tensor of rows, or its shape depends on the length of the rows.
+    """
+    from torch import Tensor
+
+    outputs = [model.output(rows) for rows in inputs.build_samples(model.artifact.inputs)]
+    for output in outputs:
+        if not isinstance(output, Tensor) or output.shape[:1] != (2,):
+            kind = f"tensor of shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise TrainyardError(
+                f"the network of {uri} returns a {kind} for 2 rows, which metrics cannot compare with labels; return a "
+                "tensor of shape (rows, ...) from its forward."
+            )
+    if outputs[0].shape != outputs[-1].shape:
+        raise TrainyardError(
+            f"the network of {uri} returns a value for each element of a variable-length row, which metrics cannot "
+            "compare with a label of one shape; return as many values for each row from its forward."
+        )
+    return tuple(outputs[0].shape[1:])
 
 
 def _build_output_spec(recipe: Recipe, output: tuple[int, ...], label: Column) -> OutputSpec:

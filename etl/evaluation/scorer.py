@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
@@ -21,7 +20,6 @@ from trainyard.etl.evaluation.states import build_state
 from trainyard.etl.metrics.family import Integers, ScoredRows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import inputs, worker_model
-from trainyard.schemas.manifest import Column
 
 Candidate = tuple[float, int, str]
 """An example: its loss, its rank among equal losses (the earlier the higher), and its JSON."""
@@ -33,7 +31,6 @@ class Scorer:
 
     Attributes:
         models: The models; examples are those of the first.
-        label: The label, which all models share.
         slices: The columns to slice the metrics by.
         query: The column whose rows with one value are ranked together.
         examples: The number of rows with the highest loss to return.
@@ -42,7 +39,6 @@ class Scorer:
     """
 
     models: tuple[EvaluatedModel, ...]
-    label: Column
     slices: tuple[str, ...]
     query: str | None
     examples: int
@@ -62,13 +58,13 @@ class Scorer:
         for batch in regroup_batches(batches, self.query) if self.query else batches:
             if not batch.num_rows:
                 continue
-            truth = inputs.to_array(batch, self.label)
-            assert isinstance(truth, np.ndarray)
-            query = encode_values(batch, self.query) if self.query else None
+            query = self._number_queries(batch)
             everything = np.full(batch.num_rows, accumulator.number_slice(ALL_ROWS))
             groupings = [everything, *self._number_slices(accumulator, batch)]
             buckets = random.integers(0, BUCKETS, batch.num_rows)
             for number, model in enumerate(self.models):
+                truth = inputs.to_array(batch, model.label)
+                assert isinstance(truth, np.ndarray)
                 rows = ScoredRows(self._apply(model, batch), truth, query)
                 accumulator.add(number, rows, groupings, buckets)
                 if number == 0 and self.examples:
@@ -87,11 +83,21 @@ class Scorer:
             )
         return output
 
+    def _number_queries(self, batch: pa.RecordBatch) -> Integers | None:
+        if self.query is None:
+            return None
+        if batch.column(self.query).null_count:
+            raise TrainyardError(
+                f"query={self.query!r} names a column that is null in a row; fill it, or drop rows without a query."
+            )
+        return encode_values(batch, self.query)
+
     def _number_slices(self, accumulator: SumAccumulator, batch: pa.RecordBatch) -> Iterator[Integers]:
         """Yield, for each column of `slices`, the number of the slice of each row."""
         for column in self.slices:
-            values = pc.fill_null(batch.column(column).cast(pa.string()), "null").dictionary_encode()
-            numbers = [accumulator.number_slice(Slice(column, value)) for value in values.dictionary.to_pylist()]
+            values = batch.column(column).cast(pa.string()).dictionary_encode(null_encoding="encode")
+            names = map(_name_value, values.dictionary.to_pylist())
+            numbers = [accumulator.number_slice(Slice(column, name)) for name in names]
             yield np.asarray(numbers, np.int64)[values.indices.to_numpy()]
 
     def _find_examples(self, batch: pa.RecordBatch, rows: ScoredRows, seen: int) -> Iterator[Candidate]:
@@ -114,3 +120,10 @@ class Scorer:
                 "row": values,
             }
             yield float(losses[number]), -seen - index, json.dumps(example, default=str)
+
+
+def _name_value(value: str | None) -> str:
+    """Return the name of a value's slice: `null` for null, and in quotes the text that would look like it."""
+    if value is None:
+        return "null"
+    return json.dumps(value, ensure_ascii=False) if value == "null" or value.startswith('"') else value

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import source
+from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.jobs import source_partitions
 from trainyard.etl.scoring.scan import Rows, frame_of
 from trainyard.schemas import manifest
@@ -60,8 +60,8 @@ def write(spark: SparkSession, spec: PredictSpec, weights: str, rows: Rows, pred
         The number of rows written and their columns; further figures by kind of output.
 
     Raises:
-        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column, or its
-            values were changed by `predict`.
+        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column of
+            single values, or its values were changed by `predict`.
     """
     if spec.output_format == "parquet":
         _recover(spec.output)
@@ -106,21 +106,26 @@ _WRITERS = {"parquet": _write_parquet, "trainyard": _write_dataset, "table": _wr
 def _write_partitions(
     spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
 ) -> dict[str, Any]:
-    """Predict for partitions that are new, or whose predictions come from other weights or files."""
+    """Predict for partitions that are new, or whose predictions come from other weights, files or options."""
     column = spec.partition_by
     assert column is not None
     if column not in frame.columns:
         raise TrainyardError(f"partition_by={column!r} is not a column of the rows; columns are {frame.columns}.")
+    data_type = frame.schema[column].dataType
+    if isinstance(data_type, ArrayType | MapType | StructType):
+        raise TrainyardError(
+            f"partition_by={column!r} is a column of type {data_type.simpleString()}; use a column of single values."
+        )
     prefix = source_partitions.folder_prefix(column)
     for name in storage.list_names(spec.output):
         if name.startswith(f".{prefix}") and name.endswith(_REPLACED):
             _recover(storage.join(spec.output, name[1:].removesuffix(_REPLACED)))
     _check_output(spec.output, [name for name in storage.list_names(spec.output) if not name.startswith(prefix)])
-    values = source_partitions.name_partition(F.col(column))
+    frame = frame.withColumn(column, source_partitions.normalize_zero(get_column(column), data_type))
+    values = source_partitions.name_partition(get_column(column))
     partitions = sorted(row[0] for row in frame.select(values).distinct().collect())
-    path, data_type = spec.source.path or "", frame.schema[column].dataType
-    hashes, others = source_partitions.hash_files(spark, path, column, data_type)
-    origins = {value: _describe_origin(weights, hashes.get(value, others)) for value in partitions}
+    hashes, others = source_partitions.hash_files(spark, spec.source.path or "", column, data_type)
+    origins = {value: _describe_origin(spec, weights, hashes.get(value, others)) for value in partitions}
     previous = _read_origins(spec.output, column)
     changed = [value for value in partitions if previous.get(value) != origins[value]]
     if not changed:
@@ -161,12 +166,13 @@ def _complete_partitions(spark: SparkSession, staging: str, folders: list[str], 
             storage.copy(empty, storage.join(staging, folder))
 
 
-def _describe_origin(weights: str, files: str) -> dict[str, str]:
-    """Return what determines a partition's predictions."""
-    return {"weights_sha256": weights, "files": files}
+def _describe_origin(spec: PredictSpec, weights: str, files: str) -> dict[str, Any]:
+    """Return what determines a partition's predictions, as JSON restores it."""
+    options = {"keys", "prepare", "prepare_params", "postprocess", "postprocess_params"}
+    return {"weights_sha256": weights, "files": files, **spec.model_dump(mode="json", include=options)}
 
 
-def _read_origins(output: str, column: str) -> dict[str, dict[str, str]]:
+def _read_origins(output: str, column: str) -> dict[str, dict[str, Any]]:
     """Return the origin of each partition in the output."""
     origins = {}
     for name in storage.list_names(output):

@@ -18,6 +18,7 @@ from trainyard.etl.jobs.predict import to_arrow_column
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs, worker_model
 from trainyard.etl.scoring.inputs import Columns
+from trainyard.etl.scoring.scan import map_batches
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.export import FeaturizeSpec
@@ -67,7 +68,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
                 values = [batch.column(field.name) for field in kept] + [to_arrow_column(output)]
                 yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
 
-    return frame.mapInArrow(apply, schema)
+    return map_batches(frame, frame.columns, apply, schema)
 
 
 def _apply_layer(model: TrainedModel, layer: str, rows: Columns) -> dict[str, NDArray[Any]]:

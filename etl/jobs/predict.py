@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
@@ -84,18 +85,19 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
         The columns `keys`, and those that the recipe's `predict` returns.
 
     Raises:
-        TrainyardError: A column is missing or has another type than the model was trained on, or an output has the
-            name of a key.
+        TrainyardError: A column is missing or has another type than the model was trained on, an output has the name
+            of a key, or the recipe's `predict` does not return columns.
     """
     keys = rows.schema.names if keys is None else keys
     artifact = model_artifact.read_current(model)
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
     outputs = build_output_schema(restore_model(model, artifact))
-    if conflicts := [name for name in outputs.names if name in keys]:
+    names = {name.lower() for name in outputs.names}
+    if conflicts := [key for key in keys if key.lower() in names]:
         raise TrainyardError(
             f"column {conflicts[0]!r} is both a key and an output of the model; rename it in the rows, or in the "
-            "recipe's predict, or remove it from keys=."
+            "recipe's predict, or remove it from keys=. Spark ignores the case of names."
         )
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
     arrow_schema = to_arrow(schema)
@@ -116,11 +118,43 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
 
 
 def build_output_schema(model: TrainedModel) -> StructType:
-    """Return the columns of the model's predictions, as they are for two rows of zeros."""
-    columns = model.predict(inputs.build_zero_rows(model.artifact.inputs))
+    """Return the columns of the model's predictions, as they are for two rows of zeros.
+
+    Raises:
+        TrainyardError: The recipe's `predict` does not return tensors of rows by name, or their shape depends on the
+            length of the rows.
+    """
+    with torch.inference_mode():
+        samples = [model.recipe.predict(model.output(rows)) for rows in inputs.build_samples(model.artifact.inputs)]
+    for predicted in samples:
+        _check_prediction(predicted, model.artifact.recipe)
+    for name, tensor in samples[0].items():
+        if tensor.shape != samples[-1][name].shape:
+            raise TrainyardError(
+                f"predict of the recipe {model.artifact.recipe!r} returns a value for each element of a "
+                f"variable-length row in {name!r}, but a column has the same number in each row; return one value, or "
+                "pad to a fixed length."
+            )
+    columns = {name: tensor.cpu().numpy() for name, tensor in samples[0].items()}
     return StructType(
         [StructField(name, from_arrow_type(to_arrow_column(values).type)) for name, values in columns.items()]
     )
+
+
+def _check_prediction(predicted: Any, recipe: str) -> None:
+    expected = "return a dict of tensors of shape (rows, ...) by column, such as {'class': output.argmax(1)}"
+    if not isinstance(predicted, Mapping):
+        raise TrainyardError(f"predict of the recipe {recipe!r} returns a {type(predicted).__name__}; {expected}.")
+    for name, value in predicted.items():
+        if not isinstance(value, torch.Tensor):
+            raise TrainyardError(
+                f"predict of the recipe {recipe!r} returns a {type(value).__name__} in {name!r}; {expected}."
+            )
+        if value.shape[:1] != (2,):
+            raise TrainyardError(
+                f"predict of the recipe {recipe!r} returns a tensor of shape {list(value.shape)} in {name!r} for 2 "
+                f"rows; {expected}."
+            )
 
 
 def to_arrow_column(values: np.ndarray[Any, Any]) -> pa.Array:

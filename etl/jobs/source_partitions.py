@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from trainyard import storage
 
@@ -30,6 +30,11 @@ _File = tuple[str, int, str]
 def name_partition(column: Column) -> Column:
     """Return the name of each row's partition; as in Spark, null and the empty string have the same."""
     return F.coalesce(F.nullif(column.cast("string"), F.lit("")), F.lit(_NULL))
+
+
+def normalize_zero(column: Column, data_type: DataType) -> Column:
+    """Return a column in which -0.0 is 0.0: Spark writes both as one partition, which has one name."""
+    return column + F.lit(0.0).cast(data_type) if isinstance(data_type, FloatType | DoubleType) else column
 
 
 def folder_prefix(column: str) -> str:
@@ -70,8 +75,9 @@ def hash_files(spark: SparkSession, path: str, column: str, data_type: DataType)
             if folder.startswith(folder_prefix(column)):
                 by_text[read_folder(column, folder)].append(file)
     texts = spark.createDataFrame([(text,) for text in by_text], "text string")
+    value = normalize_zero(F.col("text").try_cast(data_type), data_type)
     by_partition: dict[str, list[_File]] = defaultdict(list)
-    for text, partition in texts.select("text", name_partition(F.col("text").try_cast(data_type))).collect():
+    for text, partition in texts.select("text", name_partition(value)).collect():
         by_partition[partition] += by_text[text]
     return {partition: _hash(of) for partition, of in by_partition.items()}, _hash(files)
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.columns import missing_column_error
+from trainyard.etl.datasource.columns import get_column, missing_column_error, quote
 
 SPLIT = "__split"
 FIRST = "train"
@@ -136,15 +136,6 @@ def shuffle(frame: DataFrame, shards: int, seed: int = 0, split: str = SPLIT) ->
     return ordered.repartition(shards, _ORDER).sortWithinPartitions(get_column(split), _ORDER).drop(_ORDER)
 
 
-def get_column(name: str) -> Column:
-    """Return the column of this name, which may contain any character."""
-    return F.col(_quote(name))
-
-
-def _quote(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
 def _null_time_text(column: str) -> str:
     return (
         f"column {column!r}, by which split_at assigns splits, is null in a row. Fill it, or drop the row in prepare."
@@ -157,8 +148,8 @@ def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:
     It is an SQL text, because an object for each of thousands of columns takes Spark milliseconds.
     """
     nullable = {field.name for field in frame.schema.fields if field.nullable}
-    nulls = [f"isnull({_quote(name)})" for name in names if name in nullable]
-    return F.expr(f"xxhash64({', '.join([str(seed), *map(_quote, names), *nulls])})")
+    nulls = [f"isnull({quote(name)})" for name in names if name in nullable]
+    return F.expr(f"xxhash64({', '.join([str(seed), *map(quote, names), *nulls])})")
 
 
 def _to_fraction(bits: Column) -> Column:

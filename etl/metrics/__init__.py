@@ -16,11 +16,12 @@ from trainyard.schemas.specs import metrics as names
 
 
 def build_families(metrics: Sequence[str], spec: OutputSpec) -> list[MetricFamily]:
-    """Return the families that compute `metrics` for a model's output.
+    """Return the families that compute `metrics` for a model's output, each metric once.
 
     Raises:
         TrainyardError: A metric cannot be computed from such an output and label.
     """
+    metrics = tuple(dict.fromkeys(metrics))
     families: list[MetricFamily] = []
     if requested := [name for name in metrics if name in names.CLASSIFICATION]:
         families.append(classification.build_family(requested, spec))

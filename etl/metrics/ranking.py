@@ -1,14 +1,18 @@
 """Metrics of ranking, as means over queries.
 
 The output is the score of a row within its query, and the label is its relevance. A query without a relevant row
-counts as 0. The gain of a row is its relevance, as in scikit-learn's and torchmetrics' NDCG; rows of equal score keep
-their order.
+counts as 0. The gain of a row is its relevance, as in scikit-learn's and torchmetrics' NDCG.
+
+The order of rows with the same score is arbitrary, so a metric is its mean over all of their orders (McSherry and
+Najork, Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores, 2008). It does
+not depend on the order in which rows are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,17 +62,17 @@ class Ranking:
     def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
         """Yield the metrics of each query, on behalf of its highest-ranked row."""
         assert rows.query is not None
-        relevance = rows.truth.astype(np.float64)
-        by_score = np.lexsort((-rows.output.reshape(-1), rows.query))
+        relevance, score = rows.truth.astype(np.float64), rows.output.reshape(-1)
+        by_score = np.lexsort((-score, rows.query))
         by_relevance = np.lexsort((-relevance, rows.query))
-        starts = np.flatnonzero(np.diff(rows.query[by_score], prepend=-1))
-        sizes = np.diff(starts, append=len(by_score))
-        position = np.arange(len(by_score)) - np.repeat(starts, sizes)
+        starts_query = np.diff(rows.query[by_score], prepend=-1) != 0
+        starts = np.flatnonzero(starts_query)
+        position = _number_within(starts, len(by_score))
+        ties = np.flatnonzero(starts_query | (np.diff(score[by_score], prepend=0) != 0))
         for metric in self.metrics:
             name, cutoff = split_cutoff(metric)
-            ranking = _Ranking(
-                relevance[by_score], relevance[by_relevance], position, position < (cutoff or len(by_score)), starts
-            )
+            counted = position < (cutoff or len(by_score))
+            ranking = _Ranking(relevance[by_score], relevance[by_relevance], position, counted, starts, ties)
             both = np.stack([_METRICS[name](ranking), np.ones(len(starts))], axis=1)
             yield Contribution(metric, by_score[starts], np.broadcast_to(np.arange(2), both.shape), both)
 
@@ -95,6 +99,7 @@ class _Ranking:
         position: The position within the query, from 0 on.
         counted: Whether the position is within the metric's cutoff.
         starts: The number of the first row of each query (queries,).
+        ties: The number of the first row of each group of rows with the same score in one query (groups,).
     """
 
     relevance: Floats
@@ -102,25 +107,63 @@ class _Ranking:
     position: Integers
     counted: NDArray[np.bool_]
     starts: Integers
+    ties: Integers
+
+    @cached_property
+    def expected_relevance(self) -> Floats:
+        """The mean relevance at each position over all orders of ties."""
+        sizes = self.tie_sizes
+        return np.repeat(np.add.reduceat(self.relevance, self.ties) / sizes, sizes)
+
+    @cached_property
+    def first_relevant(self) -> Floats:
+        """The probability over all orders of ties that the first relevant row of its query is at each position.
+
+        Only the first group with relevant rows counts. The rows before a position in it are then all among those that
+        are not relevant, whose probability is a ratio of binomial coefficients.
+        """
+        relevant = np.add.reduceat((self.relevance > 0).astype(np.int64), self.ties)
+        candidates = np.flatnonzero(relevant)
+        queries = np.searchsorted(self.starts, self.ties[candidates], side="right")
+        first = candidates[np.unique(queries, return_index=True)[1]]
+        counts = np.zeros_like(relevant)
+        counts[first] = relevant[first]
+        count, size = np.repeat(counts, self.tie_sizes), np.repeat(self.tie_sizes, self.tie_sizes)
+        index = _number_within(self.ties, len(size))
+        others = np.maximum(size - count - index, 0)
+        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, size.max(initial=0) + 1)))])
+        none_before = np.exp(
+            log_factorial[size - count] - log_factorial[others] + log_factorial[size - index] - log_factorial[size]
+        )
+        return np.where(index <= size - count, none_before * count / (size - index), 0)
+
+    @cached_property
+    def tie_sizes(self) -> Integers:
+        """The number of rows of each group (groups,)."""
+        return np.diff(self.ties, append=len(self.relevance))
+
+
+def _number_within(starts: Integers, rows: int) -> Integers:
+    """Return the number of each of so many rows within its group, from 0 on; groups begin at `starts`."""
+    return np.arange(rows) - np.repeat(starts, np.diff(starts, append=rows))
 
 
 def _ndcg(ranking: _Ranking) -> Floats:
     """Return the discounted cumulative gain over that of the ideal order (Järvelin and Kekäläinen, 2002)."""
     discount = ranking.counted / np.log2(ranking.position + 2)
-    gain = np.add.reduceat(ranking.relevance * discount, ranking.starts)
+    gain = np.add.reduceat(ranking.expected_relevance * discount, ranking.starts)
     return divide(gain, np.add.reduceat(ranking.ideal * discount, ranking.starts), empty=0)
 
 
 def _mrr(ranking: _Ranking) -> Floats:
-    """Return one over the position of the first relevant row, counted from 1."""
-    relevant = (ranking.relevance > 0) & ranking.counted
-    return np.maximum.reduceat(np.where(relevant, 1 / (ranking.position + 1), 0), ranking.starts)
+    """Return the mean of one over the position of the first relevant row, counted from 1, over all orders of ties."""
+    probability = ranking.first_relevant * ranking.counted
+    return np.add.reduceat(probability / (ranking.position + 1), ranking.starts)
 
 
 def _hit_rate(ranking: _Ranking) -> Floats:
-    """Return 1 for queries with a relevant row within the cutoff, 0 for others."""
-    relevant = (ranking.relevance > 0) & ranking.counted
-    return np.maximum.reduceat(relevant.astype(np.float64), ranking.starts)
+    """Return the fraction of all orders of ties with a relevant row within the cutoff."""
+    return np.add.reduceat(ranking.first_relevant * ranking.counted, ranking.starts)
 
 
 _METRICS = {"ndcg": _ndcg, "mrr": _mrr, "hit_rate": _hit_rate}

@@ -14,30 +14,46 @@ from pyspark.sql import types as spark
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.data.jagged import Jagged
+from trainyard.trainer.data.jagged import Integers, Jagged
 from trainyard.trainer.data.split_reader import dtype
 
 Columns = Mapping[str, NDArray[Any] | Jagged]
 
 _FLOATS = ("float", "double", "halffloat")
 _INTEGERS = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType, spark.BooleanType)
+_NUMBERS = (*_INTEGERS, spark.FloatType, spark.DoubleType)
 
 
-def build_zero_rows(inputs: Sequence[Column]) -> dict[str, NDArray[Any] | Jagged]:
+def build_zero_rows(inputs: Sequence[Column], length: int = 1) -> dict[str, NDArray[Any] | Jagged]:
     """Return two rows of zeros, which show the shape of a network's output.
 
-    A variable-length column has one element in each.
+    A variable-length column has `length` elements in each.
     """
-    return {column.name: _build_zeros(column) for column in inputs}
+    return {column.name: _build_zeros(column, length) for column in inputs}
 
 
-def _build_zeros(column: Column) -> NDArray[Any] | Jagged:
+def build_samples(inputs: Sequence[Column]) -> list[dict[str, NDArray[Any] | Jagged]]:
+    """Return two rows of zeros, and two longer ones if there are variable-length columns.
+
+    A network whose outputs for them differ in shape returns a value for each element.
+    """
+    lengths = (1, 2) if any(column.kind == "list" for column in inputs) else (1,)
+    return [build_zero_rows(inputs, length) for length in lengths]
+
+
+def _build_zeros(column: Column, length: int) -> NDArray[Any] | Jagged:
     if column.kind == "list":
-        return Jagged.from_rows([np.zeros((1, *column.shape), dtype(column))] * 2)
+        return Jagged.from_rows([np.zeros((length, *column.shape), dtype(column))] * 2)
     return np.zeros((2, *column.shape), dtype(column))
 
 
-def check_inputs(schema: spark.StructType, artifact: ModelArtifact, rows: str, required: Sequence[str] = ()) -> None:
+def check_inputs(
+    schema: spark.StructType,
+    artifact: ModelArtifact,
+    rows: str,
+    required: Sequence[str] = (),
+    label: Column | None = None,
+) -> None:
     """Check that a DataFrame has the columns that a model takes.
 
     Args:
@@ -45,19 +61,22 @@ def check_inputs(schema: spark.StructType, artifact: ModelArtifact, rows: str, r
         artifact: The model.
         rows: What the DataFrame is, for the message: "the rows to predict for".
         required: Further columns that it must have, of any type.
+        label: The label, if it must have it too. It may have numbers of any type: `to_array` checks its values.
 
     Raises:
         TrainyardError: Columns are missing or have another type or shape; the message names all of them.
     """
     types = {field.name: field.dataType for field in schema.fields}
-    names = (*(column.name for column in artifact.inputs), *required)
+    columns = [*artifact.inputs, *([label] if label else [])]
+    names = dict.fromkeys([*(column.name for column in columns), *required])
     problems = [f"have no column {name!r}" for name in names if name not in types]
-    for column in artifact.inputs:
-        if column.name in types and not _is_compatible(types[column.name], column):
+    for column in columns:
+        if column.name in types and not _is_compatible(types[column.name], column, column is label):
             shape = f" of shape {list(column.shape)}" if column.shape else ""
+            variable = "variable-length rows of " if column.kind == "list" else ""
             problems.append(
                 f"have {types[column.name].simpleString()} in column {column.name!r}, but the model was trained on "
-                f"{column.type}{shape}"
+                f"{variable}{column.type}{shape}"
             )
     if problems:
         raise TrainyardError(
@@ -69,52 +88,92 @@ def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     """Return one column of an Arrow batch as (rows, *shape), or as Jagged if rows differ in length or are bytes.
 
     Raises:
-        TrainyardError: The rows have another shape, or nulls.
+        TrainyardError: A row has another shape, a null, or a value that the column's type cannot represent.
     """
     values = batch.column(column.name)
-    rows, nulls = len(values), values.null_count
-    if pa.types.is_binary(values.type):
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return Jagged.from_rows([np.frombuffer(row or b"", np.uint8) for row in values.to_pylist()])
-    lists = values
-    while pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-        values = values.flatten()
-        nulls += values.null_count
-    if nulls:
-        raise TrainyardError(f"column {column.name!r} has nulls, which a network cannot process; fill or drop them.")
-    flat = values.to_numpy(zero_copy_only=False)
+    flat, lengths, levels = _flatten(values, column)
+    size = math.prod(column.shape)
     if column.kind == "list":
-        return _to_jagged(np.diff(lists.offsets.to_numpy()), flat, column)
-    if flat.size != rows * int(np.prod(column.shape)):
+        return _to_jagged(lengths, flat, column)
+    if (lengths != size).any():
+        row = int((lengths != size).argmax())
         raise TrainyardError(
-            f"column {column.name!r} has {flat.size / max(rows, 1):g} elements in a row; the model takes shape "
-            f"{list(column.shape)}."
+            f"column {column.name!r} has {lengths[row]} elements in row {row} of a batch; the model takes shape "
+            f"{list(column.shape)}, {size} elements."
         )
-    return flat.reshape(rows, *column.shape).astype(dtype(column), copy=False)  # type: ignore[no-any-return]
+    if len(levels) == len(column.shape):
+        _check_nesting(levels, column)
+    return _cast(flat, column).reshape(-1, *column.shape)
 
 
-def _to_jagged(lengths: NDArray[Any], flat: NDArray[Any], column: Column) -> Jagged:
+def _flatten(values: pa.Array, column: Column) -> tuple[pa.Array, Integers, list[Integers]]:
+    """Return the numbers of all rows end to end, how many each row has, and the lengths of the lists of each level."""
+    bounds = np.arange(len(values) + 1)
+    levels: list[Integers] = []
+    while True:
+        if values.null_count:
+            raise TrainyardError(
+                f"column {column.name!r} has nulls, which a network cannot process; fill or drop them."
+            )
+        if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
+            return values, np.diff(bounds), levels
+        offsets = values.offsets.to_numpy().astype(np.int64)
+        levels.append(np.diff(offsets))
+        bounds = (offsets - offsets[0])[bounds]
+        values = values.flatten()
+
+
+def _check_nesting(levels: Sequence[Integers], column: Column) -> None:
+    """Check nested arrays, whose rows may have the right number of elements in lists of other lengths."""
+    for lengths, size in zip(levels, column.shape, strict=True):
+        if (lengths != size).any():
+            raise TrainyardError(
+                f"column {column.name!r} has an array of {lengths[(lengths != size).argmax()]} elements where the "
+                f"model, which takes shape {list(column.shape)}, has {size}."
+            )
+
+
+def _to_jagged(lengths: Integers, flat: pa.Array, column: Column) -> Jagged:
     size = math.prod(column.shape)
     if (lengths % size).any():
+        row = int((lengths % size).argmax())
         raise TrainyardError(
-            f"column {column.name!r} has a row of {lengths[(lengths % size).argmax()]} values; the model takes any "
-            f"number of elements of shape {list(column.shape)}, {size} values each."
+            f"column {column.name!r} has {lengths[row]} values in row {row} of a batch; the model takes any number of "
+            f"elements of shape {list(column.shape)}, {size} values each."
         )
-    lengths = lengths.astype(np.int64) // size
-    values = flat.reshape(-1, *column.shape).astype(dtype(column), copy=False)
-    return Jagged(values, np.cumsum(lengths) - lengths, lengths)
+    lengths = lengths // size
+    return Jagged(_cast(flat, column).reshape(-1, *column.shape), np.cumsum(lengths) - lengths, lengths)
 
 
-def _is_compatible(kind: spark.DataType, column: Column) -> bool:
-    """Return whether a Spark type converts to a model's input: integers convert to any number."""
+def _cast(values: pa.Array, column: Column) -> NDArray[Any]:
+    """Return numbers in the type of a column. Floating-point types round; no other value may change."""
+    numbers, target = values.to_numpy(zero_copy_only=False), dtype(column)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = numbers.astype(target, copy=False)
+    if np.can_cast(numbers.dtype, target):
+        return converted  # type: ignore[no-any-return]
+    fits = np.isfinite(converted) | ~np.isfinite(numbers) if target.kind == "f" else converted == numbers
+    if not fits.all():
+        raise TrainyardError(
+            f"column {column.name!r} has the value {numbers[~fits][0]}, which its type in the training, {column.type}, "
+            "cannot represent. Prepare it as for the export, or train the model on a dataset with a wider type."
+        )
+    return converted  # type: ignore[no-any-return]
+
+
+def _is_compatible(kind: spark.DataType, column: Column, is_label: bool) -> bool:
+    """Return whether a Spark type converts to a model's input or label: integers convert to any number."""
     if isinstance(kind, spark.BinaryType):
-        return column.kind == "tensor"  # bytes are decoded to a tensor
-    nested = isinstance(kind, spark.ArrayType)
+        return column.kind == "tensor" and not is_label  # bytes are decoded to a tensor
+    depth = 0
     while isinstance(kind, spark.ArrayType):
-        kind = kind.elementType
-    if nested != bool(column.shape or column.kind == "list"):
+        kind, depth = kind.elementType, depth + 1
+    if depth != 1 if column.kind == "list" else bool(depth) != bool(column.shape):
         return False
-    if column.type in _FLOATS:
-        return isinstance(kind, (*_INTEGERS, spark.FloatType, spark.DoubleType))
+    if is_label or column.type in _FLOATS:
+        return isinstance(kind, _NUMBERS)
     if column.type == "bool" or "int" in column.type:
         return isinstance(kind, _INTEGERS)
     return True

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trainyard.etl.datasource import source
+from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.schemas import manifest as manifests
@@ -99,7 +100,11 @@ def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, sch
     """
     if isinstance(rows, DatasetScan):
         return rows.map_batches(columns, function, schema)
-    return rows.select(*columns).mapInArrow(function, schema)
+    # pyspark's mapInArrow, checked in 4.2.0, selects columns by names that it does not quote.
+    numbered = rows.select(*(get_column(name).alias(str(number)) for number, name in enumerate(columns)))
+    return numbered.mapInArrow(
+        lambda batches: function(batch.rename_columns(list(columns)) for batch in batches), schema
+    )
 
 
 def merge_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,14 @@ def train(directory: Path, recipe: str, **params: Any) -> str:
     return uri
 
 
+def train_total(frame: Any, directory: Path, variable_length: str = "", **params: Any) -> str:
+    """Train `tests.etl.recipes:total` on a DataFrame, which does not change it; return the URI of the model."""
+    dataset, uri = str(directory / "dataset"), str(directory / "model")
+    frame.write.format("trainyard").mode("overwrite").option("variableLength", variable_length).save(dataset)
+    fit("tests.etl.recipes:total", recipe_params=params, dataset=dataset, model=uri, epochs=1, batch_size=2)
+    return uri
+
+
 def make_frame(spark: Any, rows: datasets.Columns) -> Any:
     """Return rows as a DataFrame, with a key, and with their number modulo 2 as the column "of"."""
     pairs = zip(rows["x"], rows["label"], strict=True)

@@ -10,6 +10,7 @@ import pytest
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 
+from tests.etl.models import train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.estimator import TrainyardEstimator, TrainyardModel
@@ -55,6 +56,12 @@ def test_the_model_adds_its_predictions_to_the_columns(spark: Any, fitted: Train
     expected = load_model(fitted.getModel()).predict(rows)["class_"]
     assert {row.key: row.class_ for row in predicted.collect()} == {f"k{i}": int(c) for i, c in enumerate(expected)}
     assert sorted(map(str, predicted.select(frame.columns).collect())) == sorted(map(str, frame.collect()))
+
+
+def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(3).selectExpr("cast(id as float) as `a.b`", "1f as y")
+    model = TrainyardModel(train_total(frame, tmp_path, features=["a.b"]))
+    assert sorted(map(tuple, model.transform(frame).collect())) == [(n, 1.0, n) for n in range(3)]
 
 
 def test_variable_length_rows_are_trained_on_in_buckets_and_by_weight(spark: Any, tmp_path: Path) -> None:
@@ -110,6 +117,7 @@ def test_params_have_accessors_like_those_of_spark_ml(tmp_path: Path) -> None:
         ({"recipe": "mixed"}, r"the recipe names the column 'image', which does not exist"),
         ({"shapes": {"y": [2, 4]}}, r"shapes names the column 'y', which does not exist"),
         ({"variable_length": ["y"]}, r"^variable_length names the column 'y', which does not exist"),
+        ({"variable_length": ["a,b"]}, r"^variable_length names the column 'a,b', which has a comma; rename it"),
         ({"epoch": 3}, r"'epoch' is not a param of TrainyardEstimator; params are balance, batch_size"),
     ],
 )

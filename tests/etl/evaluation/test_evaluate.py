@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.functions import lit
 from sklearn import metrics as reference
 
-from tests.etl.models import make_frame, make_log, make_task_key, train
+from tests.etl.models import make_frame, make_log, make_task_key, train, train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation import evaluate as evaluation
@@ -181,3 +181,77 @@ def test_too_many_slices_are_refused(spark: Any, model: str) -> None:
 def test_an_evaluation_without_rows_is_refused(spark: Any, model: str) -> None:
     with pytest.raises(TrainyardError, match="no rows to evaluate"):
         evaluate(make_frame(spark, datasets.blobs(10)).where("false"), [model], ["accuracy"])
+
+
+def test_labels_are_converted_to_the_type_of_each_model_or_refused(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(8).selectExpr("array(cast(id as float)) as x", "id + 1 as y")
+    models = {kind: train_total(rows.withColumn("y", rows.y.cast(kind)), tmp_path / kind) for kind in ("int", "double")}
+    for order in itertools.permutations(models.values()):
+        whole = evaluate(rows.withColumn("y", rows.y.cast("float")), order, ["mae", "r2"])
+        assert [scores.metrics["mae"] for scores in (whole.model, *whole.baselines)] == [1.0, 1.0]
+        with pytest.raises(Exception, match=r"column 'y' has the value \d.75, which its type in the training, int32"):
+            evaluate(rows.withColumn("y", rows.y + 0.75), order, ["mae"])
+    fractions = evaluate(rows.withColumn("y", (rows.y + 0.75).cast("float")), [models["double"]], ["mae"])
+    assert fractions.model.metrics["mae"] == 1.75
+    with pytest.raises(TrainyardError, match="have string in column 'y', but the model was trained on int32"):
+        evaluate(rows.withColumn("y", rows.y.cast("string")), [models["int"]], ["mae"])
+
+
+def test_a_metric_or_slice_that_is_named_twice_counts_rows_once(spark: Any, model: str) -> None:
+    rows = make_frame(spark, datasets.blobs(30))
+    once, twice = (
+        evaluate(rows, [model], ["tests.etl.metrics.own:top", "accuracy"] * times, slices=["of"] * times)
+        for times in (1, 2)
+    )
+    assert [part.rows for part in twice.model.slices] == [15, 15]
+    assert twice.model.metrics == once.model.metrics
+
+
+def test_null_and_the_text_null_are_two_slices(spark: Any, model: str) -> None:
+    rows = make_frame(spark, datasets.blobs(40)).selectExpr(
+        "*",
+        """case when of = 0 then null when key like '%1' then 'null' when key like '%3' then '"' else 'a' end as s""",
+    )
+    slices = evaluate(rows, [model], ["accuracy"], slices=["s"]).model.slices
+    assert {part.value: part.rows for part in slices} == {"null": 20, '"null"': 4, '"\\""': 4, "a": 12}
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("x", "array<float>"), ("encode(key, 'utf-8')", "binary"), ("map(1, 2)", "map<int,int>"),
+     ("named_struct('a', 1)", "struct<a:int>")],
+)  # fmt: skip
+def test_slices_by_a_column_that_has_no_single_values_are_refused(
+    spark: Any, model: str, column: str, kind: str
+) -> None:
+    rows = make_frame(spark, datasets.blobs(10)).selectExpr("*", f"{column} as s")
+    with pytest.raises(TrainyardError, match=f"slices names the column 's' of type {kind}; name columns of numbers"):
+        evaluate(rows, [model], ["accuracy"], slices=["s"])
+
+
+def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(9).selectExpr("cast(id as float) as `a.b`", "cast(id as float) as `a.y`", "id % 3 as `a.q`")
+    uri = train_total(rows, tmp_path, features=["a.b"], label="a.y")
+    result = evaluate(rows, [uri], ["ndcg", "r2"], query="a.q", slices=["a.q"], examples=1)
+    assert result.model.metrics == {"ndcg": 1.0, "r2": 1.0}
+    assert [part.rows for part in result.model.slices] == [3, 3, 3]
+
+
+def test_a_row_without_a_query_is_refused(spark: Any, regression: str) -> None:
+    rows = make_frame(spark, datasets.blobs(10)).selectExpr("*", "nullif(of, 1) as query")
+    with pytest.raises(Exception, match="query='query' names a column that is null in a row; fill it, or drop rows"):
+        evaluate(rows, [regression], ["ndcg"], query="query")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("Both", "returns a dict for 2 rows, .* return a tensor of shape"),
+        ("Elements", "returns a value for each element of a var"),
+    ],
+)
+def test_an_output_that_metrics_cannot_compare_is_refused(spark: Any, tmp_path: Path, model: str, message: str) -> None:
+    rows = spark.range(4).selectExpr("array(cast(id as float)) as x", "cast(id as float) as y")
+    uri = train_total(rows, tmp_path, variable_length="x", model=model)
+    with pytest.raises(TrainyardError, match=f"the network of {uri} {message}"):
+        evaluate(rows, [uri], ["mae"])

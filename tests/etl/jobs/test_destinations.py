@@ -23,13 +23,13 @@ ASCII = "".join(map(chr, range(1, 128)))
 
 
 def write_partitions(
-    spark: Any, directory: Path, column: str = "of", predict: Callable[[Any], Any] = lambda rows: rows
+    spark: Any, directory: Path, column: str = "of", predict: Callable[[Any], Any] = lambda rows: rows, **options: Any
 ) -> dict[str, Any]:
     """Write what a function returns for rows of `directory`/source, partitioned by a column, to `directory`/out."""
     source = str(directory / "source")
     spec = PredictSpec(
-        task_key=make_task_key(directory), model="model", source=Source(format="parquet", path=source), keys=("id",),
-        output=str(directory / "out"), partition_by=column,
+        task_key=make_task_key(directory), model="model", source=Source(format="parquet", path=source),
+        output=str(directory / "out"), partition_by=column, **({"keys": ("id",)} | options),
     )  # fmt: skip
     return destinations.write(spark, spec, "weights", spark.read.parquet(source), predict)
 
@@ -149,3 +149,30 @@ def test_predictions_that_moved_to_another_partition_are_refused(spark: Any, par
         write_partitions(spark, partitioned, predict=lambda rows: rows.withColumn("of", rows.of + 1))
     assert read_partitions(spark, partitioned) == {0: 0, 1: 1, 2: 0, 3: 1}
     assert sorted(path.name for path in partitioned.iterdir()) == ["out", "source"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"keys": ("id", "other")}, {"prepare": "a:b"}, {"postprocess": "a:b"}, {"postprocess_params": {"limit": 3}}],
+)
+def test_partitions_are_predicted_again_with_other_keys_or_functions(
+    spark: Any, partitioned: Path, options: dict[str, Any]
+) -> None:
+    write_partitions(spark, partitioned)
+    for expected in (["0", "1"], []):
+        assert write_partitions(spark, partitioned, **options)["partitions"] == expected
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_zeros_of_both_signs_are_one_partition(spark: Any, tmp_path: Path, kind: str) -> None:
+    rows = spark.createDataFrame([(0, 0.0), (1, -0.0), (2, 0.0), (3, -0.0)], f"id long, of {kind}")
+    rows.coalesce(1).write.parquet(str(tmp_path / "source"))
+    assert write_partitions(spark, tmp_path)["partitions"] == ["0.0"]
+    assert write_partitions(spark, tmp_path)["partitions"] == []
+    assert read_partitions(spark, tmp_path) == dict.fromkeys(range(4), 0.0)
+
+
+def test_partitions_by_a_column_that_has_no_single_values_are_refused(spark: Any, tmp_path: Path) -> None:
+    spark.range(4).selectExpr("id", "array(id) as of").write.parquet(str(tmp_path / "source"))
+    with pytest.raises(TrainyardError, match=r"partition_by='of' is a column of type array<bigint>; use a column of"):
+        write_partitions(spark, tmp_path)

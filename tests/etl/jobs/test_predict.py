@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from tests.etl.models import make_frame, make_log, make_task_key, train
+from tests.etl.models import make_frame, make_log, make_task_key, train, train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import predict
@@ -243,6 +243,52 @@ def test_a_key_that_is_also_an_output_is_refused(spark: Any, model: str) -> None
         predict.predict(rows, model)
 
 
+def test_a_key_that_differs_from_an_output_by_case_is_refused(spark: Any, model: str) -> None:
+    rows = make_frame(spark, datasets.blobs(5)).withColumnRenamed("of", "Class_")
+    with pytest.raises(TrainyardError, match="'Class_' is both a key and an output of the model"):
+        predict.predict(rows, model, ["Class_"])
+
+
+def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(6).selectExpr("cast(id as float) as `a.b`", "id as key", "id % 2 as `a.of`", "1.0f as y")
+    uri = train_total(rows.select("`a.b`", "y"), tmp_path, features=["a.b"])
+    rows.write.parquet(str(tmp_path / "source"))
+    for _ in range(2):
+        run_job(spark, uri, tmp_path, str(tmp_path / "source"), tmp_path / "out", partition_by="a.of")
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert written.columns == ["key", "prediction", "a.of"]
+    assert sorted(map(tuple, written.collect())) == [(n, float(n), n % 2) for n in range(6)]
+
+
+def test_rows_of_other_lengths_are_refused_if_their_numbers_would_fill_the_batch(spark: Any, tmp_path: Path) -> None:
+    uri = train_total(spark.range(4).selectExpr("array(1f, 1f, 1f, 1f) as x", "4f as y"), tmp_path)
+    rows = spark.createDataFrame([([1.0] * 3,), ([10.0] * 5,)], "x array<float>").coalesce(1)
+    with pytest.raises(Exception, match="column 'x' has 3 elements in row 0 of a batch"):
+        predict.predict(rows, uri).collect()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"prediction": "no dict"}, "returns a Tensor; return a dict of tensors"),
+        ({"prediction": "list"}, "returns a list in 'prediction'; return a dict of tensors"),
+        (
+            {"prediction": "mean"},
+            r"returns a tensor of shape \[\] in 'prediction' for 2 rows; return a dict of tensors",
+        ),
+        ({"model": "Elements"}, "returns a value for each element of a variable-length row in 'prediction'"),
+        ({"model": "Both"}, "returns a dict in 'prediction'; return a dict of tensors"),
+    ],
+)
+def test_what_is_no_prediction_of_each_row_is_refused(
+    spark: Any, tmp_path: Path, params: dict[str, Any], message: str
+) -> None:
+    rows = spark.range(4).selectExpr("array(cast(id as float)) as x", "1f as y")
+    uri = train_total(rows, tmp_path, variable_length="x", **params)
+    with pytest.raises(TrainyardError, match=f"predict of the recipe 'tests.etl.recipes:total' {message}"):
+        predict.predict(rows, uri)
+
+
 def test_a_prepare_that_returns_no_dataframe_is_refused(spark: Any, model: str, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"prepare='tests.etl.prepares:nothing' returned NoneType; it must return"):
         predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "out", prepare="tests.etl.prepares:nothing")
@@ -261,7 +307,7 @@ def test_a_failure_leaves_previous_predictions_unchanged(spark: Any, model: str,
     wrong = datasets.blobs(10)
     if fault == "another shape":
         wrong["x"] = np.zeros((10, 5), np.float32)
-        message = "column 'x' has 5 elements in a row; the model takes shape"
+        message = "column 'x' has 5 elements in row 0 of a batch; the model takes shape"
     else:
         wrong["x"] = np.array([[None] * 8] * 10, dtype=object)
         message = "column 'x' has nulls"

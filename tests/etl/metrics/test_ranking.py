@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,47 @@ def test_metrics_are_means_over_queries(cutoff):
     )
     assert computed[f"hit_rate{suffix}"] == pytest.approx(
         average(call_torch(retrieval.retrieval_hit_rate), scores, relevance, query)
+    )
+
+
+def rank_all_orders(names, scores, relevance):
+    """Return the means of metrics of one query over all orders of its rows that the scores permit."""
+    orders = [
+        order for order in map(list, itertools.permutations(range(len(scores)))) if (np.diff(scores[order]) <= 0).all()
+    ]
+    metrics = [rank(names, -np.arange(len(scores)), relevance[order]) for order in orders]
+    return {name: np.mean([each[name] for each in metrics]) for name in names}
+
+
+def rank(names, scores, relevance, query=None):
+    query = np.ones(len(scores), np.int64) if query is None else query
+    return compute_metrics(names, OutputSpec((), (), None, "none"), scores, relevance, query=query).metrics
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_metrics_of_tied_scores_are_means_over_all_orders_of_them(seed):
+    rng = np.random.default_rng(seed)
+    names = [f"{name}{cutoff}" for name in ("ndcg", "mrr", "hit_rate") for cutoff in ("", "@1", "@3")]
+    queries = [(rng.integers(0, 3, n).astype(float), rng.integers(0, 3, n) * (rng.random(n) < 0.5)) for n in (1, 4, 6)]
+    expected = [rank_all_orders(names, scores, relevance) for scores, relevance in queries]
+    scores, relevance = (np.concatenate(parts) for parts in zip(*queries, strict=True))
+    computed = rank(names, scores, relevance, np.repeat([1, 2, 3], [1, 4, 6]))
+    assert computed == pytest.approx({name: np.mean([each[name] for each in expected]) for name in names})
+
+
+@pytest.mark.parametrize("relevance", [[1, 0, 0, 0], [0, 0, 0, 1]])
+def test_a_constant_score_is_no_ranking_whatever_the_order_of_rows(relevance):
+    computed = rank(["mrr", "hit_rate@1", "ndcg"], np.zeros(4), np.array(relevance))
+    assert computed == pytest.approx(
+        {"mrr": (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4, "hit_rate@1": 1 / 4, "ndcg": (1 / np.log2(np.arange(2, 6))).mean()}
+    )
+
+
+def test_a_large_group_of_ties_is_ranked_exactly():
+    relevance = np.zeros(100_000)
+    relevance[:50_000] = 1
+    assert rank(["hit_rate@2"], np.zeros(100_000), relevance)["hit_rate@2"] == pytest.approx(
+        1 - 0.5 * 49_999 / 99_999, abs=1e-8
     )
 
 

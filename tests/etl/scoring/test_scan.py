@@ -109,6 +109,12 @@ def test_what_does_not_exist_is_refused_before_a_task_runs(spark: Any, dataset: 
         DatasetScan(spark, dataset, {"version": "77"})
 
 
+@pytest.mark.spark
+def test_names_of_columns_may_have_any_character(spark: Any) -> None:
+    frame = spark.range(3).selectExpr("id as `petal.length`", "id + 1 as `a ``b``, c`", "id as other")
+    assert collect(frame, ["a `b`, c", "petal.length"]) == [(1, 0), (2, 1), (3, 2)]
+
+
 @given(st.lists(st.integers(0, 7), max_size=12), st.integers(1, 20))
 def test_merged_batches_have_all_rows_in_order_and_are_large_enough(sizes: list[int], rows: int) -> None:
     numbers = iter(range(sum(sizes)))
