@@ -183,7 +183,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
                     f"validation={validation!r} is a column of type {kind.simpleString()}; use a boolean column, which "
                     "is true for the rows to validate on, or a fraction such as 0.1."
                 )
-            split = F.when(splits.get_column(validation), "validation").otherwise("train")
+            split = F.when(columns.get_column(validation), "validation").otherwise("train")
             return frame.select(*selected, split.alias(splits.SPLIT))
         if not 0 < validation < 1:
             raise TrainyardError(
@@ -218,12 +218,12 @@ class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # ty
         inputs = [column.name for column in self.artifact.inputs]
         vectors = [name for name in inputs if isinstance(_get_field(dataset, name, "the model").dataType, VectorUDT)]
         keys = {name: f"{_VECTOR_PREFIX}{name}" if name in vectors else name for name in dataset.columns}
-        originals = [splits.get_column(name).alias(key) for name, key in keys.items()]
+        originals = [columns.get_column(name).alias(key) for name, key in keys.items()]
         arrays = [_get_array(dataset, name, "the model") for name in vectors]
         rows = dataset.select(*originals, *arrays)
         predicted = predict.predict(rows, self.getOrDefault("model"), list(keys.values()))
-        restored = [splits.get_column(key).alias(name) for name, key in keys.items()]
-        return predicted.select(*restored, *(splits.get_column(name) for name in predicted.columns[len(keys) :]))
+        restored = [columns.get_column(key).alias(name) for name, key in keys.items()]
+        return predicted.select(*restored, *(columns.get_column(name) for name in predicted.columns[len(keys) :]))
 
 
 def _get_field(frame: DataFrame, name: str, option: str) -> StructField:
@@ -235,13 +235,13 @@ def _get_field(frame: DataFrame, name: str, option: str) -> StructField:
 def _get_array(frame: DataFrame, name: str, option: str) -> Column:
     """Return a column as a dataset can store it: vectors as arrays of floats."""
     if isinstance(_get_field(frame, name, option).dataType, VectorUDT):
-        return vector_to_array(splits.get_column(name), "float32").alias(name)
-    return splits.get_column(name)
+        return vector_to_array(columns.get_column(name), "float32").alias(name)
+    return columns.get_column(name)
 
 
 def _get_label(frame: DataFrame, name: str, classes: int | None) -> Column:
     """Return the label; classes that are floats, as Spark ML's indexers return them, become integers."""
-    label = splits.get_column(name)
+    label = columns.get_column(name)
     if classes is None or not isinstance(_get_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
         return label
     integer = label.cast("bigint")
