@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import threading
 import uuid
@@ -33,6 +34,8 @@ from trainyard.errors import TrainyardError
 _FILESYSTEMS: dict[int, Any] = {}
 _REGISTERED: dict[str, Any] = {}
 VALID_NAME = "write a name without '.' and '..', for example 'digits/model', or a URI"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
+"""The scheme of a URI, or several, of file systems that are layered."""
 _CHUNK = 8 << 20
 _MEMORY = threading.Lock()
 _MODIFIED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
@@ -72,7 +75,7 @@ def resolve(root: str, name: str) -> str:
 
 def is_absolute(name: str) -> bool:
     """Return whether `name` is a URI or an absolute path."""
-    return "://" in name or name.startswith("/")
+    return name.startswith("/") or _SCHEME.match(name) is not None
 
 
 def is_valid_name(name: str) -> bool:
@@ -365,7 +368,11 @@ def _locate(uri: str) -> tuple[Any, str]:
         return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
     # What another process wrote must be seen: clients of object stores keep listings by default.
     options = {"use_listings_cache": False} if uri.startswith(atomic.OBJECT_STORES) else {}
+    schemes, separator, _ = uri.partition("://")
+    scheme = schemes.partition("::")[0]
     try:
+        if separator and scheme not in {*fsspec.available_protocols(), *fsspec.registry}:
+            raise ImportError(f"fsspec has none of {scheme}://")
         fs, path = fsspec.core.url_to_fs(uri, **options)
     except ImportError as error:
         raise TrainyardError(

@@ -54,7 +54,7 @@ def environment(pipelines: Path, tmp_path: Path) -> dict[str, str]:
                 "conn_type": "trainyard",
                 "login": "me",
                 "password": MARKER,
-                "extra": {"storage": f"file://{tmp_path}/s", "secret_key": MARKER},
+                "extra": {"storage": f"file://{tmp_path}/s"},
             }
         ),
         "PYTHONPATH": f"{ROOT / 'plugins'}:{pipelines}",

@@ -227,3 +227,24 @@ def test_a_file_and_an_absent_directory_have_no_names(tmp_path: Path, protocol: 
     storage.create(f"{root}/directory/file", b"")
     assert storage.list_names(f"{root}/directory") == storage.list_names(f"{root}/directory/") == ["file"]
     assert storage.list_names(f"{root}/directory/file") == storage.list_names(f"{root}/absent") == []
+
+
+@pytest.mark.parametrize("name", ["/in", "hdfs://nn/in", "s3a://bucket", "simplecache::s3://bucket/x"])
+def test_a_uri_or_an_absolute_path_is_not_below_the_root(name: str) -> None:
+    assert storage.resolve("file:///s", name) == name
+
+
+@pytest.mark.parametrize("name", ["toy/dataset", "{'uri': 'hdfs://nn/in'}", "a b://c"])
+def test_text_that_only_contains_a_uri_is_none(name: str) -> None:
+    assert not storage.is_absolute(name)
+
+
+def test_a_scheme_without_a_client_is_an_error_for_the_user() -> None:
+    with pytest.raises(TrainyardError, match=r"^'nowhere://host/m' needs a client .*: fsspec has none of nowhere://\."):
+        storage.exists("nowhere://host/m")
+
+
+def test_a_local_name_may_have_colons(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/a:b"
+    storage.replace(uri, b"1")
+    assert storage.read(uri) == b"1"

@@ -85,7 +85,7 @@ def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
 
 
 def _to_number(name: str, value: Any) -> float:
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1):
         return float(value)
     described = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
     raise TrainyardError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +16,13 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
+from trainyard.schemas.validation.secrets import redact
 from trainyard.yarn import cluster, site
 
+EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight")
+"""The keys of a connection's extra."""
+_ROOT = re.compile(r"/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://.")
+"""How a storage root begins: an absolute path, or a URI; of a URI without a host there are three slashes."""
 _ROUTES: dict[str, tuple[set[str], str]] = {}
 """Connection -> scheme, host and port of URIs that it reads through WebHDFS, and the WebHDFS connection."""
 
@@ -70,20 +77,12 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             TrainyardError: There is no such connection, a setting is not valid, or the storage requires Kerberos and
                 there is no ticket.
         """
-        try:
-            extra = self.get_connection(self.conn_id).extra_dejson
-        except AirflowNotFoundException:
-            if self.conn_id != self.default_conn_name:
-                raise TrainyardError(
-                    f"there is no connection {self.conn_id!r}; create one of type trainyard, with "
-                    'extra {"storage": "file:///..."}.'
-                ) from None
-            extra = {}
-        root = str(extra.get("storage") or default_storage())
-        if not extra.get("storage") and (warning := warn_of_hosts(self.conn_id, conf.get("core", "executor"))):
+        extra = self._read_extra()
+        root = self._check_root(extra["storage"]) if "storage" in extra else default_storage()
+        if "storage" not in extra and (warning := warn_of_hosts(self.conn_id, conf.get("core", "executor"))):
             self.log.warning(warning)
-        if extra.get("webhdfs"):
-            self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", extra["webhdfs"])
+        if "webhdfs" in extra:
+            self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", self._check_route(extra["webhdfs"]))
         else:
             cluster.require_ticket(root)
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
@@ -99,6 +98,49 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             return False, str(error)
         problem = storage.write_error(root)
         return not problem, f"{root} cannot be written to: {problem}" if problem else f"{root} can be written to."
+
+    def _read_extra(self) -> dict[str, Any]:
+        """Return the extra of the connection, without the fields that Airflow's form leaves empty."""
+        try:
+            text = self.get_connection(self.conn_id).extra
+        except AirflowNotFoundException:
+            if self.conn_id != self.default_conn_name:
+                raise TrainyardError(
+                    f"there is no connection {self.conn_id!r}; create one of type trainyard, with "
+                    'extra {"storage": "file:///..."}.'
+                ) from None
+            return {}
+        try:
+            extra = json.loads(text or "{}")
+        except ValueError:
+            extra = None
+        if not isinstance(extra, dict):
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: its extra is not a JSON object; write one, for example "
+                '{"storage": "file:///data/trainyard"}.'
+            )
+        if unknown := [key for key in extra if key not in EXTRA_FIELDS]:
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra has the unknown key {unknown[0]!r}; known are "
+                f"{', '.join(EXTRA_FIELDS)}."
+            )
+        return {key: value for key, value in extra.items() if value not in (None, "")}
+
+    def _check_root(self, value: Any) -> str:
+        if not isinstance(value, str) or not _ROOT.match(value):
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra storage={redact(value)!r}: write a URI with all its slashes, for "
+                "example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an absolute path."
+            )
+        return value
+
+    def _check_route(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra webhdfs={redact(value)!r}: write the id of a connection of type "
+                "webhdfs."
+            )
+        return value
 
     def _use_webhdfs(self, uri: str, route: str) -> None:
         """Read HDFS on the host of `uri` through WebHDFS, in this process from now on.

@@ -7,11 +7,14 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, create_model
 
+from trainyard.jobs.validation import is_pending
+from trainyard.planning import placement as placements
+from trainyard.planning import sizing
 from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import refuse_secrets, refuse_string
+from trainyard.schemas.specs.fields import Text, refuse_secrets, refuse_string
 from trainyard.schemas.validation.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
 
 
@@ -52,8 +55,12 @@ def _number(uris: Sequence[str]) -> dict[str, str]:
 
 MemoryOption = _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")
-as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
-"""Return a placement with its fields converted to their types."""
+_as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
+COMMON_FIELDS = (
+    "conn_id", "spark_conn_id", "memory", "driver_memory", "grow_memory_to", "placement", "preflight", "jars",
+    "packages", "files", "env_vars", "conf",
+)  # fmt: skip
+"""The template fields of every operator that runs an application."""
 Name = Annotated[str, Field(min_length=1)]
 Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar"), _without_secrets(IN_CREDENTIAL_STORE)]
 Packages = Annotated[tuple[Name, ...], refuse_string("org.postgresql:postgresql:42.7.4")]
@@ -78,9 +85,28 @@ class CommonOptions(ConnectionOptions):
     jars: Jars
     packages: Packages
     files: Files
-    env_vars: Annotated[dict[str, str], _without_secrets(IN_CODE)] | None
+    env_vars: Annotated[dict[str, Text], _without_secrets(IN_CODE)] | None
     deferrable: bool
     poll_interval: Annotated[float, Field(gt=0, le=300)]
     get_logs: bool
     cancel_on_kill: bool
-    conf: Annotated[dict[str, str], _without_secrets(IN_CREDENTIAL_STORE)] | None
+    conf: Annotated[dict[str, Text], _without_secrets(IN_CREDENTIAL_STORE)] | None
+
+
+def check_requests(operator: Any) -> None:
+    """Check the sizes and the placement of an operator, except those that are known when it runs.
+
+    Args:
+        operator: An operator with the attributes of `CommonOptions`, and a `title`.
+
+    Raises:
+        TrainyardError: A size or the placement is not valid.
+    """
+    if not is_pending(operator.memory):
+        sizing.size(operator.memory, operator.title, "memory")
+    if not is_pending(operator.driver_memory):
+        sizing.driver_size(operator.driver_memory, operator.title)
+    if operator.grow_memory_to is not None and not is_pending(operator.grow_memory_to):
+        sizing.megabytes(operator.grow_memory_to, f"{operator.title}: grow_memory_to")
+    if not is_pending(operator.placement):
+        placements.check(_as_placement(operator.placement), operator.title)

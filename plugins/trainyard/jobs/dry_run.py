@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jinja2
 from airflow.sdk import DAG
-from airflow.sdk.definitions.xcom_arg import PlainXComArg
+from airflow.sdk.definitions.xcom_arg import PlainXComArg, ResolveMixin
 from airflow.sdk.execution_time.context import VariableAccessor
 
+from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.validation import is_pending, pending_options, validated
+from trainyard.jobs.validation import UNRENDERED, is_pending, pending_options, validated
 from trainyard.planning.paths import run_directory
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -24,6 +25,7 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.table import table
 
 _RUN = "RUN_ID"
+_CONNECTIONS = ("conn_id", "spark_conn_id")
 _SIZES = ("workers", "memory", "driver_memory", "grow_memory_to")
 
 
@@ -35,7 +37,7 @@ class TaskPlan:
         task_id: The task.
         plan: The plan, or None.
         problem: Why there is no plan.
-        note: Why a mapped task has no plan.
+        note: Why the plan is not known before the task runs.
         writes: The URIs that the task writes to; they may be templates.
     """
 
@@ -73,10 +75,15 @@ def _is_ours(task: Any) -> bool:
 
 def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
     """Plan what a task would submit in a run with `params`."""
-    if not isinstance(task, JobOperator):
+    if not isinstance(task, JobOperator) or task.get_closest_mapped_task_group() is not None:
         return TaskPlan(task.task_id, None, note="mapped: its plans are known when it runs.")
+    rendered: JobOperator = task.prepare_for_execution()
+    context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
     try:
-        settings = TrainyardHook(task.conn_id).get_conn()
+        _render_options(rendered, _CONNECTIONS, context, root="")
+        if unknown := [name for name in _CONNECTIONS if is_pending(getattr(rendered, name))]:
+            return _plan_later(task, unknown)
+        settings = rendered.read_settings()
         root = settings.storage
         task_key = TaskKey(
             dag_id=task.dag_id,
@@ -84,26 +91,27 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
             task_id=task.task_id,
             directory=run_directory(root, task.dag_id, _RUN),
         )
-        rendered = _render_options(task, params)
+        _render_options(rendered, task.template_fields, context, root)
         if unknown := _unknown_requests(rendered):
-            return TaskPlan(task.task_id, None, note=f"its plan is known when {', '.join(unknown)} can be rendered.")
+            return _plan_later(task, unknown)
         plan = _plan(rendered, task_key, settings)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
         return TaskPlan(task.task_id, plan, writes=(root, *outputs))
     except TrainyardError as error:
         return TaskPlan(task.task_id, None, str(error))
     except (OSError, RuntimeError) as error:
-        problem = f"{task.title}: the storage of connection {task.conn_id!r} cannot be read: {error}"
+        problem = f"{task.title}: the storage of connection {rendered.conn_id!r} cannot be read: {error}"
         return TaskPlan(task.task_id, None, problem)
 
 
-def _render_options(task: JobOperator, params: Mapping[str, Any]) -> JobOperator:
-    """Return a copy of a task with its templates rendered, as far as they can be before a run."""
-    rendered: JobOperator = task.prepare_for_execution()
-    context = {"params": params, "dag": task.dag, "run_id": _RUN, "var": _variables()}
-    for name in task.template_fields:
-        setattr(rendered, name, _render(task, getattr(task, name), context))
-    return rendered
+def _plan_later(task: JobOperator, unknown: Sequence[str]) -> TaskPlan:
+    return TaskPlan(task.task_id, None, note=f"its plan is known when {', '.join(unknown)} can be rendered.")
+
+
+def _render_options(task: JobOperator, names: Sequence[str], context: Mapping[str, Any], root: str) -> None:
+    """Render the templates of options in place, as far as they can be before a run."""
+    for name in names:
+        setattr(task, name, _render(task, getattr(task, name), context, root))
 
 
 def _unknown_requests(rendered: JobOperator) -> list[str]:
@@ -113,6 +121,7 @@ def _unknown_requests(rendered: JobOperator) -> list[str]:
 
 
 def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> Plan:
+    rendered.check_fields()
     fields = rendered.resolve_fields(settings.storage)
     spec, _ = validated(rendered.SPEC, {"task_key": task_key} | fields, rendered.option_names())
     known = (
@@ -127,24 +136,30 @@ def _variables() -> dict[str, VariableAccessor]:
     return {"value": VariableAccessor(deserialize_json=False), "json": VariableAccessor(deserialize_json=True)}
 
 
-def _render(task: JobOperator, value: Any, context: Mapping[str, Any]) -> Any:
-    """Render the templates in `value` whose variables are known before a run."""
+def _render(task: JobOperator, value: Any, context: Mapping[str, Any], root: str) -> Any:
+    """Render the templates in `value` whose variables are known before a run; outputs are below `root`."""
     if isinstance(value, PlainXComArg):
         upstream = value.operator
-        return {"uri": upstream.output_name} if isinstance(upstream, JobOperator) else str(value)
+        return {"uri": _locate_output(upstream, root)} if isinstance(upstream, JobOperator) else str(value)
     if isinstance(value, Mapping):
-        return {key: _render(task, item, context) for key, item in value.items()}
+        return {key: _render(task, item, context, root) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_render(task, item, context) for item in value]
+        return [_render(task, item, context, root) for item in value]
     if isinstance(value, Memory | Placement):
-        return replace(value, **_render(task, vars(value), context))
+        return replace(value, **_render(task, vars(value), context, root))
     if not is_pending(value):
         return value
     environment = task.get_template_env(task.dag).overlay(undefined=jinja2.StrictUndefined)
     try:
         return task.render_template(value, context, environment)
     except Exception:  # any error of a template means that its value is not known yet
-        return value
+        return UNRENDERED if isinstance(value, ResolveMixin) else value
+
+
+def _locate_output(upstream: JobOperator, root: str) -> str:
+    """Return the URI of what another task writes; it may be a template."""
+    name = upstream.output_name
+    return storage.resolve(root, name) if isinstance(name, str) else UNRENDERED
 
 
 def _row(plan: Plan) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,31 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
 
 
-def uri_of(root: str, option: str, value: Any) -> Any:
-    """Return the URI that the value of an option names.
+def replace_results(value: Any) -> Any:
+    """Return the `uri` of another task's result, or a list with those of the results in it; else `value` itself."""
+    if isinstance(value, list | tuple):
+        return [replace_results(item) for item in value]
+    return value["uri"] if isinstance(value, Mapping) and "uri" in value else value
 
-    Args:
-        root: The storage root, a URI. Relative names are below it.
-        option: The option, for error messages.
-        value: A name, a URI, the result of another task (a mapping with `uri`), or a list of these.
 
-    Returns:
-        The URI, or a list of URIs; `value` itself where it is nothing of these.
+def resolve_names(root: str, value: Any) -> Any:
+    """Return the URI of a name below the storage root `root`, or a list of URIs; `value` itself if it is no name.
 
     Raises:
         TrainyardError: A name is not below the storage root.
     """
     if isinstance(value, list | tuple):
-        return [uri_of(root, option, item) for item in value]
-    uri = value.get("uri") if isinstance(value, Mapping) else value
-    if not isinstance(uri, str):
-        return uri
-    if not storage.is_valid_name(uri):
-        raise TrainyardError(f"{option}={uri!r}: it is not below the storage root; {storage.VALID_NAME}.")
-    return storage.resolve(root, uri)
+        return [resolve_names(root, item) for item in value]
+    return storage.resolve(root, value) if isinstance(value, str) else value
+
+
+def change_locations(fields: Mapping[str, Any], names: Sequence[str], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the fields of a spec with `change` applied to those in `names`, and to the path of a source."""
+    changed = {**fields, **{name: change(fields[name]) for name in names}}
+    source = fields.get("source")
+    if isinstance(source, Mapping) and "path" in source:
+        changed["source"] = {**source, "path": change(source["path"])}
+    return changed
 
 
 def user_code(fields: Mapping[str, Any]) -> dict[str, str]:

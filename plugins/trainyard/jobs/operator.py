@@ -22,15 +22,12 @@ from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
-from trainyard.jobs.common_options import CommonOptions, as_placement
-from trainyard.jobs.locations import missing_code, uri_of
-from trainyard.jobs.options import or_default_deferrable
+from trainyard.jobs.common_options import CommonOptions, check_requests
+from trainyard.jobs.locations import change_locations, missing_code, replace_results, resolve_names
+from trainyard.jobs.options import as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
-from trainyard.jobs.validation import is_pending
-from trainyard.planning import placement as placements
-from trainyard.planning import sizing
 from trainyard.planning.job import Job, Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -49,11 +46,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 T = TypeVar("T")
-COMMON_FIELDS = (
-    "conn_id", "spark_conn_id", "memory", "driver_memory", "grow_memory_to", "placement", "preflight", "jars",
-    "packages", "files", "env_vars", "conf",
-)  # fmt: skip
-"""The template fields of every operator."""
 
 
 class JobOperator(BaseOperator):  # type: ignore[misc]
@@ -175,18 +167,17 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Return what the job's Python imports on the nodes, beside Spark and the user's code."""
         return self.REQUIREMENTS.modules
 
-    def resolve_fields(self, root: str) -> dict[str, Any]:
-        """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
+    def locate_fields(self) -> dict[str, Any]:
+        """Return the spec's fields, with the URIs of other tasks' results in place of the results."""
         fields = self.spec_fields()
         exported = fields.get("dataset")
-        if isinstance(exported, Mapping) and fields.get("dataset_version") is None:
+        if isinstance(exported, Mapping) and "dataset_version" in fields and fields["dataset_version"] is None:
             fields["dataset_version"] = exported.get("version")
-        for name in self.STORAGE_OPTIONS:
-            fields[name] = uri_of(root, name, fields[name])
-        source = fields.get("source")
-        if isinstance(source, Mapping) and isinstance(source.get("path"), str):
-            fields["source"] = {**source, "path": uri_of(root, "source", source["path"])}
-        return fields
+        return change_locations(fields, self.STORAGE_OPTIONS, replace_results)
+
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
+        return change_locations(self.locate_fields(), self.STORAGE_OPTIONS, partial(resolve_names, root))
 
     @property
     def output_name(self) -> Any:
@@ -204,11 +195,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return Path(self.dag.fileloc)
 
     def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
-        """Render the templates in a value; also in the fields of `Memory` and `Placement`."""
+        """Render the templates in a value, also in the fields of `Memory` and `Placement`. Sequences become lists."""
         render = super().render_template
         if isinstance(content, Memory | Placement):
             return replace(content, **{name: render(field, *args, **kwargs) for name, field in vars(content).items()})
-        return render(content, *args, **kwargs)
+        return as_lists(render(content, *args, **kwargs))
 
     def validate_options(self) -> None:
         """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
@@ -217,15 +208,22 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             TrainyardError: An option is not valid. Airflow shows it as an import error of the DAG.
         """
         validation.check(self, self.OPTIONS)
-        self._check_requests()
-        fields = self.spec_fields()
-        clauses = validation.early_complaints(self.SPEC, fields, self.option_names())
-        if not clauses and self.has_dag():
-            clauses = missing_code(fields, self.dag_file)
-        if clauses:
-            raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
+        check_requests(self)
+        fields = self.check_fields()
+        if self.has_dag():
+            validation.refuse(self, missing_code(fields, self.dag_file))
         if output := output_asset(self.output_name, self.conn_id):
             self.outlets.append(output)
+
+    def check_fields(self) -> dict[str, Any]:
+        """Check the fields of the spec as far as they are known, and return them as `locate_fields` does.
+
+        Raises:
+            TrainyardError: An option is not valid.
+        """
+        fields = self.locate_fields()
+        validation.refuse(self, validation.early_complaints(self.SPEC, fields, self.option_names()))
+        return fields
 
     def plan(self, task_key: TaskKey, settings: Settings) -> Plan:
         """Return the plan of the application, once all templates are rendered.
@@ -246,14 +244,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid.
         """
+        self.check_fields()
         try:
             fields = {"task_key": task_key} | self.resolve_fields(root)
         except TrainyardError as error:
             raise type(error)(f"{self.title}: {error}") from None
         spec, clauses = validation.validated(self.SPEC, fields, self.option_names())
-        if spec is None:
-            raise TrainyardError(validation.message(type(self).__name__, self.task_id, clauses))
-        return spec
+        validation.refuse(self, clauses)
+        return cast(JobSpec, spec)
 
     def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
         """Build the plan of the operator's application.
@@ -267,7 +265,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             TrainyardError: An option is not valid, user code is missing, or the cluster can never run the application.
         """
         options = validation.convert(self, self.OPTIONS)
-        self._check_requests()
+        check_requests(self)
         job = Job(
             operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
             memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
@@ -338,10 +336,21 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         except Exception as error:
             self.log.error("An application of this task may still run: %s. `trainyard reap --kill` ends it.", error)
 
+    def read_settings(self) -> Settings:
+        """Return the settings of the connection `conn_id`.
+
+        Raises:
+            TrainyardError: There is no such connection, or it is not valid.
+        """
+        try:
+            return TrainyardHook(self.conn_id).get_conn()
+        except TrainyardError as error:
+            raise type(error)(f"{self.title}: conn_id: {error}") from None
+
     def _identify(self, context: Context) -> tuple[Settings, TaskKey]:
         """Return the settings of the connection, and the identity of the task."""
         with self._final_if_refused():
-            settings = TrainyardHook(self.conn_id).get_conn()
+            settings = self.read_settings()
         return settings, task_key_of(context["ti"], settings.storage)
 
     @contextmanager
@@ -441,7 +450,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return lineage.to_openlineage(self._lineage) if self._lineage else self.get_openlineage_facets_on_start()
 
     def _describe_lineage(self, output: Mapping[str, Any]) -> lineage.Lineage:
-        root = TrainyardHook(self.conn_id).get_conn().storage
+        root = self.read_settings().storage
         task_key = TaskKey(dag_id=self.dag_id, run_id="", task_id=self.task_id, directory=root)
         return lineage.describe(self.build_spec(task_key, root), output)
 
@@ -451,14 +460,3 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             render.render(directory)
         except Exception:
             self.log.exception("The report of %s could not be written", directory)
-
-    def _check_requests(self) -> None:
-        """Check sizes and placement, except those that templates still decide."""
-        if not is_pending(self.memory):
-            sizing.size(self.memory, self.title, "memory")
-        if not is_pending(self.driver_memory):
-            sizing.driver_size(self.driver_memory, self.title)
-        if self.grow_memory_to is not None and not is_pending(self.grow_memory_to):
-            sizing.megabytes(self.grow_memory_to, f"{self.title}: grow_memory_to")
-        if not is_pending(self.placement):
-            placements.check(as_placement(self.placement), self.title)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Union
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.definitions.xcom_arg import XComArg
+from airflow.sdk.definitions.xcom_arg import ResolveMixin
 from pydantic import BaseModel
 
 T = TypeVar("T")
@@ -24,6 +24,15 @@ def or_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
+def as_lists(value: Any) -> Any:
+    """Return a value with lists in place of other sequences in it, such as the results of a mapped task."""
+    if isinstance(value, dict):
+        return {key: as_lists(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple):
+        return [as_lists(item) for item in value]
+    return value
+
+
 def or_default_deferrable(value: bool | None) -> bool:
     """Return `value`, or for None Airflow's setting `default_deferrable` in section `[operators]`."""
     return conf.getboolean("operators", "default_deferrable", fallback=False) if value is None else value
@@ -32,7 +41,7 @@ def or_default_deferrable(value: bool | None) -> bool:
 def source_fields(source: Any, format: str | None, options: Mapping[str, str] | None) -> Any:
     """Return a spec's `source`: a path or the result of another task with its format and options, else unchanged."""
     path = source["uri"] if isinstance(source, Mapping) and "uri" in source else source
-    if not isinstance(path, str | XComArg):
+    if not isinstance(path, str | ResolveMixin):
         return source
     return {"format": format, "path": path, "options": or_empty(options)}
 

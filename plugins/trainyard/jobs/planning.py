@@ -30,10 +30,13 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
         unshared: The `trainyard` connection, if nodes do not share local directories.
 
     Raises:
-        TrainyardError: The storage is on a local disk, user code is missing, or the cluster can never run the
-            application.
+        TrainyardError: There is no such connection, the storage is on a local disk, user code is missing, or the
+            cluster can never run the application.
     """
-    spark = spark_connection(spark_conn_id)
+    try:
+        spark = spark_connection(spark_conn_id)
+    except TrainyardError as error:
+        raise type(error)(f"{job.operator}: spark_conn_id: {error}") from None
     if unshared and spark.master == "yarn":
         _refuse_local_storage(job, unshared)
     paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]

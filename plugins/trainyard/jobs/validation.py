@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, TypeVar
 
-from airflow.sdk.definitions.xcom_arg import XComArg
+from airflow.sdk.definitions.xcom_arg import ResolveMixin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -25,7 +25,8 @@ GROUPS = frozenset({"options"})
 """Fields of a spec whose own fields are options of the operator."""
 
 _ANY_TASK = TaskKey(dag_id="-", run_id="-", task_id="-", directory="-")
-_UNRENDERED = "{{ rendered when the task runs }}"
+UNRENDERED = "{{ rendered when the task runs }}"
+"""The template in place of a value that Airflow resolves when the task runs."""
 
 
 def options_of(operator: type) -> set[str]:
@@ -62,7 +63,7 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
         fields: The values, with templates and results of other tasks.
         names: The options of the operator whose names differ from that of their field, by the path of the field.
     """
-    known = {name: _without_xcom(value) for name, value in fields.items()}
+    known = {name: _as_template(value) for name, value in fields.items()}
     if issubclass(model, JobSpec):
         known["task_key"] = _ANY_TASK
     ignored: set[tuple[str, ...]] = set()
@@ -82,13 +83,13 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
 
 def check(operator: Any, model: type[Part]) -> None:
     """Check the attributes of an operator that are fields of `model`. Raises TrainyardError if one is not valid."""
-    _refuse(operator, early_complaints(model, _read_attributes(operator, model)))
+    refuse(operator, early_complaints(model, _read_attributes(operator, model)))
 
 
 def convert(operator: Any, model: type[Options]) -> Options:
     """Return the attributes of an operator, whose templates are rendered, as `model`. Raises TrainyardError."""
     options, clauses = validated(model, _read_attributes(operator, model))
-    _refuse(operator, clauses)
+    refuse(operator, clauses)
     assert options is not None
     return options
 
@@ -106,7 +107,8 @@ def _read_attributes(operator: Any, model: type[Part]) -> dict[str, Any]:
     return {name: getattr(operator, name) for name in model.model_fields}
 
 
-def _refuse(operator: Any, clauses: Sequence[str]) -> None:
+def refuse(operator: Any, clauses: Sequence[str]) -> None:
+    """Raise TrainyardError with a clause for each problem of an operator, if there are any."""
     if clauses:
         raise TrainyardError(message(type(operator).__name__, operator.task_id, clauses))
 
@@ -122,7 +124,9 @@ def validated(
 
 
 def is_pending(value: Any) -> bool:
-    """Return whether `value` is a template, or has one inside."""
+    """Return whether `value` is a template or another value that Airflow resolves later, or has one inside."""
+    if isinstance(value, ResolveMixin):
+        return True
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
@@ -137,12 +141,15 @@ def _is_pending(item: ErrorDetails) -> bool:
     return item["type"] != REDACTED and is_pending(item["input"])
 
 
-def _without_xcom(value: Any) -> Any:
-    if isinstance(value, XComArg):
-        return _UNRENDERED
+def _as_template(value: Any) -> Any:
+    """Return `value` with a template in place of each result of another task, argument of a mapped group, or param."""
+    if isinstance(value, ResolveMixin):
+        return UNRENDERED
     if isinstance(value, Mapping):
-        return {key: _without_xcom(item) for key, item in value.items()}
-    return [_without_xcom(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _as_template(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **_as_template(vars(value)))
+    return [_as_template(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _path(item: ErrorDetails) -> tuple[str, ...]:

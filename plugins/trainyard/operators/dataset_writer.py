@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter
 
 from trainyard import links
+from trainyard.errors import TrainyardError
 from trainyard.jobs import reuse, validation
 from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
 from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, StageOptions
@@ -110,6 +111,7 @@ class DatasetOperator(SparkStageOperator):
         self.options = options
         self.dataset = dataset
         self.partition = partition
+        self._has_partition = partition is not None
         self.force = force
         self.expect = expect
         self.drift = drift
@@ -150,6 +152,19 @@ class DatasetOperator(SparkStageOperator):
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
         self._render_report(plan.task_key.directory)
         return self._publish_result(context, plan.task_key, record)
+
+    def locate_fields(self) -> dict[str, Any]:
+        """Return the spec's fields, with a partition if the operator has one: without it all others are replaced.
+
+        Raises:
+            TrainyardError: The partition has rendered to nothing.
+        """
+        if self._has_partition and self.partition is None:
+            raise TrainyardError(
+                f"{self.title}: partition=None: its template rendered to nothing; write one that always names a "
+                "partition. To replace the whole dataset, remove partition."
+            )
+        return super().locate_fields()
 
     def option_names(self) -> dict[str, str]:
         """Return the options whose names differ from that of their field."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trainyard.jobs import requirements
-from trainyard.jobs.locations import uri_of
+from trainyard.jobs.locations import replace_results
 from trainyard.jobs.options import Templated, default
 from trainyard.operators.worker_group import GROUP_FIELDS, WorkerGroupOperator
 from trainyard.schemas.specs.script import ScriptSpec
@@ -47,15 +47,10 @@ class ScriptOperator(WorkerGroupOperator):
         self.max_restarts = max_restarts
         self.validate_options()
 
-    def resolve_fields(self, root: str) -> dict[str, Any]:
+    def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with the URIs of other tasks' results among the arguments."""
-        fields = super().resolve_fields(root)
-        arguments = fields["arguments"]
-        if isinstance(arguments, list | tuple):
-            fields["arguments"] = [
-                uri_of(root, "arguments", a) if isinstance(a, Mapping) and "uri" in a else a for a in arguments
-            ]
-        return fields
+        fields = super().locate_fields()
+        return fields | {"arguments": replace_results(fields["arguments"])}
 
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec."""

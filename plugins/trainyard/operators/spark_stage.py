@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter, ValidationError
 
-from trainyard.jobs.common_options import CommonOptions
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.common_options import COMMON_FIELDS, CommonOptions
+from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated
 from trainyard.planning import executors as requests
 

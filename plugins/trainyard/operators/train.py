@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.jobs import requirements
-from trainyard.jobs.locations import uri_of
+from trainyard.jobs.locations import replace_results, resolve_names
 from trainyard.jobs.options import Templated, default, or_empty
 from trainyard.operators.worker_group import GROUP_FIELDS, WorkerGroupOperator
 from trainyard.schemas.run_record import RunRecord
@@ -159,16 +159,20 @@ class TrainOperator(WorkerGroupOperator):
         self.keep_checkpoints = keep_checkpoints
         self.validate_options()
 
-    def resolve_fields(self, root: str) -> dict[str, Any]:
+    def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with the URIs of other tasks' results in `recipe_params` and `mix`."""
+        fields = super().locate_fields()
+        if isinstance(fields["mix"], list | tuple):
+            fields["mix"] = [_locate_mixed(mixed) for mixed in fields["mix"]]
+        if isinstance(params := fields["recipe_params"], Mapping):
+            fields["recipe_params"] = {name: replace_results(value) for name, value in params.items()}
+        return fields
+
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        """Return the spec's fields, with the names in `mix` resolved too."""
         fields = super().resolve_fields(root)
-        fields["mix"] = [_resolve_mixed(root, mixed) for mixed in fields["mix"]]
-        params = fields["recipe_params"]
-        if isinstance(params, Mapping):
-            fields["recipe_params"] = {
-                name: uri_of(root, "recipe_params", value) if isinstance(value, Mapping) and "uri" in value else value
-                for name, value in params.items()
-            }
+        if isinstance(fields["mix"], list | tuple):
+            fields["mix"] = [_resolve_mixed(root, mixed) for mixed in fields["mix"]]
         return fields
 
     def option_names(self) -> dict[str, str]:
@@ -214,10 +218,13 @@ class TrainOperator(WorkerGroupOperator):
         return result
 
 
-def _resolve_mixed(root: str, mixed: Any) -> Any:
-    """Return a dataset to mix in with its URI, and with its version where the result of an export has one."""
-    if not isinstance(mixed, Mapping) or "dataset" not in mixed:
+def _locate_mixed(mixed: Any) -> Any:
+    """Return a dataset to mix in with the URI and the version of the result of an export, where it is one."""
+    if not isinstance(mixed, Mapping) or not isinstance(result := mixed.get("dataset"), Mapping):
         return mixed
-    dataset = mixed["dataset"]
-    version = {"version": dataset.get("version")} if isinstance(dataset, Mapping) else {}
-    return {**version, **mixed, "dataset": uri_of(root, "mix", dataset)}
+    return {"version": result.get("version"), **mixed, "dataset": replace_results(result)}
+
+
+def _resolve_mixed(root: str, mixed: Any) -> Any:
+    """Return a dataset to mix in with its URI; a template as it is."""
+    return {**mixed, "dataset": resolve_names(root, mixed["dataset"])} if isinstance(mixed, Mapping) else mixed

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from trainyard.jobs.common_options import CommonOptions
-from trainyard.jobs.operator import COMMON_FIELDS, JobOperator
+from trainyard.jobs.common_options import COMMON_FIELDS, CommonOptions
+from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated
 
 GROUP_FIELDS = ("cores_per_worker", *COMMON_FIELDS)

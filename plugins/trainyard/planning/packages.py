@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
+import zipfile
 from pathlib import Path
 
 from trainyard.errors import TrainyardError
@@ -26,8 +27,8 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
         Name in the archive -> file. Empty for a package that is installed in the environment: it is not shipped.
 
     Raises:
-        TrainyardError: There is no such package, it is too large, its name is `trainyard`, or the module does not
-            define the name.
+        TrainyardError: There is no such package, it is too large, its name is `trainyard`, it is in the archive of a
+            zipped DAG, or the module does not define the name.
     """
     module, _, name = import_path.partition(":")
     top = module.partition(".")[0]
@@ -37,6 +38,11 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
             "the cluster; give your package another name"
         )
     for folder in dag_file.parents:
+        if folder.is_file() and _is_inside(folder, top):
+            raise TrainyardError(
+                f"{import_path!r}: it is inside {folder}, and code is shipped from folders only; unpack the archive "
+                "in the DAGs folder"
+            )
         if file := _module_file(folder, module):
             _refuse_undefined(import_path, file, name)
             files = package_files(folder / top, top) if (folder / top).is_dir() else {f"{top}.py": folder / f"{top}.py"}
@@ -55,6 +61,12 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
 def _module_file(folder: Path, module: str) -> Path | None:
     path = folder.joinpath(*module.split("."))
     return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
+
+
+def _is_inside(archive: Path, top: str) -> bool:
+    """Return whether the archive of a zipped DAG has a top-level package or module of this name."""
+    with zipfile.ZipFile(archive) as opened:
+        return any(name == f"{top}.py" or name.startswith(f"{top}/") for name in opened.namelist())
 
 
 def _refuse_undefined(import_path: str, file: Path, name: str) -> None:

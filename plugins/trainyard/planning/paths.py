@@ -13,6 +13,8 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 COMMON_TAG = "trainyard"
 """The YARN tag of all applications."""
+_MAX_LENGTH = 240
+"""Names of directories have 255 bytes at most."""
 
 
 def application_tag(task_key: TaskKey) -> str:
@@ -52,5 +54,5 @@ def run_directory(root: str, dag_id: str, run_id: str) -> str:
 
 def path_safe(name: str) -> str:
     """Return `name` as one component of a path. Distinct names stay distinct."""
-    safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)
+    safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)[:_MAX_LENGTH]
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks import TrainyardHook
-from trainyard.hooks.trainyard import Settings, warn_of_hosts
+from trainyard.hooks.trainyard import EXTRA_FIELDS, Settings, default_storage, warn_of_hosts
 from trainyard.operators import ExportOperator
 from trainyard.planning.plan import Plan
+from trainyard.provider import get_provider_info
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -23,7 +25,7 @@ def connection(tmp_path: Path) -> dict[str, str]:
     return {"storage": tmp_path.as_uri()}
 
 
-def settings(monkeypatch: pytest.MonkeyPatch, extra: dict[str, str]) -> Settings:
+def settings(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]) -> Settings:
     monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps({"conn_type": "trainyard", "extra": extra}))
     return TrainyardHook().get_conn()
 
@@ -106,6 +108,69 @@ def test_the_test_of_a_connection_says_what_is_wrong(
     works, problem = TrainyardHook().test_connection()
     assert not works
     assert "file" in problem
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["/data/trainyard", "file:///data", "hdfs:///trainyard", "hdfs://namenode:8020/trainyard", "s3a://bucket/trainyard",
+     "viewfs://cluster/trainyard"],
+)  # fmt: skip
+def test_a_storage_is_an_absolute_path_or_a_uri(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    assert settings(monkeypatch, {"storage": uri}).storage == uri
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["relative/dir", "./x", "~/x", "file:/tmp/x", "file:x", "file://tmp/x", "hdfs:/x", "hdfs://", " file:///x", "C:\\x",
+     5, ["a"], {"uri": "/x"}, False],
+)  # fmt: skip
+def test_another_storage_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        settings(monkeypatch, {"storage": value})
+    assert str(refused.value) == (
+        f"connection 'trainyard_default': extra storage={value!r}: write a URI with all its slashes, for example "
+        "hdfs://namenode:8020/trainyard or file:///data/trainyard, or an absolute path."
+    )
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_field_that_airflows_form_leaves_empty_has_its_default(
+    monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    assert settings(monkeypatch, dict.fromkeys(EXTRA_FIELDS, value)) == Settings(default_storage())
+
+
+def test_an_unknown_key_of_the_extra_is_refused(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        settings(monkeypatch, connection | {"storages": "file:///secret"})
+    assert str(refused.value) == (
+        "connection 'trainyard_default': extra has the unknown key 'storages'; known are storage, shared, webhdfs, "
+        "environment, preflight."
+    )
+
+
+@pytest.mark.parametrize("extra", ["[1]", "storage=/data", '"x"', "3", "{"])
+def test_an_extra_that_is_no_json_object_is_refused(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps({"conn_type": "trainyard", "extra": extra}))
+    with pytest.raises(TrainyardError) as refused:
+        TrainyardHook().get_conn()
+    assert str(refused.value) == (
+        "connection 'trainyard_default': its extra is not a JSON object; write one, for example "
+        '{"storage": "file:///data/trainyard"}.'
+    )
+
+
+def test_the_keys_of_the_extra_are_the_fields_of_airflows_form() -> None:
+    fields = {kind["connection-type"]: kind["conn-fields"] for kind in get_provider_info()["connection-types"]}
+    assert tuple(fields["trainyard"]) == EXTRA_FIELDS
+
+
+@pytest.mark.parametrize("value", [7, ["webhdfs_default"]])
+def test_a_webhdfs_connection_is_named_by_a_string(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], value: Any
+) -> None:
+    with pytest.raises(TrainyardError, match=r"extra webhdfs=.*: write the id of a connection of type webhdfs\.$"):
+        settings(monkeypatch, connection | {"webhdfs": value})
 
 
 def test_a_packed_environment_is_a_uri(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task, task_group
 from fsspec.implementations.memory import MemoryFileSystem
 
 from trainyard import storage
 from trainyard.jobs import dry_run
-from trainyard.operators import EvaluateOperator, Memory, Placement
+from trainyard.operators import EvaluateOperator, Memory, Placement, TrainOperator
 from trainyard.planning.executors import Executors
 
 
@@ -41,7 +42,7 @@ def plan_with(monkeypatch: pytest.MonkeyPatch, host: str = "yarn", **options: An
         "AIRFLOW_CONN_TRAINYARD_DEFAULT", '{"conn_type": "trainyard", "extra": {"storage": "memory://s"}}'
     )
     monkeypatch.setenv("AIRFLOW_VAR_QUEUE", "train")
-    with DAG("toy", params={"gpus": 2, "heap": "3g"}) as dag:
+    with DAG("toy", params={"gpus": 2, "heap": "3g", "default": True}) as dag:
         EvaluateOperator(task_id="evaluate", model="toy/m", dataset="toy/d", metrics=["accuracy"], **options)
     (stage,) = dry_run.plan_dag(dag)
     return stage
@@ -69,6 +70,71 @@ def test_a_plan_that_rests_on_a_template_of_the_run_is_known_when_it_runs(
     stage = plan_with(monkeypatch, **{option: value})
     assert (stage.plan, stage.problem) == (None, "")
     assert stage.note == f"its plan is known when {option} can be rendered."
+
+
+@pytest.mark.parametrize("option", ["conn_id", "spark_conn_id"])
+def test_a_connection_that_a_param_names_is_read(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    of_default = {"conn_id": "trainyard_default", "spark_conn_id": "spark_default"}[option]
+    stage = plan_with(monkeypatch, **{option: f"{{{{ params.default and '{of_default}' }}}}"})
+    assert stage.plan is not None, stage
+
+
+@pytest.mark.parametrize("option", ["conn_id", "spark_conn_id"])
+def test_a_plan_of_a_connection_that_the_run_names_is_known_when_it_runs(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    stage = plan_with(monkeypatch, **{option: "{{ ti.xcom_pull('x') }}"})
+    assert (stage.plan, stage.problem) == (None, "")
+    assert stage.note == f"its plan is known when {option} can be rendered."
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("conn_id", "there is no connection 'other'; create one of type trainyard, with extra "
+                    '{"storage": "file:///..."}.'),
+        ("spark_conn_id", "there is no Spark connection 'other'; create it, for example: airflow connections add "
+                          "other --conn-type spark --conn-host 'local[2]'."),
+    ],
+)  # fmt: skip
+def test_a_missing_connection_is_a_problem_of_the_stage(
+    monkeypatch: pytest.MonkeyPatch, option: str, problem: str
+) -> None:
+    assert plan_with(monkeypatch, **{option: "other"}).problem == f"EvaluateOperator 'evaluate': {option}: {problem}"
+
+
+def test_the_plans_of_a_task_in_a_mapped_group_are_known_when_it_runs(dag_file: Path) -> None:
+    with DAG("toy") as dag:
+        dag.fileloc = str(dag_file)
+
+        @task_group
+        def group(width: Any) -> None:
+            TrainOperator(
+                task_id="train", recipe="toy.recipe:network", dataset="d", model="m", recipe_params={"width": width}
+            )
+
+        group.expand(width=[1, 2])
+    (stage,) = dry_run.plan_dag(dag)
+    assert (stage.plan, stage.problem, stage.note) == (None, "", "mapped: its plans are known when it runs.")
+    assert dry_run.as_text([stage]) == "group.train: mapped: its plans are known when it runs."
+
+
+def test_a_value_that_airflow_resolves_when_the_task_runs_is_shown_as_a_template(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    with DAG("toy") as dag:
+
+        @task
+        def choose() -> str:
+            return "toy/other"
+
+        EvaluateOperator(
+            task_id="evaluate", model="toy/m", dataset="toy/d", metrics=["accuracy"], baselines=[choose().map(str)]
+        )
+    (stage,) = dry_run.plan_dag(dag)
+    assert stage.plan is not None, stage
+    assert "{{ rendered when the task runs }}" in dry_run.as_text([stage])
 
 
 @pytest.mark.parametrize(

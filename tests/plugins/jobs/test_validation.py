@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.validation import convert
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, ScriptOperator, TrainOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.export import ExportSpec
@@ -120,8 +121,8 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         ),
         (
             script,
-            {"arguments": ["--epochs", 3]},
-            "ScriptOperator 'script': arguments.1=3: write a string, for example '3'.",
+            {"arguments": ["--fast", True]},
+            "ScriptOperator 'script': arguments.1=True: write a string, for example 'true'.",
         ),
         (
             script,
@@ -241,6 +242,17 @@ def test_a_script_receives_the_uri_of_the_result_of_another_task(dag: DAG) -> No
         "--name",
         "toy/dataset",
     ]
+
+
+def test_a_number_is_its_text_in_options_of_texts(dag: DAG) -> None:
+    """A template renders to one with `render_template_as_native_obj`."""
+    program = script(dag, arguments=["--epochs", 3, 0.5], conf={"spark.task.maxFailures": 8}, env_vars={"SEED": 1})
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="script", directory="file:///s/runs/toy/r")
+    assert program.build_spec(task_key, "file:///s").arguments == ("--epochs", "3", "0.5")  # type: ignore[attr-defined]
+    options = convert(program, program.OPTIONS)
+    assert (options.conf, options.env_vars) == ({"spark.task.maxFailures": "8"}, {"SEED": "1"})
+    source = export(dag, format="csv", options={"maxColumns": 20}).build_spec(task_key, "file:///s").source  # type: ignore[attr-defined]
+    assert source.options == {"maxColumns": "20"}
 
 
 @pytest.mark.parametrize("operator", [train, evaluate])

@@ -111,7 +111,7 @@ COMMON: dict[str, list[Refused]] = {
         (Placement(isolation="docker", image=3), TEXT), (Placement(driver_label=3), TEXT),
     ],
     "conf": [
-        ({"spark.task.cpus": 4}, f"{TEXT}, for example '4'"), ({"spark.speculation": True}, "for example 'true'"),
+        ({"spark.speculation": True}, "for example 'true'"),
         ({3: "x"}, f"{TEXT}, for example '3'"), ("spark.task.cpus=4", DICT), ([], DICT), (0, DICT),
         ({"spark.task.cpus": None}, TEXT), ({"spark.hadoop.fs.azure.account.key.acme": "marker"}, IN_STORE),
         ({"spark.x": "http://me:marker@b"}, IN_STORE), ({"spark.x.password": "{{ conn.db.password }}"}, IN_STORE),
@@ -126,7 +126,7 @@ COMMON |= {
     "packages": LIST_OF_STRINGS,
     "files": LIST_OF_STRINGS,
     "env_vars": [
-        ("A=1", DICT), ([], DICT), ({"A": 1}, f"{TEXT}, for example '1'"), ({3: "x"}, f"{TEXT}, for example '3'"),
+        ("A=1", DICT), ([], DICT), ({"A": True}, f"{TEXT}, for example 'true'"), ({3: "x"}, f"{TEXT}, for example '3'"),
         ({"DB_PASSWORD": "marker"}, IN_CODE), ({"URL": "http://me:marker@b"}, IN_CODE),
     ],
 }  # fmt: skip
@@ -145,7 +145,7 @@ DATASET: dict[str, list[Refused]] = {
     "format": [case for case in STRING if case[0] is not None],
     "options": OPTIONS_OF_SOURCE,
     "dataset": LOCATION,
-    "partition": OPTIONAL_STRING,
+    "partition": [(True, TEXT), (["x"], TEXT), ({}, TEXT), ("", "write 1 or more characters")],
     "force": SWITCH,
     "expect": [
         ("x", DICT), ([], DICT), ({"price": 3}, DICT), ({"price": {"minimum": 0}}, "correct its name, or remove it"),
@@ -249,7 +249,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "arguments": [
             ("--epochs 3", "write a list of strings, for example ['--epochs', '3']"), (3, LIST), (None, LIST),
-            (["--epochs", 3], f"{TEXT}, for example '3'"), ({"--epochs": "3"}, LIST),
+            (["--fast", True], f"{TEXT}, for example 'true'"), ({"--epochs": "3"}, LIST),
             (["--password", "marker"], IN_CODE), (["--url=http://me:marker@b"], IN_CODE),
         ],
         "workers": WORKERS,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.planning.paths import application_tag, is_reserved_tag, is_submission_tag, storage_tag, submission_tag
+from trainyard.planning.paths import (
+    application_tag,
+    is_reserved_tag,
+    is_submission_tag,
+    path_safe,
+    storage_tag,
+    submission_tag,
+)
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -32,3 +39,9 @@ def test_tags_of_trainyard_are_reserved(tag: str) -> None:
 @pytest.mark.parametrize("tag", ["team-x", "trainyards", "my-trainyard-1"])
 def test_other_tags_are_not(tag: str) -> None:
     assert not is_reserved_tag(tag)
+
+
+@pytest.mark.parametrize("name", ["a" * 250, "ä" * 250, "manual__2026-01-01T00:00:00+00:00", ".hidden"])
+def test_any_name_makes_a_component_of_a_path(name: str) -> None:
+    assert len(path_safe(name)) <= 255
+    assert path_safe(name) != path_safe(f"{name[:-1]}x")

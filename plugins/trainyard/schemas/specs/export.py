@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.manifest import fold_name
-from trainyard.schemas.specs.fields import ImportPath, Location, Params
+from trainyard.schemas.specs.fields import ImportPath, Location, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
 
@@ -82,7 +82,7 @@ class ExportSpec(JobSpec):
     prepare_params: Params = {}
     source: Source
     dataset: Location
-    partition: str | None = None
+    partition: NonEmptyText | None = None
     fingerprint: str = ""
     expect: dict[str, Expectation] = {}
     drift: Drift | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError, to_json
 
 from trainyard import storage
 from trainyard.schemas.specs import metrics
@@ -45,6 +45,11 @@ def refuse_string(*example: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _as_text(value: Any) -> Any:
+    """Convert a number, which a template in an option of text may render to."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 def as_texts(value: Any) -> Any:
     """Convert values to the text by which the manifest counts them."""
     if not isinstance(value, list | tuple):
@@ -68,6 +73,10 @@ def refuse_secrets(names: Sequence[str], remedy: str) -> None:
 
 def _params(value: dict[str, Any]) -> dict[str, Any]:
     refuse_secrets(find_secrets(value), IN_CODE)
+    try:
+        to_json(value)
+    except ValueError:
+        raise ValueError("write values that JSON has: strings, numbers, lists and dicts") from None
     return value
 
 
@@ -78,6 +87,8 @@ def _arguments(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _location(value: str) -> str:
     refuse_secrets(find_secrets({"the URI": value}), IN_CREDENTIAL_STORE)
+    if "://" in value and not storage.is_absolute(value):
+        raise ValueError("it is not a URI; write the result of another task as `task.output`, not as text")
     if not storage.is_valid_name(value):
         raise ValueError(f"it is not below the storage root; {storage.VALID_NAME}")
     return value
@@ -97,7 +108,15 @@ Module = Annotated[str, AfterValidator(_module)]
 """The module of a user's program, `package.module`."""
 
 
-Arguments = Annotated[tuple[str, ...], refuse_string("--epochs", "3"), AfterValidator(_arguments)]
+Text = Annotated[str, BeforeValidator(_as_text)]
+"""A string; a number becomes its text."""
+
+
+NonEmptyText = Annotated[str, Field(min_length=1), BeforeValidator(_as_text)]
+"""A string with a character or more; a number becomes its text."""
+
+
+Arguments = Annotated[tuple[Text, ...], refuse_string("--epochs", "3"), AfterValidator(_arguments)]
 """A program's command line, one string for each argument."""
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, Posi
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import Location, as_texts, refuse_secrets
+from trainyard.schemas.specs.fields import Location, Text, as_texts, refuse_secrets
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
@@ -45,7 +45,7 @@ class Source(Part):
 
     format: str
     path: Location | None = None
-    options: Annotated[dict[str, str], AfterValidator(_without_secrets)] = {}
+    options: Annotated[dict[str, Text], AfterValidator(_without_secrets)] = {}
 
     @model_validator(mode="before")
     @classmethod

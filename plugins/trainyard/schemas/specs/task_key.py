@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from pydantic import PositiveInt
 
 from trainyard.schemas.document import Part
+
+_MAX_BYTES = 150
+"""Names of files have 255 bytes at most, and some of ours have the id of an application or a random part too."""
 
 
 class TaskKey(Part):
@@ -30,5 +35,12 @@ class TaskKey(Part):
 
     @property
     def task(self) -> str:
-        """The task's name within the run; mapped tasks have their index in it."""
-        return self.task_id if self.map_index < 0 else f"{self.task_id}.{self.map_index}"
+        """The task's name within the run, also of its files: distinct for distinct tasks, and not too long for a file.
+
+        A mapped task has its index in it, after a character that no task id has.
+        """
+        name = self.task_id if self.map_index < 0 else f"{self.task_id}@{self.map_index}"
+        if len(name.encode()) <= _MAX_BYTES:
+            return name
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        return f"{name.encode()[: _MAX_BYTES - len(digest) - 1].decode(errors='ignore')}-{digest}"

@@ -1,0 +1,185 @@
+"""Results of other tasks are options, whatever form Airflow resolves them to, and whenever it does so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task, task_group
+from airflow.sdk.definitions.xcom_arg import ResolveMixin
+
+from trainyard.errors import TrainyardError
+from trainyard.jobs.operator import JobOperator
+from trainyard.operators import (
+    EvaluateOperator,
+    ExportOperator,
+    FeaturizeOperator,
+    Memory,
+    Placement,
+    PredictOperator,
+    ScriptOperator,
+    TrainOperator,
+)
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.task_key import TaskKey
+
+RESULT = {"uri": "file:///s/toy/result", "version": 3}
+EXPORT = {"prepare": "toy.prepare:rows", "source": "/in", "dataset": "toy/dataset"}
+TRAIN = {"recipe": "toy.recipe:network", "dataset": "toy/dataset", "model": "toy/model"}
+EVALUATE = {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]}
+PREDICT = {"model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"}
+
+
+class Lazy(Sequence[Any]):
+    """A sequence that is no list, as the results of a mapped task are."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+
+class Later(ResolveMixin):  # type: ignore[misc]
+    """A value that Airflow resolves when the task runs."""
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def iter_references(self) -> Iterable[Any]:
+        return ()
+
+    def resolve(self, context: Any) -> Any:
+        return self.value
+
+
+@pytest.fixture
+def dag(dag_file: Path) -> DAG:
+    dag = DAG("toy", schedule=None, params={"source": "/in", "epochs": 3})
+    dag.fileloc = str(dag_file)
+    return dag
+
+
+def spec(operator: JobOperator) -> Any:
+    """Return the spec of an operator, once Airflow has rendered its options."""
+    operator.render_template_fields({"params": {}})
+    return build_spec(operator)
+
+
+def build_spec(operator: JobOperator) -> JobSpec:
+    key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory="memory://s/runs/toy/r")
+    return operator.build_spec(key, "memory://s")
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "field", "value"),
+    [
+        (TrainOperator, TRAIN | {"dataset": RESULT}, "dataset", RESULT["uri"]),
+        (TrainOperator, TRAIN | {"dataset": RESULT}, "dataset_version", 3),
+        (TrainOperator, TRAIN | {"recipe_params": {"teacher": RESULT}}, "recipe_params", {"teacher": RESULT["uri"]}),
+        (EvaluateOperator, EVALUATE | {"model": RESULT}, "model", RESULT["uri"]),
+        (PredictOperator, PREDICT | {"model": RESULT}, "model", RESULT["uri"]),
+        (FeaturizeOperator, EXPORT | {"model": RESULT, "layer": "pool"}, "model", RESULT["uri"]),
+        (ScriptOperator, {"script": "toy.recipe", "arguments": ["--data", RESULT]}, "arguments",
+         ("--data", RESULT["uri"])),
+    ],
+)  # fmt: skip
+def test_the_constructor_of_a_mapped_task_takes_the_results_of_other_tasks(
+    dag: DAG, operator: type[JobOperator], options: dict[str, Any], field: str, value: Any
+) -> None:
+    """Airflow constructs each operator of a mapped task when it runs, with what its options were resolved to."""
+    assert getattr(build_spec(operator(task_id="t", dag=dag, **options)), field) == value
+
+
+def test_the_constructor_of_a_mapped_task_takes_results_in_baselines_and_mix(dag: DAG) -> None:
+    EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=[RESULT])
+    (mixed,) = build_spec(TrainOperator(task_id="t", dag=dag, **TRAIN, mix=[{"dataset": RESULT, "share": 0.5}])).mix  # type: ignore[attr-defined]
+    assert (mixed.dataset, mixed.version) == (RESULT["uri"], 3)
+
+
+@pytest.mark.parametrize("operator", [ExportOperator, PredictOperator])
+def test_the_result_of_another_task_is_the_path_of_a_source(dag: DAG, operator: type[JobOperator]) -> None:
+    options = EXPORT if operator is ExportOperator else PREDICT
+    source = {"format": "parquet", "path": Later(RESULT)}
+    assert spec(operator(task_id="t", dag=dag, **options | {"source": source})).source.path == RESULT["uri"]
+
+
+def test_the_argument_of_a_mapped_group_is_any_option(dag: DAG) -> None:
+    with dag:
+
+        @task_group
+        def group(name: Any) -> None:
+            export = ExportOperator(task_id="export", **EXPORT | {"dataset": name, "source": name, "shards": name})
+            train = TrainOperator(
+                task_id="train", **TRAIN | {"dataset": export.output}, recipe_params={"width": name}, workers=name,
+                memory=Memory(heap=name), placement=Placement(queue=name),
+            )  # fmt: skip
+            EvaluateOperator(task_id="evaluate", **EVALUATE | {"model": train.output}, baselines=name)
+            PredictOperator(task_id="predict", **PREDICT | {"source": name, "output": name})
+
+        group.expand(name=["a", "b"])
+    assert len(dag.tasks) == 4
+
+
+def test_a_param_of_the_dag_is_any_option(dag: DAG) -> None:
+    ExportOperator(task_id="export", dag=dag, **EXPORT | {"source": dag.param("source")})
+    TrainOperator(task_id="train", dag=dag, **TRAIN, epochs=dag.param("epochs"))
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["memory", "driver_memory", "placement", "grow_memory_to", "preflight", "conf", "conn_id", "mix", "recipe_params"],
+)
+def test_the_result_of_another_task_is_any_option(dag: DAG, option: str) -> None:
+    with dag:
+
+        @task
+        def choose() -> Any:
+            return None
+
+        TrainOperator(task_id="train", **TRAIN, **{option: choose()})
+
+
+def test_the_results_of_a_mapped_task_are_a_list(dag: DAG) -> None:
+    results = Later(Lazy(RESULT, RESULT))
+    script = ScriptOperator(task_id="script", dag=dag, script="toy.recipe", arguments=results)
+    assert spec(script).arguments == (RESULT["uri"], RESULT["uri"])
+    train = TrainOperator(task_id="train", dag=dag, **TRAIN, recipe_params={"teachers": results}, workers=results)
+    train.render_template_fields({})
+    assert (train.recipe_params, train.workers) == ({"teachers": [RESULT, RESULT]}, [RESULT, RESULT])
+    mixed = TrainOperator(task_id="mixed", dag=dag, **TRAIN, mix=Later(Lazy({"dataset": RESULT, "share": 0.5})))
+    assert spec(mixed).mix[0].version == 3
+    export = ExportOperator(task_id="export", dag=dag, **EXPORT, prepare_params={"names": Later(Lazy("a", Lazy("b")))})
+    assert spec(export).prepare_params == {"names": ["a", ["b"]]}
+
+
+def test_the_models_of_a_mapped_training_are_baselines(dag: DAG) -> None:
+    evaluate = EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=Later(Lazy({"uri": "memory://s/none"})))
+    assert spec(evaluate).baselines == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "complaint"),
+    [
+        (EvaluateOperator, EVALUATE | {"baselines": Later(None)}, "baselines.0=None: write a string"),
+        (TrainOperator, TRAIN | {"mix": Later(None)}, "mix=None: write a list"),
+        (TrainOperator, TRAIN | {"mix": Later(3)}, "mix=3: write a list"),
+        (EvaluateOperator, EVALUATE | {"model": Later("{'uri': 'file:///m'}")},
+         "model=\"{'uri': 'file:///m'}\": it is not a URI"),
+        (EvaluateOperator, EVALUATE | {"baselines": Later(["{'uri': 'file:///m'}"])}, "baselines.0="),
+        (EvaluateOperator, EVALUATE | {"baselines": ["nowhere://host/m"]}, "fsspec has none of nowhere://"),
+        (ExportOperator, EXPORT | {"prepare_params": Later({"o": object()})}, "prepare_params={'o': <object"),
+    ],
+)  # fmt: skip
+def test_what_is_not_valid_when_the_task_runs_is_refused_by_its_name(
+    dag: DAG, operator: type[JobOperator], options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(TrainyardError) as refused:
+        spec(operator(task_id="t", dag=dag, **options))
+    assert str(refused.value).startswith(f"{operator.__name__} 't': ")
+    assert complaint in str(refused.value)

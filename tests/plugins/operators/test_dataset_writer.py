@@ -1,0 +1,56 @@
+"""A partition that a template does not name leaves the other partitions alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from trainyard.errors import TrainyardError
+from trainyard.operators import ExportOperator
+from trainyard.schemas.specs.task_key import TaskKey
+
+KEY = TaskKey(dag_id="toy", run_id="r", task_id="export", directory="file:///s/runs/toy/r")
+
+
+def export(dag_file: Path, partition: Any) -> ExportOperator:
+    dag = DAG("toy", schedule=None, render_template_as_native_obj=True, params={"day": None})
+    dag.fileloc = str(dag_file)
+    return ExportOperator(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source="/in", dataset="d", partition=partition
+    )
+
+
+@pytest.mark.parametrize(
+    ("day", "problem"),
+    [
+        (None, "None: its template rendered to nothing; write one that always names a partition. To replace the whole "
+               "dataset, remove partition."),
+        ("", "'': write 1 or more characters."),
+    ],
+)  # fmt: skip
+def test_a_partition_that_renders_to_nothing_is_refused(dag_file: Path, day: str | None, problem: str) -> None:
+    """None as the option replaces the whole dataset."""
+    operator = export(dag_file, "{{ params.day }}")
+    operator.render_template_fields({"params": {"day": day}})
+    with pytest.raises(TrainyardError) as refused:
+        operator.build_spec(KEY, "file:///s")
+    assert str(refused.value) == f"ExportOperator 'export': partition={problem}"
+
+
+def test_an_empty_partition_is_refused_while_the_dag_is_parsed(dag_file: Path) -> None:
+    with pytest.raises(TrainyardError, match="partition='': write 1 or more characters"):
+        export(dag_file, "")
+
+
+@pytest.mark.parametrize(("day", "partition"), [("2026-10-01", "2026-10-01"), (20261001, "20261001")])
+def test_a_partition_that_renders_to_a_number_is_its_text(dag_file: Path, day: Any, partition: str) -> None:
+    operator = export(dag_file, "{{ params.day }}")
+    operator.render_template_fields({"params": {"day": day}})
+    assert operator.build_spec(KEY, "file:///s").partition == partition  # type: ignore[attr-defined]
+
+
+def test_without_a_partition_the_whole_dataset_is_written(dag_file: Path) -> None:
+    assert export(dag_file, None).build_spec(KEY, "file:///s").partition is None  # type: ignore[attr-defined]
