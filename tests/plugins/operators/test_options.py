@@ -165,6 +165,8 @@ DATASET: dict[str, list[Refused]] = {
     "split_at": [
         ("2026-10-01", DICT), ([], DICT), ({}, "write one or more dates"), ({"test": 3}, TEXT),
         ({"test": "tomorrow"}, "write a date or a time for each split, for example {'validation': '2026-10-01'"),
+        ({"test": "20261001"}, "write a date or a time for each split"),
+        ({"test": "2026-W40-4"}, "write a date or a time for each split"),
         ({"validation": "2026-11-01", "test": "2026-10-01"}, "the earlier ones first"),
         ({"test": "2026-10-01", "late": "2026-10-01T12:00+00:00"}, "write a date or a time for each split"),
         ({"train": "2026-10-01"}, "remove 'train'"), ({"test": "2026-10-01"}, "needs split_by="),
