@@ -125,7 +125,7 @@ def test_the_mass_of_penguins_is_predicted(penguins: Run) -> None:
 def test_the_best_of_a_sweep_becomes_the_champion(running: dict[str, RunningDag], penguins: Run) -> None:
     rates = '{"learning_rates": [0.0001, 0.02]}'
     sweep = RunningDag.start("penguins_sweep", running["penguins"].home, rates).wait()
-    slow, quick = (sweep.stages[f"train.{number}"].output for number in (0, 1))
+    slow, quick = (sweep.stages[f"train@{number}"].output for number in (0, 1))
     assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
     champion = model_artifact.read_current(str(penguins.storage / "penguins/champion"))
     assert champion.weights_sha256 == quick["weights_sha256"]
