@@ -228,6 +228,16 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
             GPUS,
         ),
     ),
+    "Training": (
+        Symptom(
+            "Expected to have finished reduction in the prior iteration before starting a new one",
+            "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
+            "error indicates that your module has parameters that were not used in producing loss.",
+            "The strategy `allreduce` averages the gradients of all parameters in each step, so that a worker waits "
+            "for those that a step does not compute.",
+            "[Choose a strategy](how-to/training/strategy.md)",
+        ),
+    ),
     "The driver": (
         Symptom(
             "ApplicationMaster for attempt timed out",
