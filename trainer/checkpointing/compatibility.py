@@ -19,15 +19,18 @@ def describe_recipe(recipe: Recipe, optimizer: Optimizer) -> dict[str, str]:
         recipe: The recipe.
         optimizer: Its optimizer, before any step. Checkpoints have its settings, such as the learning rate, too.
     """
-    groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    groups = [
+        {name: value for name, value in group.items() if isinstance(value, bool | int | float | tuple)}
+        for group in optimizer.param_groups
+    ]
     return {
         "normalize": json.dumps(recipe.normalize),
-        "optimizer": f"{type(optimizer).__name__} {json.dumps(groups, default=str)}",
+        "optimizer": f"{type(optimizer).__name__} {json.dumps(groups, default=float)}",
     }
 
 
 def check_resumable(
-    uri: str, loop: Mapping[str, Any], recipe: Mapping[str, str], has_schedule: bool, epochs: int
+    uri: str, loop: Mapping[str, Any], recipe: Mapping[str, str], workers: int, has_schedule: bool, epochs: int
 ) -> None:
     """Check that the checkpoint at `uri` is one of this training.
 
@@ -35,6 +38,8 @@ def check_resumable(
         uri: The checkpoint.
         loop: Its state of the loop.
         recipe: What `describe_recipe` returned now.
+        workers: The size of the group now. The optimizer may depend on it, so it is not compared with that of a group
+            of another size.
         has_schedule: Whether the recipe has a schedule now.
         epochs: The option `epochs`.
 
@@ -44,7 +49,7 @@ def check_resumable(
     before, remove = loop.get("epochs"), f"remove the folder {uri.rpartition('/')[0]} to start from the beginning."
     for name, now in recipe.items():
         then = loop.get("recipe", {}).get(name, now)
-        if then != now:
+        if then != now and (name != "optimizer" or loop["workers"] == workers):
             raise TrainyardError(
                 f"the recipe's {name} is {now}, but was {then} when the checkpoint {uri} was saved. Use the recipe as "
                 f"it was, or {remove}"

@@ -185,7 +185,9 @@ class _Engine:
         """Resume from a checkpoint, which a group of another size may have written."""
         run, strategy = self.run, self.run.strategy
         loop = saved.read_loop_state()
-        check_resumable(saved.uri, loop, self._described, self._schedule is not None, run.options.epochs)
+        check_resumable(
+            saved.uri, loop, self._described, run.world.size, self._schedule is not None, run.options.epochs
+        )
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
         if loop["has_best"]:
@@ -288,6 +290,7 @@ class _Engine:
                 "empty_optimizer": empty_optimizer,
                 "epochs": run.options.epochs,
                 "recipe": self._described,
+                "workers": run.world.size,
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }
