@@ -30,9 +30,7 @@ def test_the_same_recipe_resumes_although_its_functions_are_other_objects() -> N
 
 
 def test_another_learning_rate_is_refused_with_what_to_do() -> None:
-    message = (
-        r'^the recipe\'s optimizer is SGD .*"lr": 0.2.*, but was SGD .*"lr": 0.1.* or remove the folder s'
-    )
+    message = r'^the recipe\'s optimizer is SGD .*"lr": 0.2.*, but was SGD .*"lr": 0.1.* or remove the folder s'
     with pytest.raises(TrainyardError, match=message):
         check(describe(), describe(0.2))
 
