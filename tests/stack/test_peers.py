@@ -134,8 +134,12 @@ def test_the_first_failed_attempt_of_a_log_is_found() -> None:
 
 
 def test_processes_are_found_by_the_token_in_their_environment() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"PEERS_RUN": "token-1"})
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print('it runs', flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PEERS_RUN": "token-1"},
+    )  # fmt: skip
     try:
+        assert process.stdout and process.stdout.readline() == b"it runs\n"
         assert list(processes.find_processes("token-1")) == [process.pid]
         assert processes.find_processes("token") == {}
     finally:
