@@ -1,9 +1,9 @@
 """The process that Spark forks a group's Python workers from (`spark.python.daemon.module`).
 
 It imports what every worker needs: once a container instead of once a worker, and before a worker is replaced after a
-failure. The threads that these imports start (OpenBLAS, Arrow's jemalloc) support forks, and none of the imports may
-initialize CUDA, which does not. `gc.freeze` makes the garbage collector of a worker skip the imported objects, whose
-pages it would copy otherwise (0.3 s a start).
+failure. The threads that these imports start (OpenBLAS, Arrow's jemalloc) support forks. CUDA does not, so none of the
+imports may initialize it. `gc.freeze` makes the garbage collector of a worker skip the imported objects, whose pages it
+would copy otherwise (0.3 s a start).
 """
 
 import gc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
 
 
 def _to_number(name: str, value: Any) -> float:
-    if isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1):
+    if isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1):
         return float(value)
     described = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
     raise TrainyardError(

@@ -46,14 +46,19 @@ def test_the_others_are_shown_and_a_bad_connection_with_its_reason(bad: Airflow,
     assert "mistaken" in answer.text and "there is no connection &#39;nowhere&#39;" in answer.text
 
 
-class Partly(LocalFileSystem):  # type: ignore[misc]
-    """A storage with one directory that cannot be read."""
+def fail_below(ending: str, error: Exception) -> dict[str, LocalFileSystem]:
+    """Return this machine's storage, with an error for directories whose path ends so."""
 
-    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
-        """Raise what HDFS raises, for the runs of one DAG."""
-        if path.endswith("ann.sealed"):
-            raise RuntimeError("Permission denied: ann.sealed")
-        return super().ls(path, detail, **options)
+    class Partly(LocalFileSystem):  # type: ignore[misc]
+        def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+            if path.endswith(ending):
+                raise error
+            return super().ls(path, detail, **options)
+
+    return {"file://": Partly()}
+
+
+SEALED = fail_below("ann.sealed", RuntimeError("Permission denied: ann.sealed"))
 
 
 @pytest.mark.parametrize("page", ["", "usage"])
@@ -64,7 +69,7 @@ def test_the_other_dags_are_shown_and_a_directory_that_cannot_be_read_with_its_r
         airflow.dag(dag_id)
         airflow.run(dag_id, "r1")
         save_usage(task_key(airflow, dag_id))
-    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Partly()})
+    monkeypatch.setattr(storage, "_REGISTERED", SEALED)
     answer = airflow.get(page)
     assert answer.status_code == 200
     assert "ann.digits" in answer.text
@@ -75,20 +80,10 @@ def test_the_other_dags_are_shown_and_a_directory_that_cannot_be_read_with_its_r
 def test_a_page_of_a_directory_that_cannot_be_read_says_why(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow.dag("ann.sealed")
     airflow.run("ann.sealed", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Partly()})
+    monkeypatch.setattr(storage, "_REGISTERED", SEALED)
     answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.sealed")
     assert answer.status_code == 503
     assert "Permission denied: ann.sealed" in answer.text
-
-
-class WithoutVersions(LocalFileSystem):  # type: ignore[misc]
-    """A storage whose datasets cannot be listed, with an error of its own client."""
-
-    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
-        """Raise what no other client raises."""
-        if path.endswith("versions"):
-            raise LookupError("Access denied: versions")
-        return super().ls(path, detail, **options)
 
 
 def test_a_pipeline_is_shown_beside_a_dataset_that_cannot_be_listed(
@@ -96,18 +91,10 @@ def test_a_pipeline_is_shown_beside_a_dataset_that_cannot_be_listed(
 ) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", {"file://": WithoutVersions()})
+    monkeypatch.setattr(storage, "_REGISTERED", fail_below("versions", LookupError("Access denied: versions")))
     answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.digits")
     assert answer.status_code == 200 and "7.0 s" in answer.text
     assert f"{airflow.root}/toy/dataset" in answer.text and "LookupError: Access denied: versions" in answer.text
-
-
-class Strange(LocalFileSystem):  # type: ignore[misc]
-    """A storage whose client raises an error of its own."""
-
-    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
-        """Raise it."""
-        raise LookupError("no such bucket")
 
 
 def test_an_error_of_an_unknown_kind_is_shown_on_a_page_of_its_own(
@@ -115,7 +102,7 @@ def test_an_error_of_an_unknown_kind_is_shown_on_a_page_of_its_own(
 ) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Strange()})
+    monkeypatch.setattr(storage, "_REGISTERED", fail_below("", LookupError("no such bucket")))
     answer = airflow.get("run", raises=False, **RUN)
     assert answer.status_code == 500 and "LookupError: no such bucket" in answer.text
 
