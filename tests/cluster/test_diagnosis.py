@@ -43,14 +43,17 @@ Container = Callable[..., str]
 
 
 @pytest.fixture
-def container(configured: Cluster) -> Container:
+def container(configured: Cluster, tmp_path: Path) -> Container:
     """A function that runs an application of one container, and returns YARN's diagnostics or its refusal."""
+    started = tmp_path / "started"
 
-    def run(user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), **options: Any) -> str:
+    def run(
+        user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), command: str = "true", **options: Any
+    ) -> str:
         manager = replace(resource_manager(), user=user)
-        defaults = {"name": "trial", "queue": "etl", "label": None, "memory": 256, "command": "true"}
+        defaults = {"name": "trial", "queue": "etl", "label": None, "memory": 256}
         try:
-            id = manager.submit(**defaults | options)
+            id = manager.submit(**defaults | {"command": f"touch {started}; {command}"} | options)
         except TrainyardError as error:
             return str(error)
         status: list[Application | None] = []
@@ -63,7 +66,7 @@ def container(configured: Cluster) -> Container:
             wait_for(lambda: in_state("RUNNING", "ACCEPTED"))
             manager.kill(id)
         if lose:
-            wait_for(lambda: in_state("ACCEPTED") and status[0] and status[0].driver_logs)
+            wait_for(started.exists)
         for node in lose:
             configured.kill(node)
         wait_for(lambda: in_state("FINISHED", "FAILED", "KILLED"))

@@ -260,57 +260,60 @@ class Checkpoints:
         if self._world.is_main:
             print(f"skipping checkpoint {uri}: {problem}", flush=True)
 
-    def _broadcast(self, value: Any) -> Any:
-        """Return the `value` of rank 0."""
+    def _broadcast(self, value: Any, group: Any = None) -> Any:
+        """Return the `value` of rank 0; `group` is the process group, torch's default one if None."""
         values = [value]
         if self._world.size > 1:
-            dist.broadcast_object_list(values, 0)
+            dist.broadcast_object_list(values, 0, group)
         return values[0]
 
     def _run(self, done: Future[None], *arguments: Any) -> None:
         if self._world.device.type == "cuda":
             torch.cuda.set_device(self._world.device)
-        error: BaseException | None = None
         try:
             self._write(*arguments)
-        except BaseException as raised:  # torch's CheckpointException is not an Exception
-            error = raised
-        try:
-            self._share(error)
-        except BaseException as raised:
-            done.set_exception(raised)
+        except CheckpointException as error:
+            done.set_exception(RuntimeError(_summarize(error)))
+        except BaseException as error:
+            done.set_exception(error)
         else:
             done.set_result(None)
 
-    def _share(self, error: BaseException | None) -> None:
-        """Raise the error of the first worker that has one, so that all of them count the same failures."""
+    def _write(self, position: Position, state: dict[str, Any], loop: bytes, best: bool) -> None:
+        """Write a checkpoint. An error that a worker has is raised by all, so that they count the same failures.
+
+        An error of the connection between them is raised at once: another collective with workers that are still in
+        this one would abort their processes.
+        """
+        uri = index.checkpoint_uri(self._root, position.updates, self.group)
+        files = self._saver.save(state, Writer(uri, storage.local_path(uri) is not None, self._on_progress))
+        error: Exception | None = None
+        if self._world.is_main:
+            try:
+                self._commit(uri, position, files, loop, best)
+            except Exception as raised:
+                error = raised
         own = None if error is None else (isinstance(error, TrainyardError), _summarize(error))
-        errors = [own] * self._world.size
-        if self._process_group:
-            dist.all_gather_object(errors, own, self._process_group)  # type: ignore[arg-type]
-        for fatal, text in filter(None, errors):
+        if failure := self._broadcast(own, self._process_group):
+            fatal, text = failure
             raise (TrainyardError if fatal else RuntimeError)(text) from error
 
-    def _write(self, position: Position, state: dict[str, Any], loop: bytes, best: bool) -> None:
-        uri = index.checkpoint_uri(self._root, position.updates, self.group)
-        writer = Writer(uri, storage.local_path(uri) is not None, self._on_progress)
-        files = self._saver.save(state, writer)
-        if self._world.is_main:
-            _check_loadable(loop)
-            storage.replace(storage.join(uri, LOOP), loop)
-            files[LOOP] = File(bytes=len(loop), sha256=hashlib.sha256(loop).hexdigest())
-            checkpoint = Checkpoint(
-                updates=position.updates, epoch=position.epoch, step=position.step, group=self.group,
-                world=self._world.size, best=best, fingerprint=self._fingerprint, application=self._application,
-                saved_at=time.time(), files=files,
-            )  # fmt: skip
-            self.check_is_newest_group()
-            index.commit(uri, checkpoint)
-            self._indexes[uri] = checkpoint
-            try:
-                self._prune()
-            except Exception as error:  # the checkpoint is committed; the next one removes what is left
-                print(f"old checkpoints in {self._root} cannot be removed: {_summarize(error)}", flush=True)
+    def _commit(self, uri: str, position: Position, files: dict[str, File], loop: bytes, best: bool) -> None:
+        _check_loadable(loop)
+        storage.replace(storage.join(uri, LOOP), loop)
+        files = files | {LOOP: File(bytes=len(loop), sha256=hashlib.sha256(loop).hexdigest())}
+        checkpoint = Checkpoint(
+            updates=position.updates, epoch=position.epoch, step=position.step, group=self.group,
+            world=self._world.size, best=best, fingerprint=self._fingerprint, application=self._application,
+            saved_at=time.time(), files=files,
+        )  # fmt: skip
+        self.check_is_newest_group()
+        index.commit(uri, checkpoint)
+        self._indexes[uri] = checkpoint
+        try:
+            self._prune()
+        except Exception as error:  # the checkpoint is committed; the next one removes what is left
+            print(f"old checkpoints in {self._root} cannot be removed: {_summarize(error)}", flush=True)
 
     def _prune(self) -> None:
         """Remove checkpoints of this run that are old, damaged or incomplete, but not the newest of a best epoch.

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_with_fault
+from tests.trainer.workers import Workers
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import checkpoint as index
@@ -144,8 +145,8 @@ def test_the_checkpoint_of_the_best_epoch_is_kept_beside_the_newest(
     assert [updates for _, updates, _ in index.list_checkpoints(str(tmp_path))] == kept
 
 
-def start_group(root: Path, fingerprint: str = "run", keep: int = 1) -> Checkpoints:
-    return Checkpoints(str(root), fingerprint, "a", World(), keep)
+def start_group(root: Path, fingerprint: str = "run", keep: int = 1, world: World | None = None) -> Checkpoints:
+    return Checkpoints(str(root), fingerprint, "a", world or World(), keep)
 
 
 def save(checkpoints: Checkpoints, *updates: int, best: bool = False) -> None:
@@ -241,6 +242,27 @@ def test_a_few_checkpoints_that_cannot_be_written_do_not_end_training(
         TrainyardError, match=r"4 checkpoints in a row could not be written to .*: OSError: the NameNode"
     ):
         save(group, 5, 6, 7, 8)
+
+
+def save_without_connection(world: World, folder: str) -> str | None:
+    """Lose the connection on rank 0 while it saves, and return its error; rank 1 is not in any collective."""
+    checkpoints = start_group(Path(folder), world=world)
+
+    def disconnect(*_: Any) -> Any:
+        raise RuntimeError("Connection closed by peer")
+
+    if world.is_main:
+        checkpoints._saver.save = disconnect  # type: ignore[method-assign]
+        save(checkpoints, 1)
+    world.gather(None)
+    return checkpoints.last_error
+
+
+@pytest.mark.ranks
+def test_a_worker_without_connection_to_another_enters_no_further_collective_of_the_checkpoint(tmp_path: Path) -> None:
+    """The other one may still be in that of before, and gloo aborts a process that receives another number of bytes."""
+    with Workers(2) as workers:
+        assert workers(save_without_connection, str(tmp_path)) == ["Connection closed by peer", None]
 
 
 def test_a_checkpoint_is_saved_although_older_ones_cannot_be_removed(
