@@ -36,6 +36,7 @@ from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.loop.validation import (
     build_normalization,
+    check_batch_norm,
     check_combination,
     check_labels,
     check_recipe,
@@ -280,4 +281,5 @@ def _set_up(
         micro_batches=options.micro_batches * math.ceil(max_workers / world.size), checkpoints=checkpoints,
         after_epoch=writer.write_epoch if epoch_models else None,
     )  # fmt: skip
+    check_batch_norm(job.recipe, run, inputs)
     return run, writer

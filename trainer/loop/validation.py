@@ -7,8 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, DatasetManifest
@@ -18,6 +22,8 @@ from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
 from trainyard.schemas.validation.complaints import complaints
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
+from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.loop.engine import Training
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
@@ -144,6 +150,48 @@ def find_warnings(recipe: Recipe) -> list[str]:
             "classes equally often, write balance=True instead."
         ]
     return []
+
+
+def count_smallest_micro_batch(rows: int, batch: int, workers: int, micro_batches: int) -> int:
+    """Return the number of rows of the smallest micro-batch of an epoch; a worker without rows computes one.
+
+    Args:
+        rows: The rows of the epoch.
+        batch: The rows of a global batch, of which the last one has the rest.
+        workers: The number of workers, among which a batch is split evenly.
+        micro_batches: The largest number of micro-batches of a worker.
+    """
+    shares = {min(size, rows) // workers for size in (batch, rows % batch or batch)}
+    return min(max(share // max(min(micro_batches, share), 1), 1) for share in shares)
+
+
+def check_batch_norm(path: str, run: Training, inputs: Sequence[Column]) -> None:
+    """Check that batch normalization gets more than one value in each micro-batch.
+
+    If one of them has a single row, the network is applied to a row of zeros: that of an image has many values.
+
+    Raises:
+        TrainyardError: It gets one, which torch would refuse at the end of the first epoch.
+    """
+    norms = [m for m in run.network.modules() if isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
+    order, workers = run.train.order, run.world.size
+    if not norms or run.recipe.step or any(column.kind == "list" for column in inputs):
+        return
+    if count_smallest_micro_batch(order.rows, order.batch, workers, run.micro_batches) > 1:
+        return
+    row = {column.name: torch.from_numpy(np.zeros((1, *column.shape), dtype(column))) for column in inputs}
+    buffers = {name: tensor.clone() for name, tensor in run.network.named_buffers()}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            functional_call(run.network.train(), buffers, (row,))
+        except Exception as error:  # anything else may be due to the zeros
+            if "more than 1 value per channel" in str(error):
+                raise TrainyardError(
+                    f"recipe {path!r}: with batch_size={order.batch}, {order.rows} rows and {workers} workers, a "
+                    "micro-batch of a worker has one row, which batch normalization cannot normalize. Write a "
+                    "batch_size= that leaves more rows for the last batch, fewer micro_batches=, or another "
+                    "normalization in the recipe, such as nn.GroupNorm."
+                ) from error
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:

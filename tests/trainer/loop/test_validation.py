@@ -9,13 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
 from trainyard.errors import TrainyardError
+from trainyard.trainer.data.order import Order, _split_evenly
+from trainyard.trainer.loop.engine import _split
 from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.loop.validation import count_smallest_micro_batch
 from trainyard.trainer.model.recipe import Recipe
 
 
@@ -129,3 +134,45 @@ def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path) -> None:
     assert warning.startswith("CrossEntropyLoss(weight=...) divides by the weights of the rows")
     Variant.fields = {}
     assert train(tmp_path / "plain").warnings == []
+
+
+class Normalized(nn.Sequential):
+    """Batch normalization of the elements of a row, or of two channels of four values each."""
+
+    def __init__(self, channels: int = 0) -> None:
+        norm = nn.BatchNorm1d(channels or 8)
+        super().__init__(*([nn.Unflatten(1, (channels, -1))] if channels else []), norm, nn.Flatten(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 33}, {"batch_size": 10, "micro_batches": 10}])
+def test_batch_normalization_of_one_row_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Variant, "fields", {"model": Normalized()})
+    with pytest.raises(TrainyardError, match=r"a micro-batch of a worker has one row, which batch normalization"):
+        train(tmp_path, options=options)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (Normalized(), {"batch_size": 49}),
+        (Normalized(), {"batch_size": 50, "micro_batches": 25}),
+        (Normalized(channels=2), {"batch_size": 33}),
+    ],
+)
+def test_batch_normalization_of_more_values_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: nn.Module, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Variant, "fields", {"model": model})
+    assert len(train(tmp_path, options=options).history.epochs) == 2
+
+
+@given(rows=st.integers(1, 60), batch=st.integers(1, 20), workers=st.integers(1, 5), micro_batches=st.integers(1, 6))
+def test_the_smallest_micro_batch_is_that_of_the_loop(rows: int, batch: int, workers: int, micro_batches: int) -> None:
+    order, smallest = Order((rows,), batch, 0, 1), rows
+    for step in range(order.steps):
+        for share in np.diff(_split_evenly(order.size(step), workers)):
+            columns = {"x": torch.zeros(max(int(share), 1), 1)}
+            smallest = min(smallest, *(len(part["x"]) for _, part in _split(columns, int(share), micro_batches, False)))
+    assert count_smallest_micro_batch(rows, batch, workers, micro_batches) == smallest
