@@ -436,10 +436,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         output = output_asset(self.output_name, self.conn_id)
         for asset in self.outlets:
             if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
-                context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
+                context["outlet_events"][asset].extra = {k: v for k, v in record.result.items() if k != "uri"}
         run_record.mark_used(task_key, record)
         self._lineage = lineage.keep(lambda: self._describe_lineage(record.output))
-        return record.output
+        return record.result
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """Return the names of inputs and outputs, for the OpenLineage provider."""

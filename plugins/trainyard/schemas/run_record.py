@@ -6,6 +6,8 @@ whether a job succeeded. `DIRECTORY/results/TASK` names the application whose re
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from trainyard import storage
@@ -40,9 +42,22 @@ class RunRecord(Document):
     error: str | None = None
     traceback: str | None = None
 
+    @property
+    def result(self) -> dict[str, Any]:
+        """The output as Airflow stores it: numbers that JSON does not have, such as NaN, are None."""
+        return {name: _replace_non_finite(value) for name, value in self.output.items()}
+
     def save(self) -> None:
         """Store the record, replacing the one of an earlier attempt."""
         storage.replace(_uri(self.task_key.directory, self.task_key.task), self.to_json().encode())
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def find_record(task_key: TaskKey) -> RunRecord | None:

@@ -58,7 +58,9 @@ def test_the_result_is_published_to_the_asset_of_the_connection_and_to_no_other(
     key = TaskKey(dag_id="d", run_id="r", task_id="t", directory=f"file://{tmp_path}")
     record = RunRecord(
         task_key=key, job="train", started_at=1.0, seconds=1.0, application="a", status="succeeded",
-        output={"uri": "u", "epochs": 3},
+        output={"uri": "u", "metrics": {"recall": float("nan"), "loss": 0.5}, "epochs": [1, float("inf")]},
     )  # fmt: skip
-    task._publish_result({"outlet_events": events}, key, record)  # type: ignore[typeddict-item]
-    assert {key: event.extra for key, event in events.items()} == {asset("toy/model", conn_id="east"): {"epochs": 3}}
+    result = task._publish_result({"outlet_events": events}, key, record)  # type: ignore[typeddict-item]
+    extra = {"metrics": {"recall": None, "loss": 0.5}, "epochs": [1, None]}
+    assert result == {"uri": "u", **extra}, "Airflow refuses numbers that JSON does not have"
+    assert {key: event.extra for key, event in events.items()} == {asset("toy/model", conn_id="east"): extra}
