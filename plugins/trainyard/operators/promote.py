@@ -59,7 +59,9 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         conn_id: The connection of type `trainyard`, with the storage.
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("evaluation", "champion", "metric", "margin", "required", "conn_id")
+    template_fields: ClassVar[Sequence[str]] = (
+        "evaluation", "champion", "metric", "margin", "confident", "required", "on_reject", "conn_id",
+    )  # fmt: skip
     ui_color = "#dfeee6"
 
     def __init__(
@@ -69,9 +71,9 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         champion: str,
         metric: str,
         margin: Templated[float] = default(Rule, "margin"),
-        confident: bool = default(Rule, "confident"),
+        confident: Templated[bool] = default(Rule, "confident"),
         required: dict[str, Templated[float]] | None = None,
-        on_reject: OnReject = "skip",
+        on_reject: Templated[OnReject] = "skip",
         conn_id: str = "trainyard_default",
         **kwargs: Any,
     ) -> None:
@@ -105,7 +107,7 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         model = evaluation.model
         if not verdict.promoted:
             message = f"{model.uri} is not promoted to {champion}: {verdict.why}."
-            raise AirflowSkipException(message) if self.on_reject == "skip" else AirflowException(message)
+            raise AirflowSkipException(message) if rule.on_reject == "skip" else AirflowException(message)
         self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)
         result = {"weights_sha256": model.weights_sha256, "metrics": model.numbers, "why": verdict.why}
         output = output_asset(self.champion, self.conn_id)

@@ -101,3 +101,15 @@ def test_a_rule_that_cannot_decide_is_refused_early(options: dict[str, Any], mes
 
 def test_templates_are_validated_when_they_are_rendered() -> None:
     assert task(metric="{{ params.metric }}", champion="{{ params.to }}").outlets == []
+
+
+def test_what_a_rejection_needs_and_does_may_be_templates(root: Path) -> None:
+    given = judged(root, -0.01, 0.02, 0.03)
+    rejecting = task(evaluation=given, confident="{{ params.confident }}", on_reject="{{ params.on_reject }}")
+    rejecting.render_template_fields({"params": {"confident": True, "on_reject": "fail"}})
+    with pytest.raises(AirflowException, match="is not promoted") as raised:
+        rejecting.execute({})
+    assert raised.type is AirflowException
+    accepting = task(evaluation=given, confident="{{ params.confident }}")
+    accepting.render_template_fields({"params": {"confident": False}})
+    assert accepting.execute({"outlet_events": Events()})["metrics"] == {"accuracy": 0.9}  # type: ignore[typeddict-item]
