@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -55,6 +55,7 @@ def evaluate(
     models: Sequence[str],
     metrics: Sequence[str],
     *,
+    weights: Mapping[str, str] | None = None,
     slices: Sequence[str] = (),
     query: str | None = None,
     examples: int = 0,
@@ -67,6 +68,7 @@ def evaluate(
         rows: A DataFrame, or a scan of a dataset.
         models: The URIs of the models. The first is compared with each of the others.
         metrics: The names of the metrics, or `module:function` for a function that returns a metric of torchmetrics.
+        weights: The sha256 of the weights of models, by their URIs. By default the newest of each model.
         slices: Columns; metrics are also computed for the rows of each of their values.
         query: The column whose rows with one value are ranked together. Required for metrics of ranking.
         examples: The number of rows with the highest loss to return.
@@ -80,7 +82,7 @@ def evaluate(
         TrainyardError: A column is missing or has another type than the model was trained on, a metric does not apply
             to a model, or there are no rows.
     """
-    evaluated = [EvaluatedModel.load(uri, metrics) for uri in models]
+    evaluated = [EvaluatedModel.load(uri, metrics, weights or {}) for uri in models]
     _check_labels(evaluated)
     slices = tuple(dict.fromkeys(slices))
     required = [*slices, *([query] if query else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainyard.errors import TrainyardError
@@ -36,13 +36,13 @@ class EvaluatedModel:
     families: tuple[MetricFamily, ...]
 
     @classmethod
-    def load(cls, uri: str, metrics: Sequence[str]) -> EvaluatedModel:
-        """Load a model's artifact and choose how to compute `metrics` for its output.
+    def load(cls, uri: str, metrics: Sequence[str], weights: Mapping[str, str]) -> EvaluatedModel:
+        """Load a model's artifact, with its newest weights or those in `weights`, and choose how to compute `metrics`.
 
         Raises:
             TrainyardError: The model has no label that metrics can compare, or a metric does not apply to it.
         """
-        artifact = model_artifact.read_current(uri)
+        artifact = model_artifact.read(uri, weights)
         if artifact.label is None:
             raise TrainyardError(f"the model {uri} was trained without a label, so its output cannot be evaluated.")
         model = restore_model(uri, artifact)

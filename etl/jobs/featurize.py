@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,11 +28,13 @@ from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> dict[str, Any]:
     """Export a dataset of features; return its summary. Arguments and errors are those of the export job."""
     preload(spark)
-    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features)
+    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features, weights=spec.weights)
     return export.run(spark, spec, events, transform)
 
 
-def features(frame: DataFrame, model: str, layer: str, name: str = "features") -> DataFrame:
+def features(
+    frame: DataFrame, model: str, layer: str, name: str = "features", weights: Mapping[str, str] | None = None
+) -> DataFrame:
     """Replace the columns that a model takes with the output of one of its layers.
 
     Args:
@@ -40,6 +42,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
         model: The URI of the model.
         layer: The name of a submodule of its network.
         name: The name of the new column.
+        weights: The sha256 of the weights of the model, by its URI. By default its newest.
 
     Returns:
         The other columns of `frame`, and `name`: the layer's output, flattened to an array of floats.
@@ -48,7 +51,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
         TrainyardError: The layer does not exist, an input of the model is missing in the rows or has another type, or
             `name` is one of their columns.
     """
-    artifact = model_artifact.read_current(model)
+    artifact = model_artifact.read(model, weights or {})
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     document = artifact.to_json()
     restore_model(model, artifact).features(layer, inputs.build_zero_rows(artifact.inputs))

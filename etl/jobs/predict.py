@@ -35,7 +35,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     """
     preload(spark)
     destinations.check_storage(spec)
-    artifact = model_artifact.read_current(spec.model)
+    artifact = model_artifact.read(spec.model, spec.weights)
     rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
     with events.span("read source"):
         rows = _read(spark, spec, rows_per_batch)
@@ -43,7 +43,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
 
     def build_predictions(rows: Rows) -> DataFrame:
         keys = dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])])
-        predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch)
+        predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch, spec.weights)
         return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
     with (
@@ -72,7 +72,13 @@ def _lease(rows: Rows, application: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_batch: int | None = None) -> DataFrame:
+def predict(
+    rows: Rows,
+    model: str,
+    keys: Sequence[str] | None = None,
+    rows_per_batch: int | None = None,
+    weights: Mapping[str, str] | None = None,
+) -> DataFrame:
     """Apply a model to rows.
 
     Args:
@@ -80,6 +86,7 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
         model: The URI of the model.
         keys: The columns to keep; by default all.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
+        weights: The sha256 of the weights of the model, by its URI. By default its newest.
 
     Returns:
         The columns `keys`, and those that the recipe's `predict` returns.
@@ -89,7 +96,7 @@ def predict(rows: Rows, model: str, keys: Sequence[str] | None = None, rows_per_
             of a key, or the recipe's `predict` does not return columns.
     """
     keys = rows.schema.names if keys is None else keys
-    artifact = model_artifact.read_current(model)
+    artifact = model_artifact.read(model, weights or {})
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
     outputs = build_output_schema(restore_model(model, artifact))

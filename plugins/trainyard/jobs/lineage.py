@@ -97,23 +97,26 @@ def describe(spec: JobSpec, output: Mapping[str, Any]) -> Lineage:
         case ExportSpec():
             inputs = _describe_source(spec.source)
             if isinstance(spec, FeaturizeSpec):
-                inputs += (_describe_model(spec.model, bool(output)),)
+                inputs += (_describe_model(spec.model, bool(output), spec.weights),)
             return Lineage(inputs, (_describe_written(spec.dataset, output),))
         case TrainSpec():
             return _describe_training(spec, output)
         case EvaluateSpec():
-            models = [_describe_model(uri, bool(output)) for uri in (spec.model, *spec.baselines)]
+            models = [_describe_model(uri, bool(output), spec.weights) for uri in (spec.model, *spec.baselines)]
             dataset = _describe_read(spec.dataset, output.get("dataset_version"), (spec.split,))
             return Lineage((dataset, *models), _describe_evaluation(output))
         case PredictSpec():
-            inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(output)))
+            inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(output), spec.weights))
             return Lineage(inputs, _describe_predictions(spec, output))
     return Lineage()
 
 
 def describe_promotion(evaluation: Evaluation, champion: str) -> Lineage:
     """Return the lineage of a promotion: the evaluation and its model are read, the champion is written."""
-    inputs = (_evaluation_item(evaluation.uri), _describe_model(evaluation.model.uri, True))
+    inputs = (
+        _evaluation_item(evaluation.uri),
+        _describe_model(evaluation.model.uri, True, {evaluation.model.uri: evaluation.model.weights_sha256}),
+    )
     return Lineage(inputs, (_describe_model(champion, True),))
 
 
@@ -247,12 +250,12 @@ def _evaluation_item(uri: str) -> Item:
     return Item(uri, kind="FILE", format="json")
 
 
-def _describe_model(uri: str, known: bool) -> Item:
-    """Return a model, with its version and columns once they are known."""
+def _describe_model(uri: str, known: bool, weights: Mapping[str, str] | None = None) -> Item:
+    """Return a model, the newest or that with the `weights` for its URI, with version and columns once known."""
     item = Item(uri, kind="MODEL", layer="trainyard", format="safetensors")
     if not (known and model_artifact.exists(uri)):
         return item
-    artifact = model_artifact.read_current(uri)
+    artifact = model_artifact.read(uri, weights or {})
     columns = (*artifact.inputs, *([artifact.label] if artifact.label else []))
     return replace(item, version=artifact.weights_sha256, fields=_describe_fields(columns))
 

@@ -12,6 +12,7 @@ from trainyard.jobs.validation import is_pending
 from trainyard.planning.packages import user_package
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
+from trainyard.schemas.specs.source import FORMAT
 
 
 def replace_results(value: Any) -> Any:
@@ -19,6 +20,52 @@ def replace_results(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_results(item) for item in value]
     return value["uri"] if isinstance(value, Mapping) and "uri" in value else value
+
+
+def pin_results(fields: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
+    """Return the fields of a spec with the versions of datasets and models that are results of other tasks.
+
+    Args:
+        fields: The fields, with the results.
+        has_weights: Whether the spec has the field `weights`, the sha256 of models by their URIs.
+
+    Raises:
+        TrainyardError: A model has different weights in two results.
+    """
+    pinned = dict(fields)
+    dataset = fields.get("dataset")
+    if isinstance(dataset, Mapping) and "dataset_version" in fields and fields["dataset_version"] is None:
+        pinned["dataset_version"] = dataset.get("version")
+    if isinstance(source := fields.get("source"), Mapping):
+        pinned["source"] = _pin_source(source)
+    if has_weights:
+        baselines = fields.get("baselines", ())
+        pinned["weights"] = _find_weights(
+            [fields["model"], *(baselines if isinstance(baselines, list | tuple) else ())]
+        )
+    return pinned
+
+
+def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    result, options = source.get("path"), source.get("options") or {}
+    if source.get("format") != FORMAT or not isinstance(result, Mapping) or not isinstance(options, Mapping):
+        return source
+    version = {"version": str(result["version"])} if "version" in result else {}
+    return {**source, "options": version | dict(options)}
+
+
+def _find_weights(models: Sequence[Any]) -> dict[str, str]:
+    weights: dict[str, str] = {}
+    for model in models:
+        if not isinstance(model, Mapping) or "weights_sha256" not in model:
+            continue
+        uri, sha256 = model["uri"], model["weights_sha256"]
+        if weights.setdefault(uri, sha256) != sha256:
+            raise TrainyardError(
+                f"{uri} is the result of two trainings, with the weights {weights[uri][:16]} and {sha256[:16]}. Write "
+                "a model= of its own for each training to compare them."
+            )
+    return weights
 
 
 def resolve_names(root: str, value: Any) -> Any:
@@ -63,5 +110,5 @@ def missing_code(fields: Mapping[str, Any], dag_file: Path) -> list[str]:
 def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:
     """Return the recipes of the models that a job applies; loading the models imports them."""
     models = [spec["model"], *spec.get("baselines", ())] if "model" in spec and "recipe" not in spec else []
-    known = [model for model in models if not is_pending(model)]
-    return [model_artifact.read_current(model).recipe for model in known if model_artifact.exists(model)]
+    known, weights = [model for model in models if not is_pending(model)], spec.get("weights", {})
+    return [model_artifact.read(model, weights).recipe for model in known if model_artifact.exists(model)]

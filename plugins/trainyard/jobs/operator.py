@@ -23,7 +23,7 @@ from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, check_requests
-from trainyard.jobs.locations import change_locations, missing_code, replace_results, resolve_names
+from trainyard.jobs.locations import change_locations, missing_code, pin_results, replace_results, resolve_names
 from trainyard.jobs.options import as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
@@ -168,11 +168,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return self.REQUIREMENTS.modules
 
     def locate_fields(self) -> dict[str, Any]:
-        """Return the spec's fields, with the URIs of other tasks' results in place of the results."""
-        fields = self.spec_fields()
-        exported = fields.get("dataset")
-        if isinstance(exported, Mapping) and "dataset_version" in fields and fields["dataset_version"] is None:
-            fields["dataset_version"] = exported.get("version")
+        """Return the spec's fields, with URIs and versions of other tasks' results in place of the results."""
+        try:
+            fields = pin_results(self.spec_fields(), "weights" in self.SPEC.model_fields)
+        except TrainyardError as error:
+            raise TrainyardError(f"{self.title}: {error}") from None
         return change_locations(fields, self.STORAGE_OPTIONS, replace_results)
 
     def resolve_fields(self, root: str) -> dict[str, Any]:

@@ -40,10 +40,9 @@ def or_default_deferrable(value: bool | None) -> bool:
 
 def source_fields(source: Any, format: str | None, options: Mapping[str, str] | None) -> Any:
     """Return a spec's `source`: a path or the result of another task with its format and options, else unchanged."""
-    path = source["uri"] if isinstance(source, Mapping) and "uri" in source else source
-    if not isinstance(path, str | ResolveMixin):
-        return source
-    return {"format": format, "path": path, "options": or_empty(options)}
+    if isinstance(source, str | ResolveMixin) or (isinstance(source, Mapping) and "uri" in source):
+        return {"format": format, "path": source, "options": or_empty(options)}
+    return source
 
 
 def source_names(source: Any) -> dict[str, str]:

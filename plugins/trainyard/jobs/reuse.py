@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainyard.jobs.common_options import CommonOptions
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
-_PLACES = ("task_key", "dataset", "fingerprint", "source")
+_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "weights")
 _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
 
@@ -44,7 +44,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         return ""
     try:
         files = storage.list_files(source["path"])
-        model = model_artifact.read_current(spec["model"]) if "model" in spec else None
+        model = model_artifact.read(spec["model"], spec["weights"]) if "model" in spec else None
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
         application = _describe_application(options)
@@ -55,7 +55,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
     hashes = {
         "source": _hash([source, files]),
         "code": _hash([__version__, {name: _file_hash(path) for name, path in modules.items()}]),
-        "options": _hash([application, {name: value for name, value in spec.items() if name not in _PLACES}]),
+        "options": _hash([application, {name: value for name, value in spec.items() if name not in _NOT_OPTIONS}]),
     }
     if model:
         hashes["model"] = model.weights_sha256[:16]

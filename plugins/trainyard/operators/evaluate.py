@@ -20,7 +20,7 @@ class EvaluateOperator(SparkStageOperator):
     evaluation with confusion matrices, which is written beside the model's weights.
 
     Args:
-        model: The model: a name below the storage root, a URI, or `train.output`.
+        model: The model: a name below the storage root, a URI, or `train.output`, which also sets the weights.
         baselines: Other models that are scored on the same rows. One that does not exist is left out.
         dataset: The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version.
         dataset_version: The version to score on. By default the newest.

@@ -19,7 +19,7 @@ class FeaturizeOperator(DatasetOperator):
     and model are unchanged is skipped.
 
     Args:
-        model: The model: a name below the storage root, a URI, or `train.output`.
+        model: The model: a name below the storage root, a URI, or `train.output`, which also sets the weights.
         layer: The submodule whose output becomes the features, by its name in the model, for example "encoder.pool".
         features: The name of the feature column. It holds the layer's output, flattened, as float32.
     """

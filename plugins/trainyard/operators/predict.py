@@ -17,7 +17,7 @@ class PredictOperator(SparkStageOperator):
     Returns (XCom): `uri`, `rows`, `columns` and the model's `weights_sha256`.
 
     Args:
-        model: The model: a name below the storage root, a URI, or `train.output`.
+        model: The model: a name below the storage root, a URI, or `train.output`, which also sets the weights.
         source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
         format: The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another
             ending needs it.

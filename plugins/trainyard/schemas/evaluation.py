@@ -1,10 +1,12 @@
 """The evaluation of a model, and of baselines on the same rows.
 
-MODEL/CONTENT_HASH/evaluations/SPLIT-DATASET_HASH.json   beside the evaluated weights
+MODEL/CONTENT_HASH/evaluations/SPLIT-DATASET_HASH-QUESTION_HASH.json   beside the evaluated weights
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, ClassVar
 
 from trainyard import storage
@@ -80,14 +82,20 @@ class Evaluation(Document):
     split: str
     rows: int
     confidence: float
+    query: str | None = None
     curves: dict[str, list[list[float]]] = {}
     examples: tuple[Example, ...] = ()
     application: str
 
     @property
     def uri(self) -> str:
-        """The URI of this document."""
-        name = f"{self.split}-{self.dataset_hash[:16]}.json"
+        """The URI of this document: another one for other metrics, slices or baselines on the same rows."""
+        asked = [
+            sorted(self.model.metrics), sorted({part.column for part in self.model.slices}), self.query,
+            self.confidence, [(baseline.uri, baseline.weights_sha256) for baseline in self.baselines],
+        ]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        name = f"{self.split}-{self.dataset_hash[:16]}-{digest[:8]}.json"
         return storage.join(self.model.uri, self.model.weights_sha256[:16], "evaluations", name)
 
     def save(self) -> None:

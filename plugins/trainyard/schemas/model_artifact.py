@@ -9,6 +9,7 @@ MODEL/epochs/003                         the model after epoch 3, a model of its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from trainyard import storage
@@ -102,6 +103,28 @@ def exists(model: str) -> bool:
 def epoch_model_uri(model: str, number: int) -> str:
     """Return the URI of the model after an epoch, counted from 1."""
     return storage.join(model, "epochs", f"{number:03d}")
+
+
+def read(model: str, weights: Mapping[str, str]) -> ModelArtifact:
+    """Read the artifact of a model with particular weights, or its current one.
+
+    Args:
+        model: The URI of the model.
+        weights: The sha256 of the weights of models, by their URIs; of others the current artifact is read.
+
+    Raises:
+        TrainyardError: There is none.
+    """
+    if model not in weights:
+        return read_current(model)
+    folder = weights[model][:16]
+    try:
+        return ModelArtifact.load(storage.join(model, folder, "model.json"))
+    except FileNotFoundError:
+        raise TrainyardError(
+            f"{model} with the weights {folder}, the result of another task, was removed. Train it again, or write the "
+            "model's name to use its newest weights."
+        ) from None
 
 
 def read_current(model: str) -> ModelArtifact:

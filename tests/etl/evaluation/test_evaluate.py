@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     assert [e.loss for e in result.examples] == pytest.approx(losses[worst], rel=1e-4)
     assert [e.row["key"] for e in result.examples] == [f"k{i}" for i in worst]
     assert [e.prediction["class_"] for e in result.examples] == [int(predict(model)[i]) for i in worst]
+
+
+def test_weights_are_scored_that_a_later_training_has_replaced(spark: Any, tmp_path: Path) -> None:
+    rows, uri = make_frame(spark, datasets.blobs(90, seed=6)), train(tmp_path, "linear", limit=3, learning_rate=0.002)
+    older = model_artifact.read_current(uri).weights_sha256
+    expected = evaluate(rows, [uri], ["accuracy"]).model
+    shutil.copytree(train(tmp_path / "later", "linear", limit=3, learning_rate=0.02), uri, dirs_exist_ok=True)
+    assert evaluate(rows, [uri], ["accuracy"]).model.weights_sha256 != older
+    assert evaluate(rows, [uri], ["accuracy"], weights={uri: older}).model == expected
 
 
 def test_the_model_of_each_epoch_has_the_same_metrics_on_spark_as_in_training(spark: Any, tmp_path: Path) -> None:

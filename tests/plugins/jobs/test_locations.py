@@ -26,6 +26,8 @@ from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
 
 RESULT = {"uri": "file:///s/toy/result", "version": 3}
+MODEL = {"uri": "file:///s/toy/model", "weights_sha256": "a" * 64}
+OTHER = {"uri": "file:///s/toy/other", "weights_sha256": "b" * 64}
 EXPORT = {"prepare": "toy.prepare:rows", "source": "/in", "dataset": "toy/dataset"}
 TRAIN = {"recipe": "toy.recipe:network", "dataset": "toy/dataset", "model": "toy/model"}
 EVALUATE = {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]}
@@ -100,6 +102,57 @@ def test_the_constructor_of_a_mapped_task_takes_results_in_baselines_and_mix(dag
     EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=[RESULT])
     (mixed,) = build_spec(TrainOperator(task_id="t", dag=dag, **TRAIN, mix=[{"dataset": RESULT, "share": 0.5}])).mix  # type: ignore[attr-defined]
     assert (mixed.dataset, mixed.version) == (RESULT["uri"], 3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "options"),
+    [
+        (EvaluateOperator, EVALUATE | {"model": MODEL}),
+        (PredictOperator, PREDICT | {"model": MODEL}),
+        (FeaturizeOperator, EXPORT | {"model": MODEL, "layer": "pool"}),
+    ],
+)
+def test_a_job_applies_the_weights_that_the_other_task_returned(
+    dag: DAG, operator: type[JobOperator], options: dict[str, Any]
+) -> None:
+    """Another run may train the model of the same name meanwhile."""
+    assert build_spec(operator(task_id="t", dag=dag, **options)).weights == {MODEL["uri"]: "a" * 64}  # type: ignore[attr-defined]
+
+
+def test_the_newest_weights_of_a_model_that_is_named_are_applied(dag: DAG) -> None:
+    assert build_spec(EvaluateOperator(task_id="t", dag=dag, **EVALUATE)).weights == {}  # type: ignore[attr-defined]
+
+
+def test_baselines_are_scored_with_the_weights_that_other_tasks_returned(dag: DAG) -> None:
+    fields = EvaluateOperator(
+        task_id="t", dag=dag, **EVALUATE | {"model": MODEL}, baselines=[OTHER, "c"]
+    ).locate_fields()
+    assert fields["weights"] == {MODEL["uri"]: "a" * 64, OTHER["uri"]: "b" * 64}
+
+
+def test_two_trainings_of_one_name_cannot_be_compared(dag: DAG) -> None:
+    trained = {**MODEL, "weights_sha256": "b" * 64}
+    with pytest.raises(
+        TrainyardError, match=r"toy/model is the result of two trainings, with the weights a{16} and b{16}"
+    ):
+        EvaluateOperator(task_id="t", dag=dag, **EVALUATE | {"model": MODEL}, baselines=trained)
+
+
+@pytest.mark.parametrize(
+    "options", [{"source": RESULT, "format": "trainyard"}, {"source": {"format": "trainyard", "path": RESULT}}]
+)
+@pytest.mark.parametrize(("operator", "known"), [(ExportOperator, EXPORT), (PredictOperator, PREDICT)])
+def test_a_dataset_is_read_as_a_source_in_the_version_that_the_export_wrote(
+    dag: DAG, operator: type[JobOperator], known: dict[str, Any], options: dict[str, Any]
+) -> None:
+    source = build_spec(operator(task_id="t", dag=dag, **known | options)).source  # type: ignore[attr-defined]
+    assert (source.path, source.options) == (RESULT["uri"], {"version": "3"})
+
+
+def test_a_version_that_the_user_chose_is_read(dag: DAG) -> None:
+    options = {"source": RESULT, "format": "trainyard", "options": {"version": "1"}}
+    source = build_spec(PredictOperator(task_id="t", dag=dag, **PREDICT | options)).source  # type: ignore[attr-defined]
+    assert source.options == {"version": "1"}
 
 
 @pytest.mark.parametrize("operator", [ExportOperator, PredictOperator])

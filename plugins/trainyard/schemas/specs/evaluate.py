@@ -15,6 +15,7 @@ class EvaluateSpec(JobSpec):
 
     Attributes:
         model: The URI of the model.
+        weights: The sha256 of the weights of models that other tasks returned, by their URIs.
         dataset: The URI of the dataset.
         dataset_version: The version of the dataset, by default the newest.
         baselines: The URIs of models that are scored on the same rows.
@@ -31,6 +32,7 @@ class EvaluateSpec(JobSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
 
     model: Location
+    weights: dict[str, str] = {}
     dataset: Location
     dataset_version: PositiveInt | None = None
     baselines: tuple[Location, ...] = ()

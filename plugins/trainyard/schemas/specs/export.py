@@ -131,5 +131,6 @@ class FeaturizeSpec(ExportSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.featurize:run"
 
     model: Location
+    weights: dict[str, str] = {}
     layer: str
     features: str = "features"

@@ -16,6 +16,7 @@ class PredictSpec(JobSpec):
 
     Attributes:
         model: The URI of the model.
+        weights: The sha256 of the weights of a model that another task returned, by its URI.
         source: What Spark reads.
         prepare: The user's function that shapes the source, `module:function`.
         prepare_params: Its keyword arguments.
@@ -33,6 +34,7 @@ class PredictSpec(JobSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
 
     model: Location
+    weights: dict[str, str] = {}
     source: Source
     prepare: ImportPath | None = None
     prepare_params: Params = {}

@@ -13,6 +13,8 @@ from trainyard.schemas.document import Part
 from trainyard.schemas.specs.fields import Location, Text, as_texts, refuse_secrets
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
+FORMAT = "trainyard"
+"""The format of Trainyard's datasets."""
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
 _FORMATS = {
