@@ -7,6 +7,8 @@ import re
 _IN_SPARK_WORKER = re.compile(
     r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
 )
+_LINE_END = re.compile(r"\n|\\n")
+"""Also as an error shows the text of another one."""
 
 
 class TrainyardError(Exception):
@@ -15,6 +17,11 @@ class TrainyardError(Exception):
 
 class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
+
+
+def summarize(error: BaseException | None) -> str:
+    """Return the type and the message of an error in one line, without a stack of Java in it."""
+    return _LINE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]
 
 
 def reason(error: BaseException) -> str | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.storage import ShortReadError
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def retry(what: str, function: Callable[[], T]) -> T:
 
     def report(state: RetryCallState) -> None:
         if state.attempt_number == 1 and state.outcome:
-            print(f"cannot {what}, trying again: {_describe(state.outcome.exception())}", flush=True)
+            print(f"cannot {what}, trying again: {summarize(state.outcome.exception())}", flush=True)
 
     attempts = Retrying(
         stop=stop_after_delay(RETRY_SECONDS),
@@ -48,7 +48,7 @@ def retry(what: str, function: Callable[[], T]) -> T:
         return attempts(function)
     except RetryError as error:
         cause = error.last_attempt.exception()
-        raise UnavailableError(f"cannot {what}, for {RETRY_SECONDS:.0f} s: {_describe(cause)}") from cause
+        raise UnavailableError(f"cannot {what}, for {RETRY_SECONDS:.0f} s: {summarize(cause)}") from cause
 
 
 def read_file(uri: str) -> bytes:
@@ -59,7 +59,3 @@ def read_file(uri: str) -> bytes:
 def replace_file(uri: str, data: bytes) -> None:
     """Write a file, as `storage.replace` does. Raises UnavailableError as `retry`."""
     retry(f"write {uri}", partial(storage.replace, uri, data))
-
-
-def _describe(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

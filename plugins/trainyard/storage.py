@@ -29,7 +29,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from trainyard import atomic
 from trainyard.atomic import Method
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 
 _FILESYSTEMS: dict[int, Any] = {}
 _REGISTERED: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def write_error(directory: str) -> str:
     """
     trial = join(directory, f".trial-{uuid.uuid4().hex}")
     try:
-        create(trial, b"")
+        create(trial, b"trial")  # a full storage still takes empty files
         try:
             is_exclusive = not _creates(trial)
         finally:
@@ -238,7 +238,7 @@ def write_error(directory: str) -> str:
             )
     # Each file system raises exceptions of its own.
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return summarize(error)
     return ""
 
 

@@ -191,6 +191,18 @@ def test_links_to_directories_are_not_followed(tmp_path: Path) -> None:
     assert storage.list_directories(str(tmp_path)) == []
 
 
+def test_a_full_storage_that_takes_empty_files_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = MemoryFileSystem.pipe_file
+
+    def fill(fs: MemoryFileSystem, path: str, value: bytes, mode: str) -> None:
+        write(fs, path, b"", mode)
+        if value:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", fill)
+    assert storage.write_error("memory://full") == "OSError: [Errno 28] No space left on device"
+
+
 def test_a_server_that_ignores_the_condition_of_a_write_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     write = MemoryFileSystem.pipe_file
     assert storage.write_error("memory://exclusive") == ""

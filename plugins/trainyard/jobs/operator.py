@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger
 from trainyard import links, storage
 from trainyard.backends.base import Backend, DeferredBackend, Waiting
 from trainyard.backends.selection import resume_backend, select_backend
-from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, requirements, validation
@@ -363,8 +363,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         except TrainyardError as error:
             raise AirflowFailException(str(error)) from None
         except Exception as error:  # each storage raises exceptions of its own
-            why = f"{type(error).__name__}: {error}"
-            raise AirflowException(f"{self.title}: the application cannot be planned now: {why}") from error
+            raise AirflowException(
+                f"{self.title}: the application cannot be planned now: {summarize(error)}"
+            ) from error
 
     def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:
         settings, task_key = self._identify(context)
@@ -387,9 +388,15 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             backend = select_backend(plan, self._waiting)
         self._use_backend(backend)
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
-        spec = self.SPEC.model_validate(plan.spec)
-        storage.replace(plan.spec_uri, spec.to_json().encode())
+        self._write_spec(plan)
         return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))
+
+    def _write_spec(self, plan: Plan) -> None:
+        spec = self.SPEC.model_validate(plan.spec)
+        try:
+            storage.replace(plan.spec_uri, spec.to_json().encode())
+        except Exception as error:  # each storage raises exceptions of its own
+            raise AirflowException(f"{self.title}: {plan.spec_uri} cannot be written: {summarize(error)}") from error
 
     def _finish_or_defer(
         self, context: Context, task_key: TaskKey, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]

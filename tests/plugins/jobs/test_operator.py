@@ -236,6 +236,20 @@ def test_a_storage_that_does_not_answer_fails_the_attempt_and_not_the_task(
     assert not isinstance(failed.value, AirflowFailException)
 
 
+def test_a_spec_that_cannot_be_written_fails_the_attempt_with_its_uri_and_one_line(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exceed(*_: Any) -> None:
+        raise RuntimeError(
+            r'RPCError("DSQuotaExceededException", "The quota is exceeded\n\tat org.apache.Quota")'
+        )
+
+    monkeypatch.setattr(storage, "replace", exceed)
+    with pytest.raises(AirflowException, match=r"specs/\w+\.json cannot be written: .*quota is exceeded$") as failed:
+        operator.execute(context(operator))
+    assert not isinstance(failed.value, AirflowFailException)
+
+
 def test_a_plan_that_is_refused_fails_the_task(
     operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,8 @@ _RUN_PARTS = frozenset(
     }
 )  # fmt: skip
 _RUN_MARKS = frozenset({"specs", "records", "failures", "events", "checkpoints"})
+_IN_RUN = re.compile(rf"(?P<root>(?:.*?/)?)runs/[^/]+/[^/]+/(?:{'|'.join(sorted(_RUN_MARKS))})/")
+"""A file of a run in a storage root of its own, below the one that is scanned."""
 _STAGED = re.compile(r"staged-[0-9a-f]{32}")
 _STEP = re.compile(r"step-\d+-group-\d+")
 _VERSION = re.compile(r"versions/(\d{8,})\.json")
@@ -151,8 +153,13 @@ def _read_run(uri: str, files: Files) -> tuple[tuple[_Reference, ...], str]:
 
 
 def _scan_products(top: str, shared: dict[str, int], now: float) -> Iterator[_Found]:
-    """Find the datasets and models at and below a directory: they may be at any depth."""
-    files = [file for file in storage.find_files(top) if not _is_hidden(file.path)]
+    """Find the datasets and models at and below a directory: they may be at any depth.
+
+    Those of another storage root stay: what its runs refer to is not known here.
+    """
+    found = [file for file in storage.find_files(top) if not _is_hidden(file.path)]
+    roots = tuple({match["root"] for file in found if (match := _IN_RUN.match(file.path))})
+    files = [file for file in found if not file.path.startswith(roots)]
     paths = {file.path for file in files}
     datasets = [path.removesuffix("manifest.json") for path in paths if _is_named(path, "manifest.json")]
     models = [path.removesuffix("model.json") for path in paths if _is_named(path, "model.json")]

@@ -72,6 +72,17 @@ def test_directories_that_are_not_recognized_are_never_listed(store: Store) -> N
     assert listed(store) == set()
 
 
+@pytest.mark.parametrize("name", ["east", "regions/east"])
+def test_what_is_in_a_storage_root_of_its_own_stays(store: Store, name: str) -> None:
+    """Its runs refer to versions that nothing else does."""
+    nested = Store(store.folder / name)
+    output = {"uri": nested.dataset([100, 50]), "version": 1, "content_hash": "1"}
+    nested.run("r1", 1, output=output)
+    nested.model(1, 100), nested.model(2, 50)
+    beside = store.dataset([100, 50], name="regions/west")
+    assert listed(store) == {f"{beside.removeprefix(store.root)}/versions/00000001.json".lstrip("/")}
+
+
 def test_checkpoints_of_runs_that_stay_are_removed_alone(store: Store) -> None:
     store.run("r2", 1)
     run = store.run("r1", 1)
