@@ -35,8 +35,9 @@ class UserFunction:
             module = importlib.import_module(module_name)
         except Exception as error:
             raise TrainyardError(
-                f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. It must be importable on the "
-                "cluster: put the module into the folder of the DAG."
+                f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. Of your modules, only the "
+                f"package {module_name.partition('.')[0]!r} is shipped to the cluster: move what it imports into it, "
+                "or install it there."
             ) from error
         if not callable(getattr(module, name, None)):
             defined = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]

@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
 def _action(actions: Any, name: str, run: Any, help: str) -> Any:
     action = actions.add_parser(name, help=help)
     action.set_defaults(run=run)
-    action.add_argument("dataset", metavar="DATASET", help="URI or path of the dataset")
+    action.add_argument("dataset", metavar="DATASET", help="name below the storage root, URI or path of the dataset")
     action.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     return action
 

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
+from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.errors import TrainyardError
 
@@ -25,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     chosen = parser().parse_args(arguments)
     try:
-        _read_connection(chosen)
+        _use_connection(chosen)
         status = int(chosen.run(chosen))
         sys.stdout.flush()
         return status
@@ -46,13 +48,24 @@ def main(arguments: list[str] | None = None) -> int:
     return 1
 
 
-def _read_connection(chosen: argparse.Namespace) -> None:
-    """Read the connection of a command that is given a URI of HDFS: it says whether HDFS is read over HTTP."""
-    is_hdfs = any(isinstance(value, str) and value.startswith("hdfs://") for value in vars(chosen).values())
-    if is_hdfs and "conn_id" in chosen and find_spec("airflow"):
+def _use_connection(chosen: argparse.Namespace) -> None:
+    """Read the connection of a command that is given a URI of HDFS, or the name of a dataset or model.
+
+    It says whether HDFS is read over HTTP, and where the storage is. A path that exists here is not a name.
+    """
+    if "conn_id" not in chosen or not find_spec("airflow"):
+        return
+    given = {name: value for name, value in vars(chosen).items() if isinstance(value, str)}
+    names = {name: given[name] for name in ("dataset", "model") if _is_name(given.get(name, "/"))}
+    if names or any(value.startswith("hdfs://") for value in given.values()):
         from trainyard.hooks.trainyard import TrainyardHook
 
-        TrainyardHook(chosen.conn_id).get_conn()
+        root = TrainyardHook(chosen.conn_id).get_conn().storage
+        vars(chosen).update({name: storage.resolve(root, value) for name, value in names.items()})
+
+
+def _is_name(value: str) -> bool:
+    return not storage.is_absolute(value) and storage.is_valid_name(value) and not Path(value).exists()
 
 
 def parser() -> argparse.ArgumentParser:

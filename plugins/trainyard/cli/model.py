@@ -19,7 +19,7 @@ def add_commands(commands: Any) -> None:
     export = actions.add_parser("export", help="write the current model as ONNX, torch.export or MLflow")
     export.set_defaults(run=_export)
     for action in (show, export):
-        action.add_argument("model", metavar="MODEL", help="URI or path of the model")
+        action.add_argument("model", metavar="MODEL", help="name below the storage root, URI or path of the model")
         action.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     export.add_argument("format", choices=get_args(Format), help="the format to write")
     export.add_argument("output", metavar="OUTPUT", help="URI or path to write: a file, or for mlflow a directory")

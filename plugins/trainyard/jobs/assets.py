@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import string
 from typing import Any
+from urllib.parse import quote
 
 from airflow.sdk import Asset
 
@@ -10,19 +13,23 @@ from trainyard import storage
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs.validation import is_pending
 
+_REPEATED_SLASHES = re.compile(r"(?<=[^:/])//+")
+
 
 def asset(name: str, conn_id: str = TrainyardHook.default_conn_name) -> Asset:
     """Return the asset of an output, for the schedule of a DAG.
 
-    Its name is the output's, or `trainyard://CONN_ID/NAME` for a name below the storage root of another connection.
+    Its name is the output's, or `trainyard://CONN_ID/NAME` for a name below the storage root of another connection,
+    without slashes that change nothing. In its URI, which Airflow wants in ASCII, other letters are percent-encoded.
 
     Args:
         name: The output, as the operator that writes it names it: a name below the storage root, or a URI.
         conn_id: The connection of type `trainyard` of that operator.
     """
-    if conn_id == TrainyardHook.default_conn_name or storage.is_absolute(name):
-        return Asset(name)
-    return Asset(storage.join(f"trainyard://{conn_id}", name))
+    name = _REPEATED_SLASHES.sub("/", name).rstrip("/")
+    if conn_id != TrainyardHook.default_conn_name and not storage.is_absolute(name):
+        name = storage.join(f"trainyard://{conn_id}", name)
+    return Asset(name, quote(name, safe=string.printable))
 
 
 def output_asset(name: Any, conn_id: str) -> Asset | None:

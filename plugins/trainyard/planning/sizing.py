@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, replace
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.validation.complaints import SMALLEST_MB
 
 MIN_JVM_OVERHEAD_MB = 384
 JVM_OVERHEAD_FRACTION = 0.1
@@ -77,7 +78,8 @@ def megabytes(text: str, where: str) -> int:
     """Convert a size such as "4g" to MB, rounded up. Raises TrainyardError that names the option `where`."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise TrainyardError(f'{where}={text!r} is not a valid size; use a number and a unit, for example "512m".')
+        example = f"{text}m" if text.isdecimal() and int(text) >= SMALLEST_MB else "512m"
+        raise TrainyardError(f'{where}={text!r} is not a valid size; use a number and a unit, for example "{example}".')
     return math.ceil(float(match[1]) * _UNITS[match[2].lower()])
 
 

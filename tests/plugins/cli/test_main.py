@@ -55,6 +55,30 @@ def test_a_uri_of_hdfs_is_read_as_the_connection_says(
     assert "hdfs://nn1:8020/trainyard/runs/d/r" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["toy/dataset", "other/dataset"])
+def test_a_dataset_may_be_named_as_an_operator_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    datasets.write(tmp_path / "toy" / "dataset", {"train": datasets.blobs(100)})
+    ours = {"conn_type": "trainyard", "extra": {"storage": tmp_path.as_uri()}}
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", json.dumps(ours))
+    status = main(["dataset", "versions", name, "--conn-id", "ours"])
+    output = capsys.readouterr()
+    if name == "toy/dataset":
+        assert status == 0 and "100" in output.out
+    else:
+        assert status == 1 and f"{tmp_path.as_uri()}/other/dataset is not a dataset" in output.err
+
+
+def test_a_path_that_exists_is_not_the_name_of_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
+    monkeypatch.chdir(tmp_path)
+    assert main(["dataset", "versions", "dataset"]) == 0
+    assert "100" in capsys.readouterr().out
+
+
 def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,22 @@ def test_a_uri_is_the_same_asset_for_every_connection(name: str) -> None:
     assert train(conn_id="east", model=name).outlets == train(model=name).outlets == [Asset(name)]
 
 
+@pytest.mark.parametrize("name", ["toy/model/", "toy//model", "toy/model//"])
+def test_slashes_that_change_nothing_make_no_other_asset(name: str) -> None:
+    assert train(model=name).outlets == [Asset("toy/model")]
+
+
+@pytest.mark.parametrize("name", ["hdfs://nn/toy/model/", "file:///toy/model/"])
+def test_the_slashes_of_a_uri_stay(name: str) -> None:
+    assert train(model=name).outlets == [Asset(name.rstrip("/"))]
+
+
+def test_letters_that_airflow_refuses_in_a_uri_are_encoded() -> None:
+    """Airflow would drop all DAGs of the file, without an import error."""
+    output = asset("toy/modèle")
+    assert (output.name, output.uri) == ("toy/modèle", "toy/mod%C3%A8le")
+
+
 def test_every_operator_names_its_asset_by_its_connection() -> None:
     export = ExportOperator(task_id="e", prepare="a.b:c", source="/in", dataset="toy/d", conn_id="east")
     promote = PromoteOperator(task_id="p", evaluation="e", champion="toy/c", metric="accuracy", conn_id="east")

@@ -64,7 +64,9 @@ FUNCTION: list[Refused] = [
 MEMORY: list[Refused] = [
     ("4g", "write Memory(heap='4g')"), (4096, "write Memory(heap='4g')"), ("", "write Memory(heap='4g')"),
     ({"heap": "4g", "native": "2g"}, "write Memory(heap='4g', native='2g')"),
-    (Memory(heap=4096), f"{TEXT}, for example '4096'"),
+    (Memory(heap=4096), f"{TEXT}, for example '4096m'"),
+    (Memory(heap=4), f"{TEXT}, for example '4g'"),
+    (Memory(heap="4096"), "use a number and a unit, for example \"4096m\""),
     (Memory(native=None), TEXT),
     (Memory(heap="4"), "use a number and a unit, for example \"512m\""),
     (Memory(off_heap="x"), "use a number and a unit, for example \"512m\""),
@@ -98,7 +100,8 @@ COMMON: dict[str, list[Refused]] = {
     "driver_memory": MEMORY,
     "preflight": [("no", "write 'strict', 'warn' or 'off'"), (False, "write 'strict'"), ([], "write 'strict'")],
     "grow_memory_to": [
-        *OPTIONAL_STRING, ("8", "use a number and a unit"), ("8x", "use a number and a unit"),
+        (8, f"{TEXT}, for example '8g'"), *OPTIONAL_STRING[1:], ("8", "use a number and a unit"),
+        ("8x", "use a number and a unit"),
         (Memory(heap="8g"), TEXT),
     ],
     "placement": [

@@ -41,6 +41,10 @@ _INSTEAD = {
 """What to write instead, by pydantic's type of error."""
 
 
+SMALLEST_MB = 128
+"""A size of memory without a unit is taken for MB from here on."""
+
+
 def complaints(error: ValidationError) -> str:
     """Return what a validation refused: for each field its name, its value and what to write."""
     return "; ".join(complaint(item) for item in error.errors())
@@ -66,13 +70,15 @@ def _instead(item: ErrorDetails) -> str:
     if item["type"] == "value_error":
         return str(context["error"])
     text = _INSTEAD.get(item["type"], "this value is not valid").format(**context)
-    return text + _example(item["type"], value)
+    is_size = any("memory" in str(step) for step in item["loc"])
+    return text + _example(item["type"], value, is_size)
 
 
-def _example(kind: str, value: Any) -> str:
+def _example(kind: str, value: Any, is_size: bool) -> str:
     """Return an example of the value in the expected type, where it is clear what was meant."""
     if kind == "string_type" and isinstance(value, int | float):
-        return f", for example {str(value).lower()!r}"
+        unit = ("g" if value < SMALLEST_MB else "m") if is_size else ""
+        return f", for example {f'{value}{unit}'.lower()!r}"
     if kind in ("tuple_type", "list_type") and isinstance(value, str):
         return f", for example [{_shown(value)}]"
     return ""
