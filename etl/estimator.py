@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pyspark.ml import Estimator, Model
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
@@ -45,7 +45,12 @@ _VECTOR_PREFIX = "__vector_"
 
 def _build_param(name: str, doc: str) -> Any:
     # Spark ML declares the params of its own classes with this private method; checked against pyspark 4.2.0.
-    return Param(Params._dummy(), name, doc)
+    return Param(Params._dummy(), name, doc, _to_json_value)
+
+
+def _to_json_value(value: Any) -> Any:
+    """Return a value as Spark ML saves it: the options of a strategy as a dict."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
 def _add_accessors(cls: P) -> P:
@@ -121,6 +126,11 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         for name in ("recipe", "store"):
             if not self.isDefined(name):
                 raise TrainyardError(f"TrainyardEstimator needs {name}=: {self.getParam(name).doc}.")
+        if (recipe := self.getOrDefault("recipe")).startswith("__main__:"):
+            raise TrainyardError(
+                f"TrainyardEstimator: recipe={recipe!r} is in a notebook or script, which workers cannot import. Write "
+                "it into a module, for example 'recipes:network'."
+            )
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
         spec = self._build_spec(storage.join(self.getOrDefault("store"), run), run)
         self._export(dataset, spec)
@@ -169,7 +179,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """Return the recipe's columns of `frame`, and the split of each row."""
         selected = [_get_array(frame, name, "the recipe") for name in recipe.inputs]
-        if recipe.label:
+        if recipe.label and recipe.label not in recipe.inputs:
             selected.append(_get_label(frame, recipe.label, recipe.classes))
         if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in (*recipe.inputs, recipe.label):
             selected.append(_get_array(frame, self.getOrDefault("weight_by"), "weight_by"))

@@ -52,8 +52,8 @@ class EvaluationResult:
 
 def evaluate(
     rows: Rows,
-    models: Sequence[str],
-    metrics: Sequence[str],
+    models: Sequence[str] | str,
+    metrics: Sequence[str] | str,
     *,
     weights: Mapping[str, str] | None = None,
     slices: Sequence[str] = (),
@@ -66,8 +66,9 @@ def evaluate(
 
     Args:
         rows: A DataFrame, or a scan of a dataset.
-        models: The URIs of the models. The first is compared with each of the others.
-        metrics: The names of the metrics, or `module:function` for a function that returns a metric of torchmetrics.
+        models: The URI of the model, or those of several. The first is compared with each of the others.
+        metrics: The name of the metric, or those of several; `module:function` for a function that returns a metric of
+            torchmetrics.
         weights: The sha256 of the weights of models, by their URIs. By default the newest of each model.
         slices: Columns; metrics are also computed for the rows of each of their values.
         query: The column whose rows with one value are ranked together. Required for metrics of ranking.
@@ -82,6 +83,7 @@ def evaluate(
         TrainyardError: A column is missing or has another type than the model was trained on, a metric does not apply
             to a model, or there are no rows.
     """
+    models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
     evaluated = [EvaluatedModel.load(uri, metrics, weights or {}) for uri in models]
     _check_labels(evaluated)
     slices = tuple(dict.fromkeys(slices))

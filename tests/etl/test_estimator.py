@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.ml import Pipeline, PipelineModel
-from pyspark.ml.feature import StringIndexer, VectorAssembler
+from pyspark.ml.evaluation import MulticlassClassificationEvaluator
+from pyspark.ml.feature import SQLTransformer, StringIndexer, VectorAssembler
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
 from tests.etl.models import train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.estimator import TrainyardEstimator, TrainyardModel
 from trainyard.schemas import manifest
+from trainyard.schemas.specs.strategies import Averaging
 from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = pytest.mark.spark
@@ -127,6 +130,36 @@ def test_bad_input_is_refused_before_anything_is_written(
     with pytest.raises(TrainyardError, match=message):
         make_estimator(tmp_path / "store", **params).fit(make_frame(spark, 10))
     assert not (tmp_path / "store").exists()
+
+
+def test_a_cross_validator_fits_in_threads(spark: Any, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, workers=1, recipe_params={"limit": 3})
+    grid = ParamGridBuilder().addGrid(estimator.epochs, [1, 3]).build()
+    evaluator = MulticlassClassificationEvaluator(predictionCol="prediction", metricName="accuracy")
+    as_double = SQLTransformer(statement="SELECT *, CAST(class_ AS double) AS prediction FROM __THIS__")
+    validator = CrossValidator(
+        estimator=Pipeline(stages=[estimator, as_double]), estimatorParamMaps=grid, evaluator=evaluator, numFolds=2,
+        parallelism=2,
+    )  # fmt: skip
+    assert max(validator.fit(make_frame(spark, 120)).avgMetrics) > 0.8
+
+
+def test_the_label_may_be_one_of_the_features(spark: Any, tmp_path: Path) -> None:
+    recipe = "tests.etl.recipes:autoencoder"
+    estimator = TrainyardEstimator(recipe=recipe, store=str(tmp_path), epochs=1, batch_size=10)
+    model = estimator.fit(make_frame(spark, 40))
+    assert [column.name for column in manifest.read_current(model.artifact.dataset).columns] == ["x"]
+
+
+def test_the_options_of_a_strategy_are_saved(tmp_path: Path) -> None:
+    make_estimator(tmp_path, strategy=Averaging(frequency=3)).save(str(tmp_path / "saved"))
+    assert TrainyardEstimator.load(str(tmp_path / "saved")).getStrategy()["frequency"] == 3
+
+
+def test_a_recipe_of_the_notebook_itself_is_refused(spark: Any, tmp_path: Path) -> None:
+    estimator = TrainyardEstimator(recipe="__main__:network", store=str(tmp_path))
+    with pytest.raises(TrainyardError, match="recipe='__main__:network' is in a notebook"):
+        estimator.fit(make_frame(spark, 10))
 
 
 def test_a_missing_param_is_named(spark: Any) -> None:

@@ -134,7 +134,7 @@ class Dataset(IterableDataset[Columns]):
         self._position.store(epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and the number of the next batch in it.
+        """Return the epoch and the number of the next batch in it, with what the order of rows depends on.
 
         Raises:
             TrainyardError: A worker process of a DataLoader reads the batches, ahead of the loop.
@@ -148,11 +148,25 @@ class Dataset(IterableDataset[Columns]):
                 "reads ahead, so the position of the loop is not known here. Write num_workers=0, or use torchdata's "
                 "StatefulDataLoader and its state_dict()."
             )
-        return {"epoch": epoch, "step": step}
+        return {"epoch": epoch, "step": step, **self._describe_order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration resume at `state`."""
+        """Make the next iteration resume at `state`.
+
+        Raises:
+            TrainyardError: The state is that of a dataset with other rows, another batch_size or another seed.
+        """
+        for name, value in self._describe_order().items():
+            if state.get(name, value) != value:
+                raise TrainyardError(
+                    f"the state of a Dataset with {name}={state[name]} cannot be loaded into one with {name}={value}: "
+                    "rows would be left out, or read twice. Create the Dataset as before."
+                )
         self._position.store(state["epoch"], state["step"])
+
+    def _describe_order(self) -> dict[str, int]:
+        order = self._loader.order
+        return {"rows": order.rows, "batch_size": order.batch, "seed": order.seed}
 
 
 def _check_workers(batch_size: int, rank: int, world: int) -> None:

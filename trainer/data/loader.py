@@ -125,6 +125,13 @@ class Loader:
         self._groups = group_columns(dataset.columns)
         self._max_blocks = len(self._groups) * (_PREFETCHED + 2)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_sample"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._sample = lru_cache(_SAMPLED_BLOCKS)(self._sample_block)
+
     def column(self, name: str) -> Column:
         """Return a column as it is in a batch: decoded, if it is binary."""
         if name in self._decoders:

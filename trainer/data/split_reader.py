@@ -146,6 +146,12 @@ class SplitReader:
         self._batches = [(shard, batch) for shard in self._shards for batch in shard.batches]
         self.blocks = tuple(batch.rows for _, batch in self._batches)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process reads with: nothing that this one has open, or fetches."""
+        kept = {name: value for name, value in vars(self).items() if name != "_fetchers"}
+        own = {"_open": OrderedDict(), "_downloads": {}, "_reads": {}, "_in_memory": set(), "fetched_bytes": 0}
+        return kept | own
+
     @cached_property
     def rows(self) -> int:
         """The number of rows of the split."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -67,11 +68,7 @@ def build_weights(
 
 
 def _concatenate(data: Mixture, weights: Sequence[Weights]) -> Weights:
-    def of(block: int, columns: Block) -> Integers:
-        part, number = data.find(block)
-        return weights[part].of(number, columns)
-
-    return Weights(of, tuple(total for part in weights for total in part.blocks))
+    return Weights(partial(_weigh_part, data, weights), tuple(total for part in weights for total in part.blocks))
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def _weight_dataset(
         return _weight_by_column(_OwnValues(dataset, weight_by, world, on_progress), unit)
     if balance:
         return _balance_classes(_OwnValues(dataset, balance, world, on_progress), unit)
-    return Weights(lambda block, _: np.full(dataset.blocks[block], unit), tuple(unit * rows for rows in dataset.blocks))
+    return Weights(partial(_weigh_alike, dataset.blocks, unit), tuple(unit * rows for rows in dataset.blocks))
 
 
 def _balance_classes(labels: _OwnValues, unit: int) -> Weights:
@@ -130,7 +127,7 @@ def _balance_classes(labels: _OwnValues, unit: int) -> Weights:
     classes = np.array(sorted(counts))
     rows_of_all = labels.dataset.rows
     weights = np.array([unit * rows_of_all // (len(counts) * counts[value]) for value in classes.tolist()])
-    return _sum_blocks(labels, lambda values: weights[np.searchsorted(classes, values)])
+    return _sum_blocks(labels, partial(_weigh_class, classes, weights))
 
 
 def _weight_by_column(column: _OwnValues, unit: int) -> Weights:
@@ -149,14 +146,35 @@ def _weight_by_column(column: _OwnValues, unit: int) -> Weights:
         raise TrainyardError(
             f"weight_by={column.column!r}: all weights of split {dataset.name!r} of {dataset.uri} are 0."
         )
-    return _sum_blocks(column, lambda values: np.rint(values.astype(np.float64) * (unit / mean)).astype(np.int64))
+    return _sum_blocks(column, partial(_scale, unit / mean))
 
 
 def _sum_blocks(column: _OwnValues, of: Callable[[Array], Integers]) -> Weights:
     world = column.world
     by_rank = world.gather([int(of(values).sum()) for values in column])
     sums = [by_rank[number % world.size][number // world.size] for number in range(len(column.dataset.blocks))]
-    return Weights(lambda _, block: of(_get_numbers(block, column.column)), tuple(sums))
+    return Weights(partial(_weigh_rows, column.column, of), tuple(sums))
+
+
+def _weigh_part(data: Mixture, weights: Sequence[Weights], block: int, columns: Block) -> Integers:
+    part, number = data.find(block)
+    return weights[part].of(number, columns)
+
+
+def _weigh_alike(blocks: Sequence[int], unit: int, block: int, _: Block) -> Integers:
+    return np.full(blocks[block], unit)
+
+
+def _weigh_class(classes: Array, weights: Integers, values: Array) -> Integers:
+    return weights[np.searchsorted(classes, values)]
+
+
+def _scale(factor: float, values: Array) -> Integers:
+    return np.rint(values.astype(np.float64) * factor).astype(np.int64)
+
+
+def _weigh_rows(column: str, of: Callable[[Array], Integers], _: int, block: Block) -> Integers:
+    return of(_get_numbers(block, column))
 
 
 def _get_numbers(block: Block, name: str) -> Array:

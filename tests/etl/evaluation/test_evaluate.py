@@ -87,6 +87,11 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     assert [e.prediction["class_"] for e in result.examples] == [int(predict(model)[i]) for i in worst]
 
 
+def test_one_model_and_one_metric_may_be_named_without_a_list(spark: Any, model: str) -> None:
+    rows = make_frame(spark, datasets.blobs(30, seed=6))
+    assert evaluate(rows, model, "accuracy").model == evaluate(rows, [model], ["accuracy"]).model
+
+
 def test_weights_are_scored_that_a_later_training_has_replaced(spark: Any, tmp_path: Path) -> None:
     rows, uri = make_frame(spark, datasets.blobs(90, seed=6)), train(tmp_path, "linear", limit=3, learning_rate=0.002)
     older = model_artifact.read_current(uri).weights_sha256
