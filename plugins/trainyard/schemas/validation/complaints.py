@@ -79,6 +79,8 @@ def _example(kind: str, value: Any, is_size: bool) -> str:
     if kind == "string_type" and isinstance(value, int | float):
         unit = ("g" if value < SMALLEST_MB else "m") if is_size else ""
         return f", for example {f'{value}{unit}'.lower()!r}"
+    if kind == "string_type" and value is None:
+        return "; it is None where the task that should return it was skipped, or returned nothing"
     if kind in ("tuple_type", "list_type") and isinstance(value, str):
         return f", for example [{_shown(value)}]"
     return ""
