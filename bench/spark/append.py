@@ -3,7 +3,7 @@
     PYTHONPATH=plugins:. python bench/spark/append.py [--rows 10000000] [--runs 3]
 
 Each run is an export job, from Parquet (32 float32 and a label) to a committed version with splits and shuffle, in
-one Spark session on two cores: first of all rows, then of a partition with a hundredth of them. Ratios are of
+one Spark session on two cores: first of a partition with all rows, then of one with a hundredth of them. Ratios are of
 neighboring runs.
 """
 
@@ -49,7 +49,7 @@ def write_source(spark: Any, path: Path, count: int) -> Source:
     return Source(format="parquet", path=str(path))
 
 
-def measure_export(spark: Any, folder: Path, source: Source, partition: str | None, **fields: Any) -> float:
+def measure_export(spark: Any, folder: Path, source: Source, partition: str, **fields: Any) -> float:
     task_key = TaskKey(dag_id="bench", run_id="r", task_id="export", directory=str(folder / "run"))
     spec = ExportSpec(
         task_key=task_key, prepare="bench.spark.append:prepare", source=source, dataset=str(folder / "dataset"),
@@ -72,10 +72,10 @@ def main() -> None:
         folder = Path(directory)
         all_rows = write_source(spark, folder / "source", args.rows)
         few_rows = write_source(spark, folder / "more", args.rows // 100)
-        measure_export(spark, folder, few_rows, None)
-        for number in range(args.runs):
-            full.append(measure_export(spark, folder, all_rows, None))
-            partial.append(measure_export(spark, folder, few_rows, f"day {number}"))
+        measure_export(spark, folder, few_rows, "all")
+        for _ in range(args.runs):
+            full.append(measure_export(spark, folder, all_rows, "all"))
+            partial.append(measure_export(spark, folder, few_rows, "more"))
             assert manifest.read_current(str(folder / "dataset")).rows == args.rows + args.rows // 100
     spark.stop()
     ratio = statistics.median(small / large for small, large in zip(partial, full, strict=True))

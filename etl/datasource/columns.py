@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -101,6 +102,15 @@ def is_number(element: pa.DataType) -> bool:
 def to_arrow(schema: spark.StructType) -> pa.Schema:
     """Return the Arrow schema of a DataFrame, with timestamps in UTC."""
     return to_arrow_schema(schema, **_TIMEZONE)
+
+
+def read_schema(text: str) -> spark.StructType:
+    """Return the schema of a dataset's rows from the JSON in its manifest, which is that of one write.
+
+    Every column may have nulls, as in files that Spark reads: other partitions can have some where that write has none.
+    """
+    written = spark.StructType.fromJson(json.loads(text))
+    return spark.StructType([spark.StructField(f.name, f.dataType, True, f.metadata) for f in written.fields])
 
 
 def build_fields(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -47,6 +47,8 @@ def build_single_partition_manifest(result: WriteResult, name: str, number: int)
 def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteResult) -> DatasetManifest:
     """Return the version after `base` in which `result` is the partition `name`, added or replaced.
 
+    Columns have the order of `base`, whichever partition is written last. If no other partition stays, they may differ.
+
     Args:
         dataset: The URI of the dataset.
         base: Its newest version.
@@ -54,13 +56,17 @@ def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteR
         result: What was written.
 
     Raises:
-        TrainyardError: The columns of `result` differ from those of `base`.
+        TrainyardError: The columns of `result` differ from those of `base`, or `base` was written without partitions.
     """
-    _check_columns(dataset, base, name, result)
+    check_partition(dataset, base, name)
     number = base.number + 1
     others = {key: partition for key, partition in base.partitions.items() if key != name}
+    if not others:
+        return build_single_partition_manifest(result, name, number)
+    _check_columns(dataset, base, name, result)
+    result = replace(result, columns=base.columns, spark_schema=base.spark_schema)
     partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))
-    kept_statistics = _collect_statistics(dataset, base, others)
+    kept_statistics = collect_statistics(dataset, base, others)
     splits = {}
     for split in dict.fromkeys([*base.splits, *result.splits]):
         by_directory = _group_by_directory(base.splits.get(split)) | _group_by_directory(result.splits.get(split))
@@ -71,6 +77,36 @@ def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteR
             rows = sum(shard.rows for shard in shards)
             splits[split] = Split(rows=rows, shards=shards, statistics=dict(statistics))
     return _build_manifest(result, number, splits, partitions)
+
+
+def check_partition(dataset: str, base: DatasetManifest, name: str) -> None:
+    """Check that the partition `name` is not added to rows that were written without a partition.
+
+    Raises:
+        TrainyardError: It is, so that a row could be in the dataset twice.
+    """
+    if name and list(base.partitions) == [""]:
+        raise TrainyardError(
+            f"partition {name!r} cannot be added to {dataset}: version {base.number} was written without a partition, "
+            "and may have the same rows. Export all partitions to another dataset, or write without a partition."
+        )
+
+
+def collect_statistics(
+    dataset: str, base: DatasetManifest, kept: Mapping[str, Partition]
+) -> dict[str, StatisticsByColumn]:
+    """Return the statistics by split of some partitions of a version.
+
+    Unless these are all, they are merged from the files of each: statistics of one part cannot be subtracted.
+    """
+    if len(kept) == len(base.partitions):
+        return {name: split.statistics for name, split in base.splits.items()}
+    merged: dict[str, StatisticsByColumn] = {}
+    for partition in kept.values():
+        part = PartitionStatistics.load(storage.join(dataset, partition.statistics))
+        for split, statistics in part.splits.items():
+            merged[split] = _merge_columns(merged.get(split), statistics) or {}
+    return merged
 
 
 def _build_manifest(
@@ -86,24 +122,6 @@ def _build_manifest(
 def _build_partition(result: WriteResult, number: int) -> Partition:
     rows = sum(split.rows for split in result.splits.values())
     return Partition(directory=result.directory, version=number, rows=rows, provenance=result.provenance)
-
-
-def _collect_statistics(
-    dataset: str, base: DatasetManifest, kept: Mapping[str, Partition]
-) -> dict[str, StatisticsByColumn]:
-    """Return the statistics by split of the partitions that are kept.
-
-    If a partition is replaced, they are merged from the files of the others: statistics of one part cannot be
-    subtracted.
-    """
-    if len(kept) == len(base.partitions):
-        return {name: split.statistics for name, split in base.splits.items()}
-    merged: dict[str, StatisticsByColumn] = {}
-    for partition in kept.values():
-        part = PartitionStatistics.load(storage.join(dataset, partition.statistics))
-        for split, statistics in part.splits.items():
-            merged[split] = _merge_columns(merged.get(split), statistics) or {}
-    return merged
 
 
 def _merge_columns(one: StatisticsByColumn | None, other: StatisticsByColumn | None) -> StatisticsByColumn | None:
@@ -127,8 +145,8 @@ def _check_columns(dataset: str, base: DatasetManifest, name: str, result: Write
             raise TrainyardError(
                 f"partition {name!r} cannot be added to {dataset}: column {column!r} is "
                 f"{_describe(actual.get(column))} in the partition, but {_describe(expected.get(column))} in version "
-                f"{base.number} of the dataset. Return the same columns from prepare, or replace the whole dataset by "
-                "writing without a partition."
+                f"{base.number} of the dataset. Return the same columns from prepare, or export all partitions to "
+                "another dataset."
             )
 
 

@@ -48,14 +48,14 @@ def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapp
 
 
 def check_drift(
-    dataset: str, splits: Mapping[str, Split], previous: Mapping[str, Split], limits: Drift
+    dataset: str, splits: Mapping[str, Split], previous: Mapping[str, Mapping[str, Statistics]], limits: Drift
 ) -> tuple[str, ...]:
     """Return a warning for each column that drifted by `limits.warn` or more since `previous`.
 
     Args:
         dataset: The URI of the dataset, for messages.
         splits: The new data.
-        previous: The current version's splits.
+        previous: The statistics to compare with, by split and column.
         limits: The index from which on to warn and to fail.
 
     Raises:
@@ -64,7 +64,7 @@ def check_drift(
     drifts = [
         (name, column, measure_drift(split.statistics[column], statistics))
         for name, split in splits.items() if name in previous
-        for column, statistics in previous[name].statistics.items() if column in split.statistics
+        for column, statistics in previous[name].items() if column in split.statistics
     ]  # fmt: skip
     limit = math.inf if limits.fail is None else limits.fail
     rows = [[name, column, f"below {limit:g}", f"{drift:.3g}"] for name, column, drift in drifts if drift >= limit]

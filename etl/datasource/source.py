@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError, reason
+from trainyard.etl.datasource.columns import read_schema
 from trainyard.etl.datasource.options import ReadOptions, WriteOptions
 from trainyard.etl.datasource.reader import DatasetReader
 from trainyard.etl.datasource.writer import DatasetWriter
@@ -42,8 +43,8 @@ class TrainyardDataSource(DataSource):  # type: ignore[misc]
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the schema of the DataFrame that was written, without the split column."""
-        return StructType.fromJson(json.loads(self._manifest.spark_schema))
+        """Return the schema of the DataFrame that was written, without the split column; any column may have nulls."""
+        return read_schema(self._manifest.spark_schema)
 
     def reader(self, schema: StructType) -> DatasetReader:
         """Return the reader of the version to read."""
@@ -77,8 +78,21 @@ def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> N
         TrainyardError: The data or an option is not valid, also if a Spark task found it.
     """
     try:
-        frame.write.format(FORMAT).mode(mode).options(**options).save(uri)
+        with _activate(frame.sparkSession):
+            frame.write.format(FORMAT).mode(mode).options(**options).save(uri)
     except Exception as error:
         if message := reason(error):
             raise TrainyardError(message) from error
         raise
+
+
+@contextmanager
+def _activate(spark: SparkSession) -> Iterator[None]:
+    """Make a session that of this thread: the JVM looks up the format of a write there, and other threads have none."""
+    sessions = spark._jvm.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        sessions.setActiveSession(before.get()) if before.isDefined() else sessions.clearActiveSession()

@@ -18,7 +18,13 @@ from trainyard.etl.datasource import quality, task_statistics
 from trainyard.etl.datasource.columns import Field, build_fields
 from trainyard.etl.datasource.encoder import unify_fields
 from trainyard.etl.datasource.options import WriteOptions, get_provenance
-from trainyard.etl.datasource.partitions import WriteResult, add_partition, build_single_partition_manifest
+from trainyard.etl.datasource.partitions import (
+    WriteResult,
+    add_partition,
+    build_single_partition_manifest,
+    check_partition,
+    collect_statistics,
+)
 from trainyard.etl.datasource.statistics import ColumnStatistics
 from trainyard.etl.datasource.task_statistics import SplitStatistics
 from trainyard.etl.datasource.task_writer import TaskOutput, TaskWriter
@@ -43,6 +49,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._base_partition = base.partitions.get(options.partition or "") if base else None
         if base and not overwrite:
             self._check_append(base)
+        if base and options.partition is not None:
+            check_partition(options.path, base, options.partition)
 
     @property
     def directory(self) -> str:
@@ -136,9 +144,12 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return add_partition(self.options.path, base, partition, result)
 
     def _add_drift_warnings(self, base: DatasetManifest, result: WriteResult) -> WriteResult:
+        """Compare with the partitions that stay; if none does, with those that are replaced."""
         if self.options.drift is None:
             return result
-        warnings = quality.check_drift(self.options.path, result.splits, base.splits, self.options.drift)
+        others = {name: partition for name, partition in base.partitions.items() if name != self.options.partition}
+        previous = collect_statistics(self.options.path, base, others or base.partitions)
+        warnings = quality.check_drift(self.options.path, result.splits, previous, self.options.drift)
         return replace(result, provenance=result.provenance.model_copy(update={"warnings": warnings}))
 
     def _check_splits(self, document: DatasetManifest) -> None:

@@ -3,13 +3,15 @@
 All predictions are computed in a staging directory first, so that the previous ones are unchanged if a model fails.
 No file system replaces a directory in one step: the previous one is renamed to `.NAME.replaced`, then the new one to
 `NAME`. If a process ends between the two, the next run renames the previous one back.
+
+A directory of Parquet files that has a file `_PREDICTED` holds predictions: no other one is replaced.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +22,14 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.jobs import source_partitions
+from trainyard.etl.jobs.source_partitions import SourceFile
 from trainyard.etl.scoring.scan import Rows, frame_of
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 
 PredictFunction = Callable[[Rows], DataFrame]
 
-_SUCCESS_FILE = "_SUCCESS"
-_ORIGIN_FILE = "_PREDICTED"
+_MARK = "_PREDICTED"
 _REPLACED = ".replaced"
 _EMPTY = ".empty"
 
@@ -46,7 +48,43 @@ def check_storage(spec: PredictSpec) -> None:
         )
 
 
-def write(spark: SparkSession, spec: PredictSpec, weights: str, rows: Rows, predict: PredictFunction) -> dict[str, Any]:
+def check_output(spec: PredictSpec) -> None:
+    """Check that only predictions are replaced, once what a killed run left between two renames is complete again.
+
+    Raises:
+        TrainyardError: The output is something else than predictions, such as a table that another job wrote.
+    """
+    if spec.output_format == "trainyard":
+        _check_dataset(spec.output)
+    elif spec.output_format == "parquet":
+        _recover(spec.output)
+        if spec.partition_by:
+            _recover_partitions(spec.output, spec.partition_by)
+        _check_replaced(spec.output, spec.partition_by)
+
+
+def list_source(spec: PredictSpec) -> list[SourceFile] | None:
+    """Return the files of a source with partitions, to be called before it is read: a later file may not be read.
+
+    Returns:
+        The files; none for a source without files, and None if its storage cannot list them with their change times.
+    """
+    if not spec.partition_by or not spec.source.path:
+        return []
+    try:
+        return storage.list_files(spec.source.path)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def write(
+    spark: SparkSession,
+    spec: PredictSpec,
+    weights: str,
+    rows: Rows,
+    predict: PredictFunction,
+    files: list[SourceFile] | None,
+) -> dict[str, Any]:
     """Write the predictions for some rows.
 
     Args:
@@ -55,18 +93,17 @@ def write(spark: SparkSession, spec: PredictSpec, weights: str, rows: Rows, pred
         weights: The sha256 of the model's weights.
         rows: The rows to predict for.
         predict: Returns the predictions for some of these rows.
+        files: What `list_source` returned before the rows were read.
 
     Returns:
         The number of rows written and their columns; further figures by kind of output.
 
     Raises:
-        TrainyardError: The output contains something else than predictions, or `partition_by` is not a column of
-            single values, or its values were changed by `predict`.
+        TrainyardError: The output contains something else than predictions by now, or `partition_by` is not a column
+            of single values, or its values were changed by `predict`.
     """
-    if spec.output_format == "parquet":
-        _recover(spec.output)
     if spec.partition_by:
-        return _write_partitions(spark, spec, weights, frame_of(rows), predict)
+        return _write_partitions(spark, spec, weights, frame_of(rows), predict, files)
     return _WRITERS[spec.output_format](spark, spec, predict(rows))
 
 
@@ -75,7 +112,9 @@ def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFram
     try:
         predictions.write.parquet(staging)
         rows = spark.read.parquet(staging).count()
-        replace(staging, spec.output)
+        storage.replace(storage.join(staging, _MARK), b"")
+        _check_replaced(spec.output)
+        _swap(staging, spec.output)
     finally:
         storage.remove(staging)
     return {"rows": rows, "columns": predictions.columns}
@@ -104,7 +143,12 @@ _WRITERS = {"parquet": _write_parquet, "trainyard": _write_dataset, "table": _wr
 
 
 def _write_partitions(
-    spark: SparkSession, spec: PredictSpec, weights: str, frame: DataFrame, predict: PredictFunction
+    spark: SparkSession,
+    spec: PredictSpec,
+    weights: str,
+    frame: DataFrame,
+    predict: PredictFunction,
+    files: list[SourceFile] | None,
 ) -> dict[str, Any]:
     """Predict for partitions that are new, or whose predictions come from other weights, files or options."""
     column = spec.partition_by
@@ -116,20 +160,16 @@ def _write_partitions(
         raise TrainyardError(
             f"partition_by={column!r} is a column of type {data_type.simpleString()}; use a column of single values."
         )
-    prefix = source_partitions.folder_prefix(column)
-    for name in storage.list_names(spec.output):
-        if name.startswith(f".{prefix}") and name.endswith(_REPLACED):
-            _recover(storage.join(spec.output, name[1:].removesuffix(_REPLACED)))
-    _check_output(spec.output, [name for name in storage.list_names(spec.output) if not name.startswith(prefix)])
     frame = frame.withColumn(column, source_partitions.normalize_zero(get_column(column), data_type))
     values = source_partitions.name_partition(get_column(column))
     partitions = sorted(row[0] for row in frame.select(values).distinct().collect())
-    hashes, others = source_partitions.hash_files(spark, spec.source.path or "", column, data_type)
+    hashes, others = source_partitions.hash_files(spark, files, column, data_type)
     origins = {value: _describe_origin(spec, weights, hashes.get(value, others)) for value in partitions}
     previous = _read_origins(spec.output, column)
     changed = [value for value in partitions if previous.get(value) != origins[value]]
+    stale = _find_stale(spec.output, previous, origins)
     if not changed:
-        return {"rows": 0, "columns": [], "partitions": [], "unchanged": len(partitions)}
+        return {"rows": 0, "columns": [], "partitions": [], "unchanged": len(partitions), **stale}
     predictions = predict(frame.where(values.isin(changed)))
     staging = _build_staging_path(spec.output)
     try:
@@ -139,12 +179,25 @@ def _write_partitions(
         folders = {source_partitions.name_folder(column, value): origins[value] for value in changed}
         _complete_partitions(spark, staging, list(folders), schema)
         for folder, origin in folders.items():
-            storage.replace(storage.join(staging, folder, _ORIGIN_FILE), json.dumps(origin).encode())
+            storage.replace(storage.join(staging, folder, _MARK), json.dumps(origin).encode())
             _swap(storage.join(staging, folder), storage.join(spec.output, folder))
     finally:
         storage.remove(staging)
     unchanged = len(partitions) - len(changed)
-    return {"rows": rows, "columns": predictions.columns, "partitions": changed, "unchanged": unchanged}
+    return {"rows": rows, "columns": predictions.columns, "partitions": changed, "unchanged": unchanged, **stale}
+
+
+def _find_stale(output: str, previous: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return, and print, the partitions in the output that have no rows to predict for, if there are any."""
+    stale = sorted(set(previous).difference(current))
+    if not stale:
+        return {}
+    print(
+        f"WARNING: {output} keeps the predictions of partitions that have no rows now: {', '.join(stale)}. Remove "
+        "their folders if they are not wanted.",
+        flush=True,
+    )
+    return {"stale": stale}
 
 
 def _complete_partitions(spark: SparkSession, staging: str, folders: list[str], schema: StructType) -> None:
@@ -173,31 +226,50 @@ def _describe_origin(spec: PredictSpec, weights: str, files: str) -> dict[str, A
 
 
 def _read_origins(output: str, column: str) -> dict[str, dict[str, Any]]:
-    """Return the origin of each partition in the output."""
+    """Return the origin of each partition in the output. Raises TrainyardError if one is not marked."""
     origins = {}
     for name in storage.list_names(output):
-        file = storage.join(output, name, _ORIGIN_FILE)
-        if name.startswith(source_partitions.folder_prefix(column)) and storage.exists(file):
-            origins[source_partitions.read_folder(column, name)] = json.loads(storage.read(file))
+        folder = storage.join(output, name)
+        if not name.startswith(source_partitions.folder_prefix(column)):
+            continue
+        if storage.exists(storage.join(folder, _MARK)):
+            origins[source_partitions.read_folder(column, name)] = json.loads(storage.read(storage.join(folder, _MARK)))
+        else:
+            _check_marked(folder, storage.list_names(folder))
     return origins
 
 
-def replace(staging: str, output: str) -> None:
-    """Move the complete directory `staging` to `output`, whose previous predictions stay until then.
-
-    Raises:
-        TrainyardError: The output contains something else than predictions.
-    """
-    if storage.exists(output) and not storage.exists(storage.join(output, _SUCCESS_FILE)):
-        _check_output(output, storage.list_names(output))
-    _swap(staging, output)
-
-
-def _check_output(output: str, unexpected: list[str]) -> None:
-    if unexpected:
+def _check_dataset(output: str) -> None:
+    """Check that the newest version of a dataset, if there is one, was not exported."""
+    newest = manifest.read_latest(output)
+    if newest and newest.provenance.code_hash:
         raise TrainyardError(
-            f"{output} exists and contains {unexpected[0]}, which is not part of finished predictions; "
-            "choose another output=."
+            f"output={output!r} is a dataset that was exported from {newest.provenance.source}; write another output=."
+        )
+
+
+def _check_replaced(output: str, column: str | None = None) -> None:
+    """Check that the output is marked as predictions, or has partitions by a column only; it may be empty."""
+    names = storage.list_names(output)
+    if not names and storage.exists(output) and storage.list_files(output):
+        raise TrainyardError(f"output={output!r} is a file; write another output=.")
+    if column is None:
+        _check_marked(output, names)
+        return
+    prefix = source_partitions.folder_prefix(column)
+    if others := [name for name in names if not name.startswith(prefix)]:
+        raise TrainyardError(
+            f"output={output!r} contains {others[-1]!r}, which is no partition of predictions by {column!r}, so "
+            "nothing is replaced. Remove this directory, or write another output=."
+        )
+
+
+def _check_marked(directory: str, names: list[str]) -> None:
+    if names and _MARK not in names:
+        raise TrainyardError(
+            f"output={directory!r} contains {names[-1]!r}, but no file {_MARK}, which marks predictions, so nothing is "
+            "replaced. Remove this directory, or write another output=. Earlier releases did not mark all predictions: "
+            "remove theirs once."
         )
 
 
@@ -209,6 +281,12 @@ def _swap(staging: str, output: str) -> None:
         storage.move(output, old)
     storage.move(staging, output)
     storage.remove(old)
+
+
+def _recover_partitions(output: str, column: str) -> None:
+    for name in storage.list_names(output):
+        if name.startswith(f".{source_partitions.folder_prefix(column)}") and name.endswith(_REPLACED):
+            _recover(storage.join(output, name[1:].removesuffix(_REPLACED)))
 
 
 def _recover(output: str) -> None:

@@ -35,9 +35,11 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     """
     preload(spark)
     destinations.check_storage(spec)
+    destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
     rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
     with events.span("read source"):
+        files = destinations.list_source(spec)
         rows = _read(spark, spec, rows_per_batch)
     postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
@@ -51,7 +53,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
         events.span("predict"),
         arrow_batches.limit_batch_rows(rows_per_batch, spark),
     ):
-        figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions)
+        figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)
     return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
 

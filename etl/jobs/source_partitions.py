@@ -18,13 +18,12 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from trainyard import storage
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """The characters that Spark escapes in the name of a folder."""
 
-_File = tuple[str, int, str]
+SourceFile = tuple[str, int, str]
+"""The path of a file, its bytes and its change time."""
 
 
 def name_partition(column: Column) -> Column:
@@ -52,12 +51,14 @@ def read_folder(column: str, folder: str) -> str:
     return unquote(folder.removeprefix(folder_prefix(column)), encoding="latin-1")
 
 
-def hash_files(spark: SparkSession, path: str, column: str, data_type: DataType) -> tuple[dict[str, str], str]:
+def hash_files(
+    spark: SparkSession, files: list[SourceFile] | None, column: str, data_type: DataType
+) -> tuple[dict[str, str], str]:
     """Hash the names, sizes and change times of a source's files, by the partition of their folder at any depth.
 
     Args:
         spark: The session.
-        path: The source; empty for one without files.
+        files: The files; none for a source without files, and None if its storage has no change times.
         column: The column with the partitions.
         data_type: The type of the column.
 
@@ -65,24 +66,22 @@ def hash_files(spark: SparkSession, path: str, column: str, data_type: DataType)
         The hash of each partition that has folders, and the hash of any other partition: that of all files. It is the
         same each time for a source without files, and another one each time if its storage has no change times.
     """
-    try:
-        files = storage.list_files(path) if path else []
-    except (FileNotFoundError, ValueError):
+    if files is None:
         return {}, uuid.uuid4().hex
-    by_text: dict[str, list[_File]] = defaultdict(list)
+    by_text: dict[str, list[SourceFile]] = defaultdict(list)
     for file in files:
         for folder in file[0].split("/")[:-1]:
             if folder.startswith(folder_prefix(column)):
                 by_text[read_folder(column, folder)].append(file)
     texts = spark.createDataFrame([(text,) for text in by_text], "text string")
     value = normalize_zero(F.col("text").try_cast(data_type), data_type)
-    by_partition: dict[str, list[_File]] = defaultdict(list)
+    by_partition: dict[str, list[SourceFile]] = defaultdict(list)
     for text, partition in texts.select("text", name_partition(value)).collect():
         by_partition[partition] += by_text[text]
     return {partition: _hash(of) for partition, of in by_partition.items()}, _hash(files)
 
 
-def _hash(files: Iterable[_File]) -> str:
+def _hash(files: Iterable[SourceFile]) -> str:
     return hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trainyard.etl.datasource import source
-from trainyard.etl.datasource.columns import get_column
+from trainyard.etl.datasource.columns import get_column, read_schema
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.schemas import manifest as manifests
@@ -49,7 +48,7 @@ class DatasetScan:
         self._spark, self.dataset, self._texts, self.batch_rows = spark, dataset, dict(options or {}), batch_rows
         self._options = ReadOptions.parse({**self._texts, "path": dataset})
         self.manifest = manifests.read_version(dataset, self._options.version, self._options.since)
-        self.schema = StructType.fromJson(json.loads(self.manifest.spark_schema))
+        self.schema = read_schema(self.manifest.spark_schema)
 
     @cached_property
     def frame(self) -> DataFrame:

@@ -49,6 +49,7 @@ EVALUATION = {
     "dataset_version": "The version of the dataset.",
     "split": "The split.",
     "confidence": "The confidence of the intervals.",
+    "query": "The column whose rows with one value were ranked together, if there is one.",
     "application": "The id of the Spark application.",
 }
 PREDICTIONS = {
@@ -60,6 +61,7 @@ PREDICTIONS = {
     "version": 'The version of the dataset, with `output_format="trainyard"`.',
     "partitions": "The partitions that were predicted, with `partition_by`.",
     "unchanged": "The number of partitions that were left as they are, with `partition_by`.",
+    "stale": "The partitions in the output that have no rows now, with `partition_by`, if there are any.",
 }
 CHAMPION = {
     "uri": "The URI of the champion.",

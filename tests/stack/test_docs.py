@@ -77,7 +77,10 @@ def test_the_results_have_the_keys_of_the_code() -> None:
 
     assert list_keys(DatasetManifest.summary) | {"reused"} == set(DATASET)
     assert list_keys(_build_result) | {"restarts", "gpu_utilization", "gpu_memory_gib"} == set(MODEL)
-    writers = (destinations._write_parquet, destinations._write_dataset, destinations._write_partitions)
+    writers = (
+        destinations._write_parquet, destinations._write_dataset, destinations._write_partitions,
+        destinations._find_stale,
+    )  # fmt: skip
     assert list_keys(predict.run).union(*map(list_keys, writers)) == set(PREDICTIONS)
     fields = set(Evaluation.model_fields) - {"model", "curves", "examples"}
     assert fields | {"evaluation", "uri", "weights_sha256", "metrics", "intervals"} == set(EVALUATION)

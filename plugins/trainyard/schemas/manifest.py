@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -25,6 +26,8 @@ from pydantic import PlainSerializer, PlainValidator
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+
+_VERSION = re.compile(r"(\d{8,})\.json")
 
 
 class Column(Part):
@@ -304,7 +307,7 @@ def read_version(dataset: str, version: int | None = None, since: int | None = N
 def list_versions(dataset: str) -> list[int]:
     """Return the numbers of the versions, oldest first."""
     names = storage.list_names(storage.join(dataset, "versions"))
-    return sorted(int(name.removesuffix(".json")) for name in names if not name.startswith("."))
+    return sorted(int(match[1]) for match in map(_VERSION.fullmatch, names) if match)
 
 
 def read_latest(dataset: str) -> DatasetManifest | None:

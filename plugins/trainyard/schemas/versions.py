@@ -6,6 +6,7 @@ DATASET/leases/00000007-STARTED-READER    version 7 is being read, or was by a r
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from trainyard.schemas.manifest import Column, DatasetManifest
 DAY = 86400.0
 MAX_LEASE_SECONDS = 30 * DAY
 """An older lease was left behind by a reader that ended without releasing it."""
+_LEASE = re.compile(r"\d+-\d+-.*")
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def _rows(version: DatasetManifest, split: str) -> int:
 
 def leased_versions(dataset: str, now: float) -> set[int]:
     """Return the versions that are read at a time in seconds since the epoch."""
-    return read_leases(storage.list_names(storage.join(dataset, "leases")), now)
+    return read_leases(filter(_LEASE.fullmatch, storage.list_names(storage.join(dataset, "leases"))), now)
 
 
 def read_leases(names: Iterable[str], now: float) -> set[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 
 from tests.etl.datasource.test_transactions import start
 from trainyard import storage
@@ -32,6 +33,11 @@ def write(frame, path, partition, mode="overwrite"):
     if partition is not None:
         writer = writer.option("partition", partition)
     writer.save(str(path))
+    return manifest.read_current(str(path))
+
+
+def write_unsplit(frame, path, partition):
+    frame.coalesce(1).write.format("trainyard").mode("overwrite").option("partition", partition).save(str(path))
     return manifest.read_current(str(path))
 
 
@@ -77,6 +83,31 @@ def test_columns_of_a_partition_in_another_order_are_read_by_their_names(spark, 
         assert sorted(x for block in blocks for x in block["x"].tolist()) == sorted([*range(1, 9), *range(1, 9)])
         assert all((block["x"] == -block["y"]).all() for block in blocks)
     memory.rm(str(tmp_path / "d"), recursive=True)
+
+
+def test_the_order_of_columns_is_that_of_the_first_write(spark, tmp_path):
+    in_order, reversed_ = ("id as x", "double(id) as y"), ("double(id) as y", "id as x")
+    rows = {day: spark.range(100 * day, 100 * day + 5) for day in (1, 2)}
+    write_unsplit(rows[1].selectExpr(*in_order), tmp_path / "d", "1")
+    first = write_unsplit(rows[2].selectExpr(*reversed_), tmp_path / "d", "2")
+    for day, columns in ((2, reversed_), (1, in_order), (2, reversed_)):
+        again = write_unsplit(rows[day].selectExpr(*columns), tmp_path / "d", str(day))
+        assert again.content_hash == first.content_hash
+    assert [column.name for column in again.columns] == ["x", "y"]
+    assert spark.read.format("trainyard").load(str(tmp_path / "d")).columns == ["x", "y"]
+
+
+@pytest.mark.parametrize("rows", ["id, null as s", "id, if(id < 2, null, string(id)) as s"])
+def test_nulls_of_a_partition_are_read_although_another_has_none(spark, tmp_path, rows):
+    rows = spark.range(4).selectExpr(*rows.split(", ", 1)).selectExpr("id", "string(s) as s").coalesce(1)
+    write_unsplit(rows, tmp_path / "d", "a")
+    write_unsplit(rows.selectExpr("id", "coalesce(s, '') as s"), tmp_path / "d", "b")
+    read = spark.read.format("trainyard").load(str(tmp_path / "d"))
+    nulls = rows.where("s is null").count()
+    assert (read.where("s is null").count(), read.dropna().count()) == (nulls, 8 - nulls)
+    assert read.groupBy(F.coalesce("s", F.lit("missing")).alias("s")).count().where("s = 'missing'").collect() == [
+        ("missing", nulls)
+    ]
 
 
 def test_statistics_are_those_of_all_rows_together(spark, dataset, tmp_path):
@@ -128,10 +159,50 @@ def test_a_partition_with_other_columns_is_refused(spark, dataset):
         write(wide, dataset, "2026-01-03")
     assert (
         f"partition '2026-01-03' cannot be added to {dataset}: column 'x' is a tensor of float [1] in the partition, "
-        "but a tensor of float [2] in version 2 of the dataset." in (reason(caught.value) or "")
+        "but a tensor of float [2] in version 2 of the dataset. Return the same columns from prepare, or export all "
+        "partitions to another dataset." in (reason(caught.value) or "")
     )
     assert manifest.read_current(str(dataset)).number == 2
     assert versions.unreferenced(str(dataset)) == []
+
+
+def test_the_only_partition_is_replaced_by_other_columns(spark, tmp_path):
+    write(make_day(spark, 1), tmp_path / "d", "2026-01-01")
+    wide = make_day(spark, 1).withColumn("y", F.lit(1.5))
+    assert [column.name for column in write(wide, tmp_path / "d", "2026-01-01").columns] == ["id", "x", "y"]
+    assert spark.read.format("trainyard").load(str(tmp_path / "d")).where("y = 1.5").count() == 40
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_partition_beside_rows_without_one_is_refused_since_they_may_be_the_same(spark, tmp_path, mode):
+    write(make_day(spark, 1), tmp_path / "d", None)
+    with pytest.raises(Exception) as caught:
+        write(make_day(spark, 1), tmp_path / "d", "2026-01-01", mode=mode)
+    assert (
+        f"partition '2026-01-01' cannot be added to {tmp_path}/d: version 1 was written without a partition, and may "
+        "have the same rows. Export all partitions to another dataset, or write without a partition." in
+        (reason(caught.value) or "")
+    )  # fmt: skip
+    assert versions.unreferenced(str(tmp_path / "d")) == []
+
+
+def test_a_partition_is_refused_if_rows_without_one_are_committed_meanwhile(spark, tmp_path):
+    process = start_waiting_writer(tmp_path, "a")
+    write(make_numbers(spark), tmp_path / "d", None)
+    (tmp_path / "go").write_text("go")
+    output, _ = process.communicate()
+    assert process.returncode != 0
+    assert f"partition 'a' cannot be added to {tmp_path}/d: version 1 was written without a partition" in output
+    assert list(manifest.read_current(str(tmp_path / "d")).partitions) == [""]
+
+
+def test_a_dataset_with_both_kinds_of_partitions_takes_further_ones(spark, dataset):
+    """Earlier releases wrote such datasets."""
+    both = manifest.read_current(str(dataset))
+    partitions = {"": both.partitions["2026-01-01"], "2026-01-02": both.partitions["2026-01-02"]}
+    manifest.commit(str(dataset), both.model_copy(update={"number": 3, "partitions": partitions}))
+    assert list(write(make_day(spark, 3), dataset, "2026-01-03").partitions) == ["", "2026-01-02", "2026-01-03"]
+    assert read_ids(spark, dataset) == [*range(1000, 1040), *range(2000, 2040), *range(3000, 3040)]
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def split(**statistics: Statistics) -> dict[str, Split]:
     return {"train": Split(rows=1, shards=(), statistics=statistics)}
 
 
-OLD, NEW = split(kind=KIND), split(kind=Statistics(count=1, values={"cat": 1, "dog": 1}))
+OLD, NEW = {"train": {"kind": KIND}}, split(kind=Statistics(count=1, values={"cat": 1, "dog": 1}))
 INDEX = measure_drift(NEW["train"].statistics["kind"], KIND)
 BELOW, ABOVE = math.nextafter(INDEX, 0), math.nextafter(INDEX, math.inf)
 
@@ -196,8 +196,8 @@ def test_the_error_for_drift_is_a_table_with_the_fix():
 def test_only_splits_and_columns_of_both_versions_are_compared():
     new = NEW | {"test": NEW["train"]}
     assert len(check_drift("d", new, OLD, Drift(warn=INDEX))) == 1
-    assert check_drift("d", NEW, split(price=PRICE), Drift(warn=1e-9)) == ()
-    assert check_drift("d", OLD, OLD, Drift()) == ()
+    assert check_drift("d", NEW, {"train": {"price": PRICE}}, Drift(warn=1e-9)) == ()
+    assert check_drift("d", split(kind=KIND), OLD, Drift()) == ()
 
 
 @pytest.mark.spark
@@ -219,3 +219,27 @@ def test_refused_data_leaves_no_version_and_no_files(spark, tmp_path):
     assert warning.startswith("split train, column id: drifted by ")
     assert manifest.list_versions(str(tmp_path / "d")) == [1, 2]
     assert versions.unreferenced(str(tmp_path / "d")) == []
+
+
+def write_kind(spark, path, sql, partition, drift=None):
+    write = spark.range(100).selectExpr(f"{sql} as kind").write.format("trainyard").mode("overwrite")
+    write = write.option("partition", partition)
+    (write.option("drift", json.dumps(drift)) if drift else write).save(str(path))
+    return manifest.read_current(str(path)).provenance.warnings
+
+
+@pytest.mark.spark
+def test_a_partition_is_compared_with_the_other_partitions_only(spark, tmp_path):
+    for day in "123":
+        write_kind(spark, tmp_path / "d", "id % 2", day)
+    write_kind(spark, tmp_path / "d", "9L", "4")
+    with pytest.raises(Exception, match=r"kind    below 0\.25"):
+        write_kind(spark, tmp_path / "d", "9L", "4", drift={"fail": 0.25})
+    assert write_kind(spark, tmp_path / "d", "id % 2", "4", drift={"warn": 1e-9}) == ()
+
+
+@pytest.mark.spark
+def test_the_only_partition_is_compared_with_its_previous_rows(spark, tmp_path):
+    write_kind(spark, tmp_path / "d", "id % 2", "1")
+    with pytest.raises(Exception, match=r"kind    below 0\.25"):
+        write_kind(spark, tmp_path / "d", "9L", "1", drift={"fail": 0.25})

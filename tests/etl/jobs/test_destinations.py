@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from tests.etl.models import make_task_key
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import destinations
+from trainyard.schemas import manifest
+from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
 
@@ -23,7 +25,11 @@ ASCII = "".join(map(chr, range(1, 128)))
 
 
 def write_partitions(
-    spark: Any, directory: Path, column: str = "of", predict: Callable[[Any], Any] = lambda rows: rows, **options: Any
+    spark: Any,
+    directory: Path,
+    column: str | None = "of",
+    predict: Callable[[Any], Any] = lambda rows: rows,
+    **options: Any,
 ) -> dict[str, Any]:
     """Write what a function returns for rows of `directory`/source, partitioned by a column, to `directory`/out."""
     source = str(directory / "source")
@@ -31,7 +37,12 @@ def write_partitions(
         task_key=make_task_key(directory), model="model", source=Source(format="parquet", path=source),
         output=str(directory / "out"), partition_by=column, **({"keys": ("id",)} | options),
     )  # fmt: skip
-    return destinations.write(spark, spec, "weights", spark.read.parquet(source), predict)
+    return run(spark, spec, spark.read.parquet(source), predict)
+
+
+def run(spark: Any, spec: PredictSpec, rows: Any, predict: Callable[[Any], Any] = lambda rows: rows) -> dict[str, Any]:
+    destinations.check_output(spec)
+    return destinations.write(spark, spec, "weights", rows, predict, destinations.list_source(spec))
 
 
 def read_partitions(spark: Any, directory: Path) -> dict[int, Any]:
@@ -102,10 +113,7 @@ def test_of_a_source_without_files_only_new_partitions_are_predicted(spark: Any,
         task_key=make_task_key(tmp_path), model="model", source=table, keys=("id",), output=str(tmp_path / "out"),
         partition_by="of",
     )  # fmt: skip
-    written = [
-        destinations.write(spark, spec, "weights", part, lambda rows: rows)["partitions"]
-        for part in (rows.where("of = 0"), rows, rows)
-    ]
+    written = [run(spark, spec, part)["partitions"] for part in (rows.where("of = 0"), rows, rows)]
     assert written == [["0"], ["1"], []]
 
 
@@ -176,3 +184,88 @@ def test_partitions_by_a_column_that_has_no_single_values_are_refused(spark: Any
     spark.range(4).selectExpr("id", "array(id) as of").write.parquet(str(tmp_path / "source"))
     with pytest.raises(TrainyardError, match=r"partition_by='of' is a column of type array<bigint>; use a column of"):
         write_partitions(spark, tmp_path)
+
+
+def test_predictions_of_partitions_that_left_the_source_stay_and_are_named(
+    spark: Any, partitioned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "stale" not in write_partitions(spark, partitioned)
+    shutil.rmtree(partitioned / "source/of=1")
+    capsys.readouterr()
+    assert write_partitions(spark, partitioned)["stale"] == ["1"]
+    assert capsys.readouterr().out == (
+        f"WARNING: {partitioned}/out keeps the predictions of partitions that have no rows now: 1. Remove their "
+        "folders if they are not wanted.\n"
+    )
+    change_files(partitioned / "source")
+    assert write_partitions(spark, partitioned)["stale"] == ["1"]
+    assert read_partitions(spark, partitioned) == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+@pytest.mark.parametrize("table", [(), ("of",)])
+@pytest.mark.parametrize(
+    ("partition_by", "message"),
+    [(None, "but no file _PREDICTED, which marks predictions"), ("of", "which is no partition of predictions by 'of'")],
+)
+def test_a_table_of_spark_is_never_replaced(
+    spark: Any, partitioned: Path, table: tuple[str, ...], partition_by: str | None, message: str
+) -> None:
+    spark.range(3).withColumn("of", F.lit(0)).write.partitionBy(*table).parquet(str(partitioned / "out"))
+    with pytest.raises(TrainyardError, match=f"/out' contains '.+', {message}, so nothing is replaced"):
+        write_partitions(spark, partitioned, partition_by)
+    assert spark.read.parquet(str(partitioned / "out")).count() == 3
+
+
+def test_a_folder_of_a_partition_that_is_not_marked_is_never_replaced(spark: Any, partitioned: Path) -> None:
+    write_partitions(spark, partitioned)
+    (partitioned / "out/of=1/_PREDICTED").unlink()
+    with pytest.raises(TrainyardError, match=r"/out/of=1' contains 'part-.+', but no file _PREDICTED"):
+        write_partitions(spark, partitioned)
+
+
+def test_a_file_is_never_replaced(spark: Any, partitioned: Path) -> None:
+    (partitioned / "out").write_text("years of work")
+    with pytest.raises(TrainyardError, match=r"/out' is a file; write another output="):
+        write_partitions(spark, partitioned, None)
+    assert (partitioned / "out").read_text() == "years of work"
+
+
+def test_what_was_written_to_the_output_meanwhile_is_not_replaced(spark: Any, partitioned: Path) -> None:
+    def predict(rows: Any) -> Any:
+        rows.write.parquet(str(partitioned / "out"))
+        return rows
+
+    with pytest.raises(TrainyardError, match="no file _PREDICTED"):
+        write_partitions(spark, partitioned, None, predict)
+    assert sorted(path.name for path in partitioned.iterdir()) == ["out", "source"]
+
+
+def test_predictions_are_marked_so_that_the_next_run_replaces_them(spark: Any, partitioned: Path) -> None:
+    for rows in (4, 2):
+        written = write_partitions(spark, partitioned, None, lambda frame, rows=rows: frame.where(f"id < {rows}"))
+        assert written["rows"] == rows == len(read_partitions(spark, partitioned))
+        assert (partitioned / "out/_PREDICTED").exists()
+
+
+def test_an_empty_directory_is_an_output(spark: Any, partitioned: Path) -> None:
+    (partitioned / "out").mkdir()
+    assert write_partitions(spark, partitioned, None)["rows"] == 4
+
+
+def write_dataset(frame: Any, uri: Path, **options: str) -> None:
+    frame.write.format("trainyard").mode("overwrite").options(**options).save(str(uri))
+
+
+def test_a_dataset_that_was_exported_is_never_replaced(spark: Any, partitioned: Path) -> None:
+    exported = Provenance(application="a", written_at="2026-01-01", source="parquet at /in", code_hash="c")
+    write_dataset(spark.range(3), partitioned / "out", provenance=exported.model_dump_json())
+    with pytest.raises(
+        TrainyardError, match=r"/out' is a dataset that was exported from parquet at /in; write another output="
+    ):
+        write_partitions(spark, partitioned, None, output_format="trainyard")
+    assert manifest.list_versions(str(partitioned / "out")) == [1]
+
+
+def test_predictions_as_a_dataset_are_replaced_by_the_next_run(spark: Any, partitioned: Path) -> None:
+    for version in (1, 2):
+        assert write_partitions(spark, partitioned, None, output_format="trainyard")["version"] == version

@@ -171,6 +171,25 @@ def test_only_new_and_changed_partitions_are_predicted_for(spark: Any, model: st
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
+def add_late_file(spark: Any, frame: Any, source: str) -> Any:
+    """Return the rows unchanged, and add a file to their source, as another job may meanwhile."""
+    late = Path(source, "of=1", "late.parquet")
+    if not late.exists():
+        shutil.copy(next(Path(source, "of=1").glob("part-*")), late)
+    return frame
+
+
+def test_a_file_that_arrives_while_the_job_runs_is_predicted_for_by_the_next_run(
+    spark: Any, model: str, tmp_path: Path
+) -> None:
+    source, options = str(tmp_path / "source"), {"partition_by": "of", "prepare": f"{__name__}:add_late_file"}
+    options["prepare_params"] = {"source": source}
+    make_frame(spark, datasets.blobs(20)).coalesce(1).write.partitionBy("of").parquet(source)
+    assert run_job(spark, model, tmp_path, source, tmp_path / "out", **options)["rows"] == 20
+    assert run_job(spark, model, tmp_path, source, tmp_path / "out", **options)["partitions"] == ["1"]
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 30
+
+
 KILLED = """
 import os, signal, sys
 from trainyard import storage
@@ -322,10 +341,20 @@ def test_predictions_never_replace_other_files(spark: Any, model: str, tmp_path:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("years of work")
     with pytest.raises(
-        TrainyardError, match=r"precious exists and contains thesis\.txt, which is not part of finished predictions"
+        TrainyardError, match=r"precious' contains 'thesis\.txt', .* Remove this directory, or write another output=\."
     ):
         predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "precious", **options)
     assert (tmp_path / "precious/thesis.txt").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"partition_by": "of"}, {"output_format": "trainyard"}])
+def test_an_output_of_something_else_is_refused_before_anything_is_read(
+    spark: Any, model: str, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    exported = '{"application": "a", "written_at": "2026-01-01", "source": "csv", "code_hash": "c"}'
+    spark.range(3).write.format("trainyard").mode("append").option("provenance", exported).save(str(tmp_path / "out"))
+    with pytest.raises(TrainyardError, match="write another output="):
+        run_job(spark, model, tmp_path, str(tmp_path / "no source"), tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize("partition_by", [None, "of"])

@@ -64,6 +64,20 @@ def test_the_process_that_applies_the_function_has_the_shard_open(spark: Any, da
 
 
 @pytest.mark.spark
+def test_nulls_of_a_partition_are_scanned_although_another_has_none(spark: Any, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(1, None), (2, "b")], "id long, name string").coalesce(1)
+    for partition, part in (("a", rows), ("b", rows.fillna({"name": ""}))):
+        write = part.write.format("trainyard").mode("overwrite").option("partition", partition)
+        write.save(str(tmp_path / "dataset"))
+    scan = DatasetScan(spark, str(tmp_path / "dataset"))
+    scanned = map_batches(scan, ["name"], lambda batches: iter(batches), StructType([scan.schema["name"]]))
+    assert scanned.where("name is null").count() == 1
+    assert sorted(row.name or "-" for row in scanned.selectExpr("coalesce(name, 'none') as name").collect()) == [
+        "-", "b", "b", "none",
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
 def test_a_scan_continues_to_read_the_version_that_it_began_with(spark: Any, tmp_path: Path) -> None:
     uri = str(tmp_path / "dataset")
     spark.range(5).write.format("trainyard").mode("overwrite").save(uri)

@@ -108,8 +108,9 @@ def test_what_is_no_dataset_says_how_to_write_one(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_are_still_written_are_no_versions(dataset: Path) -> None:
-    (dataset / "versions" / ".00000004.json.part").touch()
+@pytest.mark.parametrize("name", [".00000004.json.part", "00000004.json._COPYING_", "README.md", "latest.json"])
+def test_other_files_are_no_versions(dataset: Path, name: str) -> None:
+    (dataset / "versions" / name).touch()
     assert manifests.list_versions(str(dataset)) == [1, 2, 3]
 
 

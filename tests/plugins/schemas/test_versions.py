@@ -82,8 +82,13 @@ def test_a_lease_ends_after_30_days(tmp_path: Path, days_ago: float, removed: li
         write_version(tmp_path, number, day)
     started = int(START + (100 - days_ago) * DAY)
     storage.replace(str(tmp_path / "leases" / f"00000001-{started}-a-reader-of-dashes"), b"")
-    storage.replace(str(tmp_path / "leases" / ".hidden"), b"")
     assert expire_on(tmp_path, day=100) == removed
+
+
+@pytest.mark.parametrize("name", [".hidden", "README", "how-to-release", "00000001-today-reader"])
+def test_other_files_are_no_leases(dataset: Path, name: str) -> None:
+    storage.replace(str(dataset / "leases" / name), b"")
+    assert expire_on(dataset, day=100) == [1, 2]
 
 
 def test_a_version_is_leased_while_it_is_read(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

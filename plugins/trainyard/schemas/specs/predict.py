@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.specs.fields import ImportPath, Location, Params
 from trainyard.schemas.specs.job import JobSpec
@@ -23,8 +25,8 @@ class PredictSpec(JobSpec):
         keys: Columns that are written beside the outputs.
         postprocess: The user's function that changes what is written, `module:function`.
         postprocess_params: Its keyword arguments.
-        output: A URI, or the name of a table.
         output_format: The format of the output.
+        output: A URI, or the name of a table.
         partition_by: A column of the source. Only partitions are predicted that are new, that changed, or that other
             weights predicted.
         rows_per_batch: Rows scored at once; None finds the fastest number.
@@ -41,13 +43,43 @@ class PredictSpec(JobSpec):
     keys: Annotated[tuple[str, ...], Field(min_length=1)]
     postprocess: ImportPath | None = None
     postprocess_params: Params = {}
-    output: Location
     output_format: Literal["parquet", "trainyard", "table"] = "parquet"
+    output: Location
     partition_by: str | None = None
     rows_per_batch: PositiveInt | None = None
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str, fields: ValidationInfo) -> str:
+        source = fields.data.get("source")
+        path = source.path if source else None
+        if path and fields.data.get("output_format") != "table" and _overlap(output, path):
+            raise ValueError(f"it is the source {path!r}, contains it or lies inside it; write another output")
+        return output
 
     @model_validator(mode="after")
     def _check_consistency(self) -> PredictSpec:
         if self.partition_by and self.output_format != "parquet":
             raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
         return self
+
+
+def _overlap(output: str, source: str) -> bool:
+    """Return whether one of two paths is the other one or lies inside it; the source may be a pattern of paths."""
+    scheme, host, path = _divide(output)
+    source_scheme, source_host, source_path = _divide(source)
+    if scheme != source_scheme or (host and source_host and host != source_host):
+        return False
+    top = PurePosixPath(*path.parts[: len(source_path.parts)])
+    return (
+        source_path.is_relative_to(path) or path.is_relative_to(source_path) or fnmatchcase(str(top), str(source_path))
+    )
+
+
+def _divide(location: str) -> tuple[str, str, PurePosixPath]:
+    """Return the scheme, the host and the path of a location. A host that is missing is that of the cluster."""
+    scheme, separator, rest = location.partition("://")
+    if not separator and not location.startswith("/"):
+        return "", "", PurePosixPath(location)
+    host, _, path = (rest if separator else location).partition("/")
+    return scheme if separator else "file", host, PurePosixPath("/", path.lstrip("/"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
 
@@ -27,6 +27,8 @@ class Allreduce(StrategyOptions):
         powersgd_rank: The rank of the approximation.
         powersgd_start: How many of the first steps are sent uncompressed.
         bucket_mb: The size of gradient buckets in MiB. Buckets are sent while the backward pass continues.
+        find_unused_parameters: Whether steps may leave parameters without a gradient, as branches of the forward pass
+            do. Each step then looks for them, which takes time.
     """
 
     SCALED: ClassVar[bool] = True
@@ -36,6 +38,16 @@ class Allreduce(StrategyOptions):
     powersgd_rank: PositiveInt = 1
     powersgd_start: Annotated[int, Field(ge=2)] = 1000
     bucket_mb: PositiveFloat = 25.0
+    find_unused_parameters: bool = False
+
+    @model_validator(mode="after")
+    def _check_powersgd(self) -> Allreduce:
+        if self.compression == "powersgd" and self.find_unused_parameters:
+            raise ValueError(
+                "compression='powersgd' and find_unused_parameters exclude each other: the collectives of both abort a "
+                "process on gloo. Write compression='fp16'"
+            )
+        return self
 
 
 class Horovod(StrategyOptions):
