@@ -1,9 +1,11 @@
-"""Build the manifest of a dataset's next version when one of its partitions is written."""
+"""Build the manifest of a dataset's next version when one of its partitions is written or removed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -66,17 +68,35 @@ def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteR
     _check_columns(dataset, base, name, result)
     result = replace(result, columns=base.columns, spark_schema=base.spark_schema)
     partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))
-    kept_statistics = collect_statistics(dataset, base, others)
-    splits = {}
-    for split in dict.fromkeys([*base.splits, *result.splits]):
-        by_directory = _group_by_directory(base.splits.get(split)) | _group_by_directory(result.splits.get(split))
-        shards = tuple(shard for p in partitions.values() for shard in by_directory.get(p.directory, ()))
-        added = result.splits[split].statistics if split in result.splits else None
-        statistics = _merge_columns(kept_statistics.get(split), added)
-        if shards and statistics:
-            rows = sum(shard.rows for shard in shards)
-            splits[split] = Split(rows=rows, shards=shards, statistics=dict(statistics))
+    splits = _merge_splits(base, partitions, collect_statistics(dataset, base, others), result.splits)
     return _build_manifest(result, number, splits, partitions)
+
+
+def remove_partition(dataset: str, name: str) -> DatasetManifest:
+    """Commit a version of a dataset without one of its partitions. Versions before still have it, until they expire.
+
+    Raises:
+        TrainyardError: There is no such partition, or it is the only one.
+    """
+    while True:
+        base = manifests.read_current(dataset)
+        kept = {key: partition for key, partition in base.partitions.items() if key != name}
+        if len(kept) == len(base.partitions):
+            names = ", ".join(key or "(unnamed)" for key in base.partitions)
+            raise TrainyardError(f"{dataset} has no partition {name!r}; it has {names}.")
+        if not kept:
+            raise TrainyardError(f"{name!r} is the only partition of {dataset}; remove the directory of the dataset.")
+        provenance = Provenance(application="", written_at=datetime.now(UTC).isoformat(timespec="seconds"))
+        splits = _merge_splits(base, kept, collect_statistics(dataset, base, kept), {})
+        document = base.model_copy(
+            update={
+                "number": base.number + 1, "splits": splits, "partitions": kept, "provenance": provenance,
+                "content_hash": manifests.content_hash(base.columns, splits),
+            }
+        )  # fmt: skip
+        with suppress(FileExistsError):  # another writer committed this version number first
+            manifests.commit(dataset, document)
+            return document
 
 
 def check_partition(dataset: str, base: DatasetManifest, name: str) -> None:
@@ -107,6 +127,24 @@ def collect_statistics(
         for split, statistics in part.splits.items():
             merged[split] = _merge_columns(merged.get(split), statistics) or {}
     return merged
+
+
+def _merge_splits(
+    base: DatasetManifest,
+    partitions: Mapping[str, Partition],
+    kept: Mapping[str, StatisticsByColumn],
+    added: Mapping[str, Split],
+) -> dict[str, Split]:
+    """Return the splits of some partitions: shards of `base` and of what was `added`, and the statistics of both."""
+    splits = {}
+    for name in dict.fromkeys([*base.splits, *added]):
+        by_directory = _group_by_directory(base.splits.get(name)) | _group_by_directory(added.get(name))
+        shards = tuple(shard for p in partitions.values() for shard in by_directory.get(p.directory, ()))
+        statistics = _merge_columns(kept.get(name), added[name].statistics if name in added else None)
+        if shards and statistics:
+            rows = sum(shard.rows for shard in shards)
+            splits[name] = Split(rows=rows, shards=shards, statistics=dict(statistics))
+    return splits
 
 
 def _build_manifest(

@@ -23,6 +23,8 @@ def add_commands(commands: Any) -> None:
     _action(actions, "versions", _versions, "list the versions")
     compare = _action(actions, "compare", _compare, "print what changed between a version and the newest one")
     compare.add_argument("version", type=int, metavar="VERSION", help="the number of the earlier version")
+    drop = _action(actions, "drop", _drop, "write a version without a partition; versions before still have it")
+    drop.add_argument("partition", metavar="PARTITION", help="the name of the partition")
     expire = _action(actions, "expire", _expire, "remove old versions, and the shards that only they use")
     expire.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest versions stay")
     expire.add_argument(
@@ -70,6 +72,14 @@ def _compare(chosen: argparse.Namespace) -> int:
     old, new = manifest.read_version(chosen.dataset, chosen.version), manifest.read_version(chosen.dataset)
     _print([f"version {old.number} -> {new.number}"])
     _print(dataset_text.describe_difference(versions.difference(old, new)))
+    return 0
+
+
+def _drop(chosen: argparse.Namespace) -> int:
+    from trainyard.etl.datasource.partitions import remove_partition
+
+    written = remove_partition(chosen.dataset, chosen.partition)
+    _print([f"version {written.number} has {written.rows:,} rows, without partition {chosen.partition!r}"])
     return 0
 
 

@@ -273,3 +273,32 @@ def test_a_version_that_is_leased_does_not_expire(spark, dataset):
     assert read_ids(spark, dataset) == [*range(1000, 1040), *range(2000, 2040)]
     assert len(storage.list_names(storage.join(uri, "shards"))) == 2
     assert main(["dataset", "verify", uri]) == 0
+
+
+def test_a_partition_is_dropped_from_the_next_version_and_stays_in_those_before(spark, dataset, capsys):
+    alone = write(make_day(spark, 2), dataset.parent / "alone", "2026-01-02")
+    assert main(["dataset", "drop", str(dataset), "2026-01-01"]) == 0
+    assert "version 3 has 40 rows, without partition '2026-01-01'" in capsys.readouterr().out
+    newest = manifest.read_current(str(dataset))
+    assert (newest.number, list(newest.partitions)) == (3, ["2026-01-02"])
+    assert {name: split.statistics for name, split in newest.splits.items()} == {
+        name: split.statistics for name, split in alone.splits.items()
+    }
+    assert read_ids(spark, dataset) == list(range(2000, 2040))
+    assert len(read_ids(spark, dataset, version=2)) == 80
+    write(make_day(spark, 1), dataset, "2026-01-01")
+    assert len(read_ids(spark, dataset)) == 80
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("2026-01-03", "has no partition '2026-01-03'; it has 2026-01-01, 2026-01-02"),
+        ("2026-01-02", "the only partition"),
+    ],
+)
+def test_a_partition_that_cannot_be_dropped_is_named(spark, dataset, capsys, name, problem):
+    if "only" in problem:
+        assert main(["dataset", "drop", str(dataset), "2026-01-01"]) == 0
+    assert main(["dataset", "drop", str(dataset), name]) == 1
+    assert problem in capsys.readouterr().err
