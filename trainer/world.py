@@ -9,11 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+_numbers = count()
+"""The numbers of the groups that this process creates."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +78,38 @@ class World:
 
 @contextmanager
 def init_world(world: World | None) -> Iterator[World]:
-    """Yield `world`, or the one that `torchrun` started this process in, or a world of one worker.
+    """Yield `world`, or that of the script's own process group, or the one that `torchrun` started this process in.
 
-    Under `torchrun` the process group is created here, and destroyed at the end.
+    Under `torchrun` a process group is created here, and destroyed at the end. Without any of them, yield a world of
+    one worker.
     """
-    if world or "RANK" not in os.environ:
-        yield world or World()
-        return
-    store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    store = dist.PrefixStore("default_pg", store)  # type: ignore[attr-defined]  # as torch does
+    if world:
+        yield world
+    elif dist.is_initialized():
+        yield _describe_group()
+    elif "RANK" in os.environ:
+        with _create_group() as created:
+            yield created
+    else:
+        yield World()
+
+
+def _describe_group() -> World:
+    """Return the world of the default process group, with the GPU that the script has selected."""
+    rank, size, visible = dist.get_rank(), dist.get_world_size(), list_gpus()
+    gpu = torch.cuda.current_device() if visible else 0
+    workers: list[Any] = [None] * size
+    dist.all_gather_object(workers, (socket.gethostname(), visible[gpu] if visible else None))
+    hosts, gpus = {host for host, _ in workers}, [used for _, used in workers if used]
+    host = "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
+    return World(rank, size, gpu, host, shares_gpu=len(set(gpus)) < len(gpus))
+
+
+@contextmanager
+def _create_group() -> Iterator[World]:
+    store, rank, size = _rendezvous()
+    # Keys of an earlier group in this process would be found again.
+    store = dist.PrefixStore(f"trainyard/{next(_numbers)}", store)  # type: ignore[attr-defined]
     store.set(f"gpus/{rank}", json.dumps(Gpus(socket.gethostname(), [], list_gpus())))
     gpus, shares_gpu = select_gpus([Gpus(*json.loads(store.get(f"gpus/{other}"))) for other in range(size)])
     host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
@@ -93,6 +121,12 @@ def init_world(world: World | None) -> Iterator[World]:
         yield world
     finally:
         dist.destroy_process_group()
+
+
+@cache
+def _rendezvous() -> tuple[Any, int, int]:
+    """Return the store of all groups of this process, the rank and the number of workers."""
+    return next(dist.rendezvous("env://"))  # type: ignore[attr-defined,no-any-return]
 
 
 class Gpus(NamedTuple):

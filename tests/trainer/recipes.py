@@ -403,3 +403,74 @@ class TiedBlocks(nn.Module):
 
 def tied_blocks() -> Recipe:
     return Recipe(model=TiedBlocks(), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+class UsedLater(nn.Module):
+    """A model whose second layer is used from a training step on, and whose third layer never is."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(8, 3), nn.Linear(8, 3), nn.Linear(8, 3)
+        self._step = step
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps += self.training
+        output = self.first(x)
+        return output if self.steps < self._step else output + self.second(x)
+
+
+def used_later(step: int) -> Recipe:
+    return Recipe(
+        model=UsedLater(step),
+        features="x",
+        label="label",
+        normalize="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, 0.05),
+    )
+
+
+class Routed(nn.Module):
+    """A model whose second layer computes some rows only, and is not called for the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all, self.some = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        routed = x[:, :1].remainder(1) < 0.03
+        output = self.all(x)
+        return output + routed * self.some(x) if routed.any() else output
+
+
+def routed() -> Recipe:
+    return Recipe(
+        model=Routed(),
+        features="x",
+        label="label",
+        normalize="element",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, 0.05),
+    )
+
+
+class Tokens(nn.Module):
+    """A model of integers, which it makes of numbers, with sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.EmbeddingBag(10, 4, sparse=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embed(x.long() % 10))
+
+
+def tokens() -> Recipe:
+    return Recipe(
+        model=Tokens(),
+        features="x",
+        label="label",
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1),
+    )

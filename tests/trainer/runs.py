@@ -14,6 +14,7 @@ RECIPES = "tests.trainer.recipes"
 DISCONNECTED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "HorovodInternalError")
 STRATEGIES: dict[str, dict[str, Any]] = {
     "allreduce": {"name": "allreduce"},
+    "finding unused": {"name": "allreduce", "find_unused_parameters": True},
     "fp16": {"name": "allreduce", "compression": "fp16"},
     "bf16": {"name": "allreduce", "compression": "bf16"},
     "powersgd": {"name": "allreduce", "compression": "powersgd", "powersgd_start": 2},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+from itertools import count
 
 import pytest
 import torch.distributed as dist
 
+from tests.trainer.workers import Workers
 from trainyard.trainer.world import Gpus, World, init_world, select_gpu, select_gpus
 
 
@@ -74,13 +76,27 @@ def test_workers_under_torchrun_tell_each_other_their_gpus(
     found = []
 
     def join(rank: int) -> None:
-        monkeypatch.setattr("torch.distributed.rendezvous", lambda url: iter([(store, rank, 2)]))
+        monkeypatch.setattr("trainyard.trainer.world._rendezvous", lambda: (store, rank, 2))
+        monkeypatch.setattr("trainyard.trainer.world._numbers", count())
         monkeypatch.setattr("trainyard.trainer.world.list_gpus", lambda: visible[rank])
         with init_world(None) as world:
             found.append(world.gpu)
 
     other = Gpus(socket.gethostname(), [], visible[1])
-    dist.PrefixStore("default_pg", store).set("gpus/1", json.dumps(other))
+    dist.PrefixStore("trainyard/0", store).set("gpus/1", json.dumps(other))
     join(0)
     join(1)
     assert (found, backends) == (gpus, [backend] * 2)
+
+
+def describe(_: World) -> tuple[World, bool]:
+    """Return the world that the process group of a script gives, and whether the group stays."""
+    with init_world(None) as world:
+        pass
+    return world, dist.is_initialized()
+
+
+@pytest.mark.ranks
+def test_the_process_group_of_a_script_is_used_and_left() -> None:
+    with Workers(2) as workers:
+        assert workers(describe) == [(World(rank, 2), True) for rank in range(2)]

@@ -86,6 +86,16 @@ class SavedCheckpoint:
         self._load(tensors, no_dist=True)
         return {name.removeprefix(prefix + SEPARATOR): tensor for name, tensor in tensors.items()}
 
+    def read_paths(self, prefix: str) -> set[str]:
+        """Return what names that begin with `prefix` and a dot go on with, up to any of their dots."""
+        names = Reader(self.uri, self.on_progress).read_metadata().state_dict_metadata
+        parts = [
+            name.removeprefix(prefix + SEPARATOR).split(SEPARATOR)
+            for name in names
+            if name.startswith(prefix + SEPARATOR)
+        ]
+        return {SEPARATOR.join(path[:count]) for path in parts for count in range(1, len(path) + 1)}
+
     def load_into(self, state: dict[str, Any]) -> None:
         """Replace the values of `state`, nested as it was saved, with those of the checkpoint."""
         self._load(state, no_dist=not dist.is_initialized())

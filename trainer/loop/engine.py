@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from trainyard.trainer.loop.evaluation import autocast, compute_loss, evaluate, 
 from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
-from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.network import Network, explain_types
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.strategies.base import Strategy, merge_rank_states
@@ -192,14 +192,14 @@ class _Engine:
         state: dict[str, Any] = {"model": model}
         if loop["has_best"]:
             state["best"] = copy_tensors(model)
-        if strategy.own_optimizer:
-            state["ranks"] = {str(run.world.rank % saved.index.world): {"optimizer": optimizer}}
-        else:
-            state["optimizer"] = optimizer
+        rank = str(run.world.rank % saved.index.world)
+        paths = saved.read_paths(f"ranks.{rank}.optimizer.state" if strategy.own_optimizer else "optimizer.state")
+        of_parameters, groups = cast(Any, optimizer["state"]), cast(Any, optimizer["param_groups"])
+        used = optimizer | {"state": {name: value for name, value in of_parameters.items() if name in paths}}
+        state |= {"ranks": {rank: {"optimizer": used}}} if strategy.own_optimizer else {"optimizer": used}
         saved.load_into(state)
         set_state_dict(self.network, self._optimizer, model_state_dict=state["model"], optim_state_dict=optimizer)
-        if loop["empty_optimizer"]:
-            self._optimizer.state.clear()
+        self._remove_state(() if loop["empty_optimizer"] else paths, groups)
         strategy.restore(saved.read_tensors("strategy"))
         strategy.restore_rank(
             merge_rank_states(lambda rank: saved.read_tensors(f"ranks.{rank}.strategy"), saved.index.world, run.world)
@@ -220,6 +220,18 @@ class _Engine:
         run.phases.log_event(
             lambda log: log.instant("resume", epoch=self._position.epoch + 1, step=self._position.step)
         )
+
+    def _remove_state(self, used: Collection[str], groups: list[dict[str, Any]]) -> None:
+        """Remove the zeros that `get_state_dict` creates as the optimizer's state of parameters without a gradient yet.
+
+        Args:
+            used: The names of the others.
+            groups: The optimizer's groups, with the names of their parameters.
+        """
+        for group, named in zip(self._optimizer.param_groups, groups, strict=True):
+            for parameter, name in zip(group["params"], named["params"], strict=True):
+                if name not in used:
+                    self._optimizer.state.pop(parameter, None)
 
     def _train_epoch(self, epoch: int, begin: int) -> float:
         """Train from step `begin` to the end of the epoch, and return rows per second."""
@@ -354,10 +366,14 @@ class _Engine:
 
     def _compute_loss(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
-        if recipe.step:
-            loss = recipe.step(self._callable, columns)
-        else:
-            loss = compute_loss(recipe, self._callable(columns), columns)
+        try:
+            if recipe.step:
+                loss = recipe.step(self._callable, columns)
+            else:
+                loss = compute_loss(recipe, self._callable(columns), columns)
+        except (RuntimeError, ValueError) as error:
+            explain_types(self.network, error)
+            raise
         if loss.ndim:
             raise TrainyardError(
                 f"the recipe's loss has shape {list(loss.shape)}; return one number, the mean over rows "

@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import manifest as manifests
@@ -28,6 +29,7 @@ from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
 from trainyard.trainer.loop.engine import Training, train
+from trainyard.trainer.loop.evaluation import count_batches_without_labels_as_zero
 from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
@@ -43,6 +45,7 @@ from trainyard.trainer.loop.validation import (
     complete_options,
     compute_fingerprint,
     find_warnings,
+    ignores_labels,
     parse_options,
     parse_strategy,
 )
@@ -160,7 +163,7 @@ def fit(
             history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
             warnings=[
-                *find_warnings(run.recipe),
+                *find_warnings(run.recipe, job.manifests),
                 *built_strategy.find_warnings(parsed.epochs * run.train.order.steps),
                 *(saved.warnings if saved else []),
             ],
@@ -182,6 +185,11 @@ class _Job:
     world: World
     phases: Phases
     application: str
+
+    @property
+    def manifests(self) -> list[DatasetManifest]:
+        """The dataset and those of the mixture."""
+        return [self.manifest, *(portion.manifest for portion in self.mix)]
 
 
 class _ModelWriter:
@@ -260,7 +268,7 @@ def _set_up(
     torch.manual_seed(options.seed)
     recipe = recipes.load(job.recipe, job.params)
     transfer.initialize(recipe)
-    check_recipe(job.recipe, recipe)
+    check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
     for portion in job.mix:
@@ -268,6 +276,8 @@ def _set_up(
     train_loader, validation_loader = build_loaders(
         job.dataset, job.manifest, job.mix, recipe, options, world, job.phases.current.report_progress
     )
+    if isinstance(recipe.loss, nn.Module) and ignores_labels(recipe, job.manifests):
+        count_batches_without_labels_as_zero(recipe.loss)
     inputs = tuple(train_loader.column(name) for name in recipe.inputs)
     label = train_loader.column(recipe.label) if recipe.label else None
     export.check_formats(formats, inputs)

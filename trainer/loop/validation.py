@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, DatasetManifest
@@ -122,12 +123,30 @@ def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> 
     return options.model_copy(update={"monitor_mode": mode})
 
 
-def check_recipe(path: str, recipe: Recipe) -> None:
+def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
     """Check that all that the recipe at `path` trains is trained and saved.
 
+    Args:
+        path: The import path of the recipe.
+        recipe: The recipe.
+        may_be_lazy: Whether the first batch may give parameters their shapes: in one process without checkpoints.
+
     Raises:
-        TrainyardError: The model has a state that is no tensor, or the loss has parameters.
+        TrainyardError: The model has a state that is no tensor or has no shape, the loss has parameters or is no mean,
+            or a metric is a collection.
     """
+    parameters = [name for name, parameter in recipe.model.named_parameters() if is_lazy(parameter)]
+    if parameters and (not may_be_lazy or any(is_lazy(buffer) for buffer in recipe.model.buffers())):
+        raise TrainyardError(
+            f"recipe {path!r}: the parameter {parameters[0]!r} of the model has no shape yet (a lazy module). Call the "
+            "model with one row, such as torch.zeros(1, 8), before the recipe returns."
+        )
+    for name, metric in recipe.metrics.items():
+        if isinstance(metric, nn.ModuleDict):
+            raise TrainyardError(
+                f"recipe {path!r}: metric {name!r} is a {type(metric).__name__}; an epoch has one number of each "
+                "metric. Write its metrics into metrics= one by one."
+            )
     others = [name for name, value in recipe.model.state_dict().items() if not isinstance(value, Tensor)]
     if others:
         raise TrainyardError(
@@ -139,17 +158,39 @@ def check_recipe(path: str, recipe: Recipe) -> None:
             f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of the "
             "model, and compute the loss in step=."
         )
+    if getattr(recipe.loss, "reduction", "") == "sum":
+        raise TrainyardError(
+            f"recipe {path!r}: {type(recipe.loss).__name__}(reduction='sum') is not a mean over rows, as the loop "
+            "expects for averages over workers. Write reduction='mean', and a learning rate that is larger accordingly."
+        )
 
 
-def find_warnings(recipe: Recipe) -> list[str]:
-    """Return what of a recipe may not do what its author expects, a sentence each."""
-    if getattr(recipe.loss, "weight", None) is not None and getattr(recipe.loss, "reduction", "") == "mean":
-        return [
-            f"{type(recipe.loss).__name__}(weight=...) divides by the weights of the rows that it gets, and batches "
-            "are averaged by their number of rows: the loss depends somewhat on workers and micro_batches. To draw "
-            "classes equally often, write balance=True instead."
-        ]
-    return []
+def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:
+    """Return what of a recipe may not do what its author expects with these datasets, a sentence each."""
+    name, depends = type(recipe.loss).__name__, "the loss depends somewhat on workers and micro_batches."
+    if getattr(recipe.loss, "reduction", "") != "mean":
+        return []
+    warnings = []
+    if getattr(recipe.loss, "weight", None) is not None:
+        warnings.append(
+            f"{name}(weight=...) divides by the weights of the rows that it gets, and batches are averaged by their "
+            f"number of rows: {depends} To draw classes equally often, write balance=True instead."
+        )
+    if ignores_labels(recipe, manifests):
+        warnings.append(
+            f"{name}(ignore_index={getattr(recipe.loss, 'ignore_index', None)}) divides by the number of the other "
+            f"labels that it gets, and batches are averaged by their number of rows: {depends}"
+        )
+    return warnings
+
+
+def ignores_labels(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
+    """Return whether the loss of a recipe ignores labels that may occur, by their minimum and maximum."""
+    ignored = getattr(recipe.loss, "ignore_index", None)
+    if ignored is None or recipe.label is None or recipe.step:
+        return False
+    statistics = [split.statistics[recipe.label] for each in manifests for split in each.splits.values()]
+    return any(labels.min and min(labels.min) <= ignored <= max(labels.max) for labels in statistics)
 
 
 def count_smallest_micro_batch(rows: int, batch: int, workers: int, micro_batches: int) -> int:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -79,6 +80,7 @@ class TrainingStepModule(nn.Module):
     def __init__(self, module: Any, names: tuple[str, ...], build_batch: Callable[[dict[str, Tensor]], Any]) -> None:
         super().__init__()
         self.module: Any = module
+        self.module.print = _print_on_rank_0  # Lightning's needs its Trainer
         self._names, self._build_batch = names, build_batch
         self._takes_batch_index = len(inspect.signature(module.training_step).parameters) > 1
         self._steps = 0
@@ -95,7 +97,16 @@ class TrainingStepModule(nn.Module):
         if batch is None:
             return self.module(*features)  # type: ignore[no-any-return]
         step_batch = self._build_batch({**batch, **dict(zip(self._names, features, strict=True))})
-        result = self.module.training_step(step_batch, *([self._steps] if self._takes_batch_index else []))
+        try:
+            result = self.module.training_step(step_batch, *([self._steps] if self._takes_batch_index else []))
+        except (RuntimeError, AttributeError) as error:
+            if "Trainer" not in str(error) and getattr(error, "name", "") != "experiment":
+                raise
+            raise TrainyardError(
+                f"{_get_name(self.module)}.training_step uses a part of Lightning's Trainer: {error} Remove that, such "
+                "as self.trainer, self.optimizers() and self.logger.experiment, or use Lightning's Trainer "
+                "(trainyard.trainer.model.datamodule)."
+            ) from error
         loss = result["loss"] if isinstance(result, Mapping) else result
         if loss is None:
             raise TrainyardError(
@@ -202,6 +213,11 @@ def _check_supported(module: Any) -> None:
             f"{_get_name(module)} overrides {', '.join(overridden)}, which this loop does not call. Remove them, or "
             "use Lightning's Trainer (trainyard.trainer.model.datamodule)."
         )
+
+
+def _print_on_rank_0(*values: Any, **options: Any) -> None:
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print(*values, **options)
 
 
 def _build_tuple(names: tuple[str, ...]) -> Callable[[dict[str, Tensor]], Any]:

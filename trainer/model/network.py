@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import chain
 
@@ -14,6 +15,9 @@ from trainyard.schemas.manifest import Column, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.model.recipe import Batch, Per
+
+_TYPES = re.compile(r"dtype|scalar type|type \(")
+"""What torch's errors about two tensors of different types contain."""
 
 
 class Network(nn.Module):
@@ -79,6 +83,18 @@ class Network(nn.Module):
         if values.dtype == torch.float64:
             values = values.float()
         return values * getattr(self, f"scale_{number}") if self._is_scaled[number] else values
+
+
+def explain_types(network: nn.Module, error: Exception) -> None:
+    """Raise TrainyardError if `error` is about the types of tensors, and a parameter is not float32 as features are."""
+    for name, parameter in network.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.float32 and _TYPES.search(str(error)):
+            kind = str(parameter.dtype).removeprefix("torch.")
+            raise TrainyardError(
+                f"the parameter {name!r} is {kind}, and features are float32 ({error}). In the recipe, call "
+                "model.float() and choose the precision of the training by precision='bfloat16', or convert the "
+                "features in forward."
+            ) from error
 
 
 def compute_normalization(

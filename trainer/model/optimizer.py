@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS, SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.sparse import refuse_sparse_gradients
 
 
 def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     """Return the optimizer of the parameters of `model` that are trained.
 
     Raises:
-        TrainyardError: No parameter is trained, or the optimizer takes no single step.
+        TrainyardError: No parameter is trained, the optimizer takes no single step, or its state would be sparse, which
+            checkpoints do not save.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
@@ -24,6 +26,8 @@ def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
         raise TrainyardError(
             "optimizer=LBFGS computes the loss several times in a step, which the loop does not; use another optimizer."
         )
+    if isinstance(optimizer, SGD) and any(group["momentum"] for group in optimizer.param_groups):
+        refuse_sparse_gradients(model, "optimizer=SGD(momentum=...)")
     return optimizer
 
 

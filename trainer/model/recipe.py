@@ -61,7 +61,8 @@ class Recipe:
         decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb`, wherever the model is
             used.
         augment: A random change of decoded training rows, by column.
-        step: `step(model, batch)` replaces the forward pass and the loss; it returns a mean over rows.
+        step: `step(model, batch)` replaces the forward pass and the loss; it returns a mean over rows. Validation calls
+            it too, without gradients: a step that computes some itself does so in `torch.enable_grad()`.
         predict: A function from the model's output to the columns of a prediction.
         start_from: The URI of a model artifact, or of a safetensors file, to load initial weights from. Tensors whose
             name or shape differs are not loaded.

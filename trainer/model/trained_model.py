@@ -101,8 +101,11 @@ class TrainedModel:
 
         Args:
             columns: The feature columns, as for `output`.
+
+        Raises:
+            TrainyardError: See `output`; or a column of the prediction is complex.
         """
-        return {name: tensor.cpu().numpy() for name, tensor in self.recipe.predict(self.output(columns)).items()}
+        return {name: _to_array(name, tensor) for name, tensor in self.recipe.predict(self.output(columns)).items()}
 
     def _to_tensors(self, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
         if column.name not in columns:
@@ -117,7 +120,8 @@ class TrainedModel:
             rows = values if isinstance(values, Jagged) else Jagged.from_rows([np.asarray(row) for row in values])
             if rows.values.shape[1:] != column.shape:
                 raise _shape_error(column, rows.values.shape[1:])
-            return jagged.to_tensors(column.name, rows, self.recipe.sequences)
+            tensors = jagged.to_tensors(column.name, rows, self.recipe.sequences)
+            return tensors | {column.name: _convert(tensors[column.name], column)}
         if isinstance(values, Jagged):
             raise TrainyardError(
                 f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows are bytes, or "
@@ -126,7 +130,7 @@ class TrainedModel:
         tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
         if tensor[:1].numel() not in (math.prod(column.shape), 0):
             raise _shape_error(column, tuple(tensor.shape[1:]))
-        return {column.name: tensor.reshape(-1, *column.shape)}
+        return {column.name: _convert(tensor.reshape(-1, *column.shape), column)}
 
 
 def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
@@ -153,6 +157,21 @@ def restore_model(model: str, artifact: ModelArtifact, recipe: Recipe | None = N
             "Use the recipe as it was when the model was trained."
         ) from error
     return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization))
+
+
+def _convert(values: Tensor, column: Column) -> Tensor:
+    """Return the values of a column of floats as in training, be they integers or in another precision."""
+    types = {"float": torch.float32, "double": torch.float64}
+    return values.to(types.get(column.type, values.dtype))
+
+
+def _to_array(name: str, tensor: Tensor) -> NDArray[Any]:
+    if tensor.is_complex():
+        raise TrainyardError(
+            f"the recipe's predict returned column {name!r} with complex numbers; return two columns, such as "
+            "output.real and output.imag."
+        )
+    return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
 
 
 def _shape_error(column: Column, shape: tuple[int, ...]) -> TrainyardError:

@@ -20,8 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Allreduce as Options
+from trainyard.trainer.model.sparse import refuse_sparse_gradients
 from trainyard.trainer.strategies import ddp
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, ring_allreduce
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, count_bytes, ring_allreduce
 
 HOOKS = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 STEPS_UNTIL_BUCKETS_ARE_FINAL = 2
@@ -39,13 +40,21 @@ class Allreduce(Strategy[Options]):
         """Return the network in DDP.
 
         Raises:
-            TrainyardError: A parameter is a single number without a dimension, which torch's PowerSGD cannot process.
+            TrainyardError: A parameter is a single number without a dimension, which torch's PowerSGD cannot process,
+                or gradients are sparse, which neither compression nor NCCL can.
         """
         self._network = network
         if self.world.size == 1:
             return network
+        if self.options.compression:
+            refuse_sparse_gradients(network, f"strategy='allreduce' with compression={self.options.compression!r}")
+        if self.world.backend == "nccl":
+            refuse_sparse_gradients(network, "strategy='allreduce' on GPUs")
         if self.options.compression != "powersgd":
-            self._ddp = ddp.wrap(network, self.world, self._reduce, on_communication, self.options.bucket_mb)
+            self._ddp = ddp.wrap(
+                network, self.world, self._reduce, on_communication, self.options.bucket_mb,
+                self.options.find_unused_parameters,
+            )  # fmt: skip
             return self._ddp
         if single := [name for name, parameter in network.named_parameters() if not parameter.ndim]:
             raise TrainyardError(
@@ -110,7 +119,7 @@ class Allreduce(Strategy[Options]):
         self._powersgd.q_memory_dict[0] = state["q"].to(device)
 
     def _reduce(self, bucket: GradBucket) -> Future[Tensor]:
-        payload = bucket.buffer().nbytes // (2 if self.options.compression else 1)
+        payload = count_bytes(bucket.buffer()) // (2 if self.options.compression else 1)
         self.bytes_sent += ring_allreduce(payload, self.world.size)
         return HOOKS[self.options.compression](dist.group.WORLD, bucket)  # type: ignore[arg-type]
 

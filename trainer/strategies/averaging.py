@@ -24,6 +24,7 @@ class Averaging(Strategy[Options]):
 
     _steps = 0
     _diverged = False
+    _has_whole_state = False
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
         """Copy the weights of rank 0 to all workers."""
@@ -50,6 +51,8 @@ class Averaging(Strategy[Options]):
         wall, start = time.time_ns(), time.perf_counter_ns()
         tensors = chain(self._network.parameters(), local.get_floating_buffers(self._network))
         if self.options.optimizer_state == "average":
+            self._has_whole_state = self._has_whole_state or local.share_optimizer_state(self._optimizer, self.world)
+            local.share_counters(self._optimizer, self.world)
             tensors = chain(tensors, local.get_optimizer_tensors(self._optimizer))
         else:
             self._optimizer.state.clear()

@@ -129,6 +129,13 @@ def broadcast_buffers(network: nn.Module, world: World) -> None:
                 tensor.copy_(values)
 
 
+def count_bytes(gradient: Tensor) -> int:
+    """Return the bytes of a gradient, which is sparse for a layer such as `nn.Embedding(sparse=True)`."""
+    if gradient.is_sparse:
+        return gradient._values().nbytes + gradient._indices().nbytes
+    return gradient.nbytes
+
+
 def ring_allreduce(payload: int, workers: int) -> int:
     """Return the bytes that each worker sends to reduce `payload` bytes over a ring.
 

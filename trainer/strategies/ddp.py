@@ -17,7 +17,12 @@ Reduce = Callable[[GradBucket], Future[Tensor]]
 
 
 def wrap(
-    network: nn.Module, world: World, reduce: Reduce, on_communication: OnCommunication, bucket_mb: float | None
+    network: nn.Module,
+    world: World,
+    reduce: Reduce,
+    on_communication: OnCommunication,
+    bucket_mb: float | None,
+    find_unused_parameters: bool = False,
 ) -> DistributedDataParallel:
     """Return `network` in DDP.
 
@@ -27,9 +32,12 @@ def wrap(
         reduce: Returns the gradients of a bucket, reduced over all workers.
         on_communication: Called after the communication of each bucket.
         bucket_mb: The size of a bucket in MiB; DDP's default if None.
+        find_unused_parameters: Whether steps may leave parameters without a gradient.
     """
     devices = [world.gpu] if world.device.type == "cuda" else None
-    wrapped = DistributedDataParallel(network, device_ids=devices, bucket_cap_mb=bucket_mb)
+    wrapped = DistributedDataParallel(
+        network, device_ids=devices, bucket_cap_mb=bucket_mb, find_unused_parameters=find_unused_parameters
+    )
     wrapped.register_comm_hook(None, _build_hook(reduce, on_communication))
     return wrapped
 

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import FSDP as Options  # noqa: N811
+from trainyard.trainer.model.sparse import refuse_sparse_gradients
 from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers
 from trainyard.trainer.world import World
 
@@ -38,10 +39,14 @@ class FSDP(Strategy[Options]):
         """Move the network to the device block by block, with the weights of rank 0, and shard each block there.
 
         A device has room for the shards and one block at a time.
+
+        Raises:
+            TrainyardError: `wrap` names a class that the model does not have, or gradients are sparse.
         """
         self._network = network
         if self.world.size == 1:
             return network.to(self.world.device)
+        refuse_sparse_gradients(network, "strategy='fsdp'")
         total = sum(p.nbytes for p in network.parameters())
         blocks = _find_blocks(network, self.options.wrap)
         in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})

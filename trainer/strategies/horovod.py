@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Horovod as Options
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, ring_allreduce
+from trainyard.trainer.model.sparse import refuse_sparse_gradients
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, count_bytes, ring_allreduce
 from trainyard.trainer.world import World
 
 
@@ -29,7 +30,13 @@ class Horovod(Strategy[Options]):
         self._hvd.init()
 
     def wrap_model(self, network: nn.Module, on_communication: OnCommunication) -> nn.Module:
-        """Copy the weights of rank 0 to all workers."""
+        """Copy the weights of rank 0 to all workers.
+
+        Raises:
+            TrainyardError: Sparse gradients would be compressed.
+        """
+        if self.options.compression:
+            refuse_sparse_gradients(network, f"strategy='horovod' with compression={self.options.compression!r}")
         self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
         self._network, self._on_communication = network, on_communication
         return network
@@ -47,7 +54,7 @@ class Horovod(Strategy[Options]):
 
     def optimizer_step(self) -> AbstractContextManager[None]:
         """Wait for Horovod's communication."""
-        size = sum(p.grad.nbytes for p in self._network.parameters() if p.grad is not None)
+        size = sum(count_bytes(p.grad) for p in self._network.parameters() if p.grad is not None)
         self.bytes_sent += ring_allreduce(size // (2 if self.options.compression else 1), self.world.size)
         wall, start = time.time_ns(), time.perf_counter_ns()
         self._optimizer.synchronize()

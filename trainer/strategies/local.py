@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
@@ -38,8 +40,61 @@ def get_floating_buffers(network: nn.Module) -> Iterator[Tensor]:
 
 def get_optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """Yield an optimizer's state for the elements of each parameter, such as momenta, but no counters."""
+    return (value for value in _get_floating_state(optimizer) if value.dim() > 0)
+
+
+def share_optimizer_state(optimizer: Optimizer, world: World) -> bool:
+    """Give all workers a state for the parameters that any worker has one for: zeros, and the counters of that worker.
+
+    Returns:
+        Whether all parameters have a state now, or none has: the optimizer, which has taken a step, keeps none.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = [bool(optimizer.state.get(parameter)) for parameter in parameters]
+    counts = world.sum(torch.tensor(own, dtype=torch.int32, device=world.device)).tolist()
+    if partly := [number for number, count in enumerate(counts) if 0 < count < world.size]:
+        described = {number: _describe(optimizer.state[parameters[number]]) for number in partly if own[number]}
+        states = {number: state for each in world.gather(described) for number, state in each.items()}
+        for number in partly:
+            if not own[number]:
+                optimizer.state[parameters[number]] = _build_state(states[number], world.device)
+    return all(counts) or not any(counts)
+
+
+def share_counters(optimizer: Optimizer, world: World) -> None:
+    """Set the counters of an optimizer, such as the steps of each parameter, to the largest of any worker."""
+    counters = [value for value in _get_floating_state(optimizer) if value.dim() == 0]
+    if world.size > 1 and counters:
+        largest = world.max(torch.stack([counter.cpu() for counter in counters]))
+        for counter, value in zip(counters, largest.unbind(), strict=True):
+            counter.copy_(value)
+
+
+def _get_floating_state(optimizer: Optimizer) -> Iterator[Tensor]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             for value in optimizer.state.get(parameter, {}).values():
-                if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
+                if isinstance(value, Tensor) and value.is_floating_point():
                     yield value
+
+
+def _describe(state: Mapping[str, Any]) -> dict[str, tuple[bool, Any]]:
+    """Return for each value of the state of a parameter whether it is on the device, and the value without elements."""
+    return {
+        name: (value.is_cuda, value.to("meta" if value.dim() else "cpu"))
+        if isinstance(value, Tensor)
+        else (False, value)
+        for name, value in state.items()
+    }
+
+
+def _build_state(described: Mapping[str, tuple[bool, Any]], device: torch.device) -> dict[str, Any]:
+    """Return the state that `_describe` described, with zeros as elements."""
+    state = {}
+    for name, (on_device, value) in described.items():
+        if isinstance(value, Tensor):
+            target = device if on_device else torch.device("cpu")
+            state[name] = torch.zeros_like(value, device=target) if value.is_meta else value.to(target)
+        else:
+            state[name] = value
+    return state

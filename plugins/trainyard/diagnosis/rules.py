@@ -38,7 +38,8 @@ _TABLE: list[tuple[str, Rule]] = [
         r"Expected to have finished reduction in the prior iteration before starting a new one",
         sentence(
             "Some parameters of the model get no gradient in a step, and this strategy waits for the gradients of all. "
-            "Name them in the recipe's freeze=, or remove them; or write strategy='averaging'."
+            "If they never get one, name them in the recipe's freeze=; otherwise write strategy={{'name': 'allreduce', "
+            "'find_unused_parameters': True}}."
         ),
     ),
     (

@@ -316,7 +316,8 @@ UNMEASURED = "Exit code from container container_1_0001_01_{} is : -104"
             "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
             "error indicates that your module has parameters that were not used in producing loss.",
             "Some parameters of the model get no gradient in a step, and this strategy waits for the gradients of all. "
-            "Name them in the recipe's freeze=, or remove them; or write strategy='averaging'.",
+            "If they never get one, name them in the recipe's freeze=; otherwise write strategy={'name': 'allreduce', "
+            "'find_unused_parameters': True}.",
         ),
         (
             group_plan(),

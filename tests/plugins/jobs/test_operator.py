@@ -240,9 +240,7 @@ def test_a_spec_that_cannot_be_written_fails_the_attempt_with_its_uri_and_one_li
     operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exceed(*_: Any) -> None:
-        raise RuntimeError(
-            r'RPCError("DSQuotaExceededException", "The quota is exceeded\n\tat org.apache.Quota")'
-        )
+        raise RuntimeError(r'RPCError("DSQuotaExceededException", "The quota is exceeded\n\tat org.apache.Quota")')
 
     monkeypatch.setattr(storage, "replace", exceed)
     with pytest.raises(AirflowException, match=r"specs/\w+\.json cannot be written: .*quota is exceeded$") as failed:

@@ -7,13 +7,16 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.trainer.runs import STRATEGIES, get_losses, list_committed, train_until_killed, train_with_fault
+from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_until_killed, train_with_fault
 from tests.trainer.workers import Workers
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks
 
@@ -42,6 +45,34 @@ def test_every_strategy_resumes_with_all_of_its_state(batches: str, tmp_path: Pa
         resumed = workers(train_with_fault, *arguments)[0]
         (tmp_path / "checkpoints").rename(tmp_path / "before")
         expected = workers(train_with_fault, *arguments)[0]
+    assert get_losses(resumed) == pytest.approx(get_losses(expected), rel=1e-6)
+
+
+def train_with_unused_layers(
+    world: World, batches: str, folder: str, strategy: dict[str, Any], epochs: int
+) -> list[dict[str, float]]:
+    """Train from the checkpoints in `folder`, if there are some; a layer is used from the second epoch on."""
+    fitted = fit(
+        f"{RECIPES}:used_later", dataset=batches, model=f"{folder}/model", world=world, strategy=strategy,
+        checkpoints=f"{folder}/checkpoints", epochs=epochs, batch_size=48, recipe_params={"step": 16},
+    )  # fmt: skip
+    return fitted.history.epochs
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        ("allreduce", 1), ("finding unused", 2), ("horovod", 2), ("averaging", 2), ("threshold", 2), ("diloco", 2),
+        ("fsdp", 2),
+    ],
+)  # fmt: skip
+def test_a_layer_that_has_not_been_used_yet_resumes_without_state(
+    batches: str, tmp_path: Path, name: str, workers: int
+) -> None:
+    with Workers(workers) as group:
+        expected = group(train_with_unused_layers, batches, str(tmp_path / "whole"), STRATEGIES[name], 3)[0]
+        for epochs in (1, 3):
+            resumed = group(train_with_unused_layers, batches, str(tmp_path / "parts"), STRATEGIES[name], epochs)[0]
     assert get_losses(resumed) == pytest.approx(get_losses(expected), rel=1e-6)
 
 

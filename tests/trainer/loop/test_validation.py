@@ -12,10 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from tests.trainer import datasets
-from tests.trainer.recipes import linear
+from tests.trainer.recipes import Tokens, linear
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.order import Order, _split_evenly
 from trainyard.trainer.loop.engine import _split
@@ -53,6 +54,19 @@ class Scaled(nn.Linear):
         """Ignore it."""
 
 
+def penalize(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Return a loss with a gradient penalty, which needs gradients in validation too."""
+    x = batch["x"].clone().requires_grad_(True)
+    output = model(batch | {"x": x})
+    (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    return nn.functional.cross_entropy(output, batch["label"]) + gradient.square().mean()
+
+
+def penalize_with_gradients(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    with torch.enable_grad():
+        return penalize(model, batch)
+
+
 class Centers(nn.Module):
     """A loss with parameters."""
 
@@ -72,12 +86,25 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model": Scaled(8, 3)}, {}, "'_extra_state' in the state of the model is no tensor, and would not be saved"),
     ({"loss": Centers()}, {}, "loss= has parameters, which would neither be trained nor saved"),
     ({"loss": nn.CrossEntropyLoss(reduction="none")}, {}, r"the recipe's loss has shape \[25\]; return one number"),
+    ({"loss": nn.CrossEntropyLoss(reduction="sum")}, {}, r"CrossEntropyLoss\(reduction='sum'\) is not a mean over"),
     ({"optimizer": torch.optim.LBFGS}, {}, "^optimizer=LBFGS computes the loss several times in a step"),
+    (
+        {"model": Tokens(), "optimizer": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9)}, {},
+        r"^optimizer=SGD\(momentum=...\) cannot process the sparse gradients of 'model.embed' \(EmbeddingBag\)",
+    ),
     (
         {"schedule": lambda optimizer, _: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)}, {},
         "^schedule=ReduceLROnPlateau depends on a metric",
     ),
     ({"freeze": ["weight", "bias"], "model": nn.Linear(8, 3)}, {}, "^the model has no parameters to train: all are fr"),
+    ({"step": penalize}, {}, r"^the recipe's step= computes gradients, but validation .*enable_grad"),
+    ({"model": nn.Linear(8, 3).double()}, {}, r"the parameter 'model.weight' is float64, .* call model.float\(\)"),
+    ({"model": nn.Linear(8, 3).bfloat16()}, {}, "the parameter 'model.weight' is bfloat16, .*precision='bfloat16'"),
+    ({"model": nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(8, 3))}, {}, "'0.weight' of the model has no shape yet"),
+    (
+        {"metrics": {"both": MetricCollection([MulticlassAccuracy(3)])}}, {},
+        "metric 'both' is a MetricCollection; an epoch has one number of each metric",
+    ),
     (
         {"metrics": {"matrix": MulticlassConfusionMatrix(3)}}, {},
         r"^metric 'matrix' of the recipe is a tensor of shape \[3, 3\]; an epoch has one number of each metric",
@@ -92,6 +119,31 @@ def test_what_cannot_be_trained_or_saved_is_refused(
     Variant.fields = fields
     with pytest.raises(TrainyardError, match=message):
         train(tmp_path, options=options)
+
+
+def test_a_lazy_model_is_refused_where_it_would_not_resume(tmp_path: Path) -> None:
+    Variant.fields = {"model": nn.LazyLinear(3)}
+    with pytest.raises(TrainyardError, match=r"'weight' of the model has no shape yet .* Call the model with one row"):
+        train(tmp_path / "a", options={"checkpoints": str(tmp_path / "checkpoints")})
+    Variant.fields = {"model": nn.LazyLinear(3)}
+    assert len(train(tmp_path / "b").history.epochs) == 2
+
+
+class Casting(nn.Linear):
+    """A layer that computes in its own type."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).float()
+
+
+def test_a_model_may_compute_in_a_type_of_its_own(tmp_path: Path) -> None:
+    Variant.fields = {"model": Casting(8, 3).double()}
+    assert len(train(tmp_path).history.epochs) == 2
+
+
+def test_a_step_may_compute_gradients_in_validation(tmp_path: Path) -> None:
+    Variant.fields = {"step": penalize_with_gradients}
+    assert len(train(tmp_path).history.epochs) == 2
 
 
 def test_a_metric_of_the_recipe_is_not_monitored_without_a_validation_split(tmp_path: Path) -> None:
@@ -134,6 +186,30 @@ def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path) -> None:
     assert warning.startswith("CrossEntropyLoss(weight=...) divides by the weights of the rows")
     Variant.fields = {}
     assert train(tmp_path / "plain").warnings == []
+
+
+def blobs_with_ignored(rows: int) -> dict[str, Any]:
+    """Return rows of which the label of the first ones is -1."""
+    columns = datasets.blobs(100)
+    return columns | {"label": np.where(np.arange(100) < rows, -1, columns["label"])}
+
+
+def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path) -> None:
+    Variant.fields = {"loss": nn.CrossEntropyLoss(ignore_index=-1)}
+    [warning] = train(tmp_path / "ignored", blobs_with_ignored(20)).warnings
+    assert warning.startswith("CrossEntropyLoss(ignore_index=-1) divides by the number of the other labels")
+    assert train(tmp_path / "none", blobs_with_ignored(0)).warnings == []
+
+
+def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_0(tmp_path: Path) -> None:
+    """torch's is NaN: it is a mean over no rows."""
+    Variant.fields = {
+        "loss": nn.CrossEntropyLoss(ignore_index=-1),
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, 0.0),
+    }
+    some = train(tmp_path / "some", blobs_with_ignored(60), {"batch_size": 1}).history.epochs[0]["loss"]
+    none = train(tmp_path / "none", blobs_with_ignored(60), {"batch_size": 100}).history.epochs[0]["loss"]
+    assert some == pytest.approx(none * 0.4, rel=1e-5)
 
 
 class Normalized(nn.Sequential):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from lightning import LightningModule, Trainer
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from tests.trainer import datasets, modules
@@ -20,6 +20,7 @@ from trainyard.trainer.formats.export import export
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model import lightning
 from trainyard.trainer.model.datamodule import TrainyardDataModule
+from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 
@@ -214,3 +215,39 @@ def test_options_that_select_rows_apply_to_training_only(tmp_path: Path) -> None
     ((sampled,),), ((validation,),) = data.train_dataloader(), data.val_dataloader()
     assert sampled.sum() == 150
     assert validation.sum() == 30
+
+
+class Using(Net):
+    """A module that uses a part of Lightning in each step."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        if self.part == "print":
+            self.print("a step")
+        elif self.part == "experiment":
+            self.logger.experiment.add_scalar("a", 1)  # type: ignore[union-attr]
+        else:
+            getattr(self, self.part)()
+        return super().training_step(batch, batch_idx)
+
+
+def using(part: str) -> Recipe:
+    return lightning.from_lightning(Using(part), features="x", label="label")
+
+
+def train_using(world: World | None, batches: str, model: str, part: str) -> FitResult:
+    return fit(f"{__name__}:using", dataset=batches, model=model, world=world, epochs=1, recipe_params={"part": part})
+
+
+@pytest.mark.parametrize("part", ["optimizers", "lr_schedulers", "trainer", "experiment"])
+def test_a_step_that_uses_lightnings_trainer_is_refused(batches: str, tmp_path: Path, part: str) -> None:
+    with pytest.raises(TrainyardError, match=r"Using\.training_step uses a part of Lightning's Trainer: "):
+        train_using(None, batches, str(tmp_path), part)
+
+
+def test_a_step_may_print(batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_using(None, batches, str(tmp_path), "print")
+    assert "a step" in capsys.readouterr().out

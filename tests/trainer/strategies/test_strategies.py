@@ -206,10 +206,14 @@ def test_threshold_reduces_all_elements_where_that_takes_fewer_bytes(batches: st
         ({"name": "averaging", "frequency": 0}, {}, "frequency=0: write a number greater than 0"),
         ({"name": "allreduce", "frequency": 5}, {}, "frequency is not a known option"),
         ({"name": "threshold", "density": 0.9}, {}, "density=0.9: write 0.25 or less"),
+        (
+            {"name": "allreduce", "compression": "powersgd", "find_unused_parameters": True}, {},
+            "compression='powersgd' and find_unused_parameters exclude each other",
+        ),
         ("threshold", {"precision": "float16"}, "strategy='threshold' and precision='float16' exclude each other"),
         ("fsdp", {"precision": "float16"}, "write precision='bfloat16'"),
     ],
-)
+)  # fmt: skip
 def test_invalid_options_are_refused_before_training(
     batches: str, tmp_path: Path, strategy: Any, options: dict[str, Any], message: str
 ) -> None:
@@ -238,3 +242,46 @@ def test_weights_that_are_tied_across_blocks_can_be_sharded(pair: Workers, batch
     sharded = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES["fsdp"], options)[0][0]
     unsharded = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
     assert get_losses(sharded) == pytest.approx(get_losses(unsharded), rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batches": 2}])
+def test_a_layer_that_some_batches_do_not_use_is_trained_as_by_a_single_worker(
+    pair: Workers, batches: str, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    options = options | {"recipe": "routed"}
+    alone, _ = train(World(), batches, str(tmp_path / "alone"), STRATEGIES["allreduce"], **options)
+    together = pair(train_with_options, batches, str(tmp_path / "together"), STRATEGIES["finding unused"], options)[0][
+        0
+    ]
+    assert get_losses(together) == pytest.approx(get_losses(alone), rel=1e-4)
+
+
+def test_gradients_of_a_layer_that_some_batches_do_not_use_can_be_compressed(
+    pair: Workers, batches: str, tmp_path: Path
+) -> None:
+    strategy = STRATEGIES["finding unused"] | {"compression": "fp16"}
+    (first, _), (second, _) = pair(train_with_options, batches, str(tmp_path), strategy, {"recipe": "routed"})
+    assert first[-1]["loss"] < first[0]["loss"]
+    assert get_losses(first) == get_losses(second)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "horovod"])
+def test_sparse_gradients_are_averaged_as_by_a_single_worker(
+    pair: Workers, batches: str, tmp_path: Path, name: str
+) -> None:
+    options = {"recipe": "tokens", "micro_batches": 2}
+    alone, _ = train(World(), batches, str(tmp_path / "alone"), STRATEGIES["allreduce"], **options)
+    together, sent = pair(train_with_options, batches, str(tmp_path / "together"), STRATEGIES[name], options)[0]
+    assert get_losses(together) == pytest.approx(get_losses(alone), rel=1e-4)
+    assert sent > 0
+
+
+@pytest.mark.parametrize("name", ["fp16", "powersgd", "fsdp", "horovod fp16"])
+def test_a_strategy_that_cannot_send_sparse_gradients_names_the_module(batches: str, tmp_path: Path, name: str) -> None:
+    with Workers(2) as pair:
+        outcomes = pair.start(
+            train_with_options, batches, str(tmp_path), STRATEGIES[name], {"recipe": "tokens"}
+        ).outcomes()
+    for outcome in outcomes:
+        assert f"strategy='{STRATEGIES[name]['name']}'" in outcome
+        assert "sparse gradients of 'model.embed' (EmbeddingBag). Write sparse=False there" in outcome

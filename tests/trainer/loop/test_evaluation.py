@@ -1,0 +1,53 @@
+"""The loss of a recipe: labels are compared with the outputs of their own rows, whatever their type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.loop.evaluation import compute_loss
+from trainyard.trainer.model.recipe import Recipe
+
+ELEMENTWISE = [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.BCEWithLogitsLoss(), nn.BCELoss()]
+
+
+def get_loss(loss: Any, output: Tensor, label: Tensor) -> Tensor:
+    return compute_loss(Recipe(model=nn.Linear(1, 1), features="x", label="y", loss=loss), output, {"y": label})
+
+
+@pytest.mark.parametrize("loss", [*ELEMENTWISE, nn.functional.mse_loss])
+@pytest.mark.parametrize("label_shape", [(4,), (4, 2)])
+def test_outputs_and_labels_of_different_shapes_are_refused(loss: Any, label_shape: tuple[int, ...]) -> None:
+    """torch would compare each output with the labels of all rows."""
+    message = rf"the output of the model has shape \[4, 1\], and the label 'y' \[{', '.join(map(str, label_shape))}\]"
+    with pytest.raises(TrainyardError, match=message):
+        get_loss(loss, torch.zeros(4, 1), torch.zeros(label_shape))
+
+
+def test_the_error_for_outputs_in_a_column_says_what_to_append_to_the_model() -> None:
+    with pytest.raises(TrainyardError, match=r"End the model with nn\.Flatten\(0\), or with squeeze\(1\)"):
+        get_loss(nn.MSELoss(), torch.zeros(4, 1), torch.zeros(4))
+
+
+def test_a_loss_of_the_recipes_own_may_take_any_shapes() -> None:
+    loss = get_loss(lambda output, label: (output[:, 0] - label).mean(), torch.ones(4, 1), torch.zeros(4))
+    assert loss.item() == 1
+
+
+@pytest.mark.parametrize("loss", ELEMENTWISE)
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int8, torch.int64, torch.float64])
+@pytest.mark.parametrize("output_kind", [torch.float32, torch.bfloat16])
+def test_labels_of_any_type_are_compared_as_floats(loss: Any, kind: torch.dtype, output_kind: torch.dtype) -> None:
+    output, label = torch.tensor([[0.25, 0.5], [0.75, 1.0]], dtype=output_kind), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    expected = loss(output.float(), label).item()
+    assert get_loss(loss, output, label.to(kind)).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.NLLLoss(), nn.functional.cross_entropy])
+def test_two_classes_may_be_booleans(loss: Any) -> None:
+    output, label = torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1])
+    assert get_loss(loss, output, label.bool()) == loss(output, label)
