@@ -24,7 +24,7 @@ from trainyard.etl.scoring.scan import DatasetScan, Rows, map_batches
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
-from trainyard.trainer.model.trained_model import TrainedModel, restore_model
+from trainyard.trainer.model.trained_model import TrainedModel, restore_model, to_array
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def build_output_schema(model: TrainedModel) -> StructType:
 
     Raises:
         TrainyardError: The recipe's `predict` does not return tensors of rows by name, or their shape depends on the
-            length of the rows.
+            length of the rows, or one of them is complex.
     """
     with torch.inference_mode():
         samples = [model.recipe.predict(model.output(rows)) for rows in inputs.build_samples(model.artifact.inputs)]
@@ -144,7 +144,7 @@ def build_output_schema(model: TrainedModel) -> StructType:
                 f"variable-length row in {name!r}, but a column has the same number in each row; return one value, or "
                 "pad to a fixed length."
             )
-    columns = {name: tensor.cpu().numpy() for name, tensor in samples[0].items()}
+    columns = {name: to_array(name, tensor) for name, tensor in samples[0].items()}
     return StructType(
         [StructField(name, from_arrow_type(to_arrow_column(values).type)) for name, values in columns.items()]
     )

@@ -42,6 +42,8 @@ PREDICTIONS = {
     "tensor": lambda output: {"prediction": output},
     "no dict": lambda output: output,
     "list": lambda output: {"prediction": [0, 1]},
+    "half": lambda output: {"prediction": output.bfloat16()},
+    "complex": lambda output: {"prediction": torch.complex(output, output)},
     "mean": lambda output: {"prediction": torch.ones(())},
 }
 

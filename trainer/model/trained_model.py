@@ -105,7 +105,7 @@ class TrainedModel:
         Raises:
             TrainyardError: See `output`; or a column of the prediction is complex.
         """
-        return {name: _to_array(name, tensor) for name, tensor in self.recipe.predict(self.output(columns)).items()}
+        return {name: to_array(name, tensor) for name, tensor in self.recipe.predict(self.output(columns)).items()}
 
     def _to_tensors(self, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
         if column.name not in columns:
@@ -165,7 +165,8 @@ def _convert(values: Tensor, column: Column) -> Tensor:
     return values.to(types.get(column.type, values.dtype))
 
 
-def _to_array(name: str, tensor: Tensor) -> NDArray[Any]:
+def to_array(name: str, tensor: Tensor) -> NDArray[Any]:
+    """Return a column of predictions, in half precision as float32. Raises TrainyardError for complex numbers."""
     if tensor.is_complex():
         raise TrainyardError(
             f"the recipe's predict returned column {name!r} with complex numbers; return two columns, such as "

@@ -308,6 +308,19 @@ def test_what_is_no_prediction_of_each_row_is_refused(
         predict.predict(rows, uri)
 
 
+def test_predictions_in_half_precision_are_floats(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(4).selectExpr("cast(id as float) as x", "1f as y")
+    predicted = predict.predict(rows, train_total(rows, tmp_path, prediction="half"))
+    assert sorted((row.x, row.prediction) for row in predicted.collect()) == [(float(n), float(n)) for n in range(4)]
+
+
+def test_complex_predictions_are_refused(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(4).selectExpr("cast(id as float) as x", "1f as y")
+    uri = train_total(rows, tmp_path, prediction="complex")
+    with pytest.raises(TrainyardError, match="returned column 'prediction' with complex numbers"):
+        predict.predict(rows, uri)
+
+
 def test_a_prepare_that_returns_no_dataframe_is_refused(spark: Any, model: str, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"prepare='tests.etl.prepares:nothing' returned NoneType; it must return"):
         predict_rows(spark, model, tmp_path, datasets.blobs(10), tmp_path / "out", prepare="tests.etl.prepares:nothing")
