@@ -248,9 +248,11 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
         )
     if recipe.classes is None or recipe.label is None:
         return
+    ignored = getattr(recipe.loss, "ignore_index", None)
     for name in splits:
         labels = manifest.split(name).statistics[recipe.label]
-        if labels.min and (min(labels.min) < 0 or max(labels.max) >= recipe.classes):
+        extremes = {min(labels.min), max(labels.max)} - {ignored} if labels.min else ()
+        if any(not 0 <= label < recipe.classes for label in extremes):
             raise TrainyardError(
                 f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
                 f"column {recipe.label!r} of split {name!r} has {min(labels.min):g} to {max(labels.max):g}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -199,6 +200,15 @@ def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path) -> None:
     [warning] = train(tmp_path / "ignored", blobs_with_ignored(20)).warnings
     assert warning.startswith("CrossEntropyLoss(ignore_index=-1) divides by the number of the other labels")
     assert train(tmp_path / "none", blobs_with_ignored(0)).warnings == []
+
+
+@pytest.mark.parametrize(("first", "valid"), [(-1, True), (-2, False)])
+def test_ignored_labels_need_not_be_the_number_of_a_class(tmp_path: Path, first: int, valid: bool) -> None:
+    Variant.fields = {"loss": nn.CrossEntropyLoss(ignore_index=-1), "classes": 3}
+    rows = blobs_with_ignored(20)
+    rows["label"][0] = first
+    with nullcontext() if valid else pytest.raises(TrainyardError, match=r"labels must be 0 to 2; .* has -2 to 2"):
+        train(tmp_path, rows)
 
 
 def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_0(tmp_path: Path) -> None:
