@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from itertools import count
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_numbers = count()
-"""The numbers of the groups that this process creates."""
+_RENDEZVOUS = (
+    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+)  # fmt: skip
+"""The variables of a launcher that name a group of processes, and this one in it."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,9 @@ def _describe_group() -> World:
 
 @contextmanager
 def _create_group() -> Iterator[World]:
-    store, rank, size = _rendezvous()
-    # Keys of an earlier group in this process would be found again.
-    store = dist.PrefixStore(f"trainyard/{next(_numbers)}", store)  # type: ignore[attr-defined]
+    store, rank, size = _rendezvous(*map(os.environ.get, _RENDEZVOUS))
+    number = store.add(f"trainyard/groups/{rank}", 1)  # keys of an earlier group would be found again
+    store = dist.PrefixStore(f"trainyard/{number}", store)  # type: ignore[attr-defined]
     store.set(f"gpus/{rank}", json.dumps(Gpus(socket.gethostname(), [], list_gpus())))
     gpus, shares_gpu = select_gpus([Gpus(*json.loads(store.get(f"gpus/{other}"))) for other in range(size)])
     host = os.environ["MASTER_ADDR"] if int(os.environ["GROUP_WORLD_SIZE"]) == 1 else socket.gethostname()
@@ -123,9 +124,13 @@ def _create_group() -> Iterator[World]:
         dist.destroy_process_group()
 
 
-@cache
-def _rendezvous() -> tuple[Any, int, int]:
-    """Return the store of all groups of this process, the rank and the number of workers."""
+@lru_cache(1)
+def _rendezvous(*_: str | None) -> tuple[Any, int, int]:
+    """Return the store of all groups of these processes, the rank and the number of workers.
+
+    Where rank 0 serves the store, a second one for the next training would get no connection. A process that Spark
+    uses again is one of other processes by then, and has other variables.
+    """
     return next(dist.rendezvous("env://"))  # type: ignore[attr-defined,no-any-return]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from itertools import count
 
 import pytest
 import torch.distributed as dist
@@ -76,14 +75,13 @@ def test_workers_under_torchrun_tell_each_other_their_gpus(
     found = []
 
     def join(rank: int) -> None:
-        monkeypatch.setattr("trainyard.trainer.world._rendezvous", lambda: (store, rank, 2))
-        monkeypatch.setattr("trainyard.trainer.world._numbers", count())
+        monkeypatch.setattr("trainyard.trainer.world._rendezvous", lambda *_: (store, rank, 2))
         monkeypatch.setattr("trainyard.trainer.world.list_gpus", lambda: visible[rank])
         with init_world(None) as world:
             found.append(world.gpu)
 
     other = Gpus(socket.gethostname(), [], visible[1])
-    dist.PrefixStore("trainyard/0", store).set("gpus/1", json.dumps(other))
+    dist.PrefixStore("trainyard/1", store).set("gpus/1", json.dumps(other))
     join(0)
     join(1)
     assert (found, backends) == (gpus, [backend] * 2)

@@ -48,7 +48,7 @@ def run(launcher: list[str], script: Path, *arguments: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, *launcher, str(script), *arguments],
         env={"PYTHONPATH": "plugins:.", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
