@@ -25,8 +25,7 @@ from trainyard.etl.datasource.reader import DatasetReader
 from trainyard.etl.datasource.writer import DatasetWriter
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import DatasetManifest
-
-FORMAT = "trainyard"
+from trainyard.schemas.specs.source import FORMAT
 
 
 class TrainyardDataSource(DataSource):  # type: ignore[misc]

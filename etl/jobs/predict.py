@@ -15,7 +15,6 @@ from pyspark.sql.types import StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
-from trainyard.etl.datasource.source import FORMAT
 from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
@@ -24,6 +23,7 @@ from trainyard.etl.scoring.scan import DatasetScan, Rows, map_batches
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.specs.source import FORMAT
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model, to_array
 
 

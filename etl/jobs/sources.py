@@ -8,8 +8,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.source import FORMAT, register
-from trainyard.schemas.specs.source import Source
+from trainyard.etl.datasource.source import register
+from trainyard.schemas.specs.source import FORMAT, Source
 
 _MISSING_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
 

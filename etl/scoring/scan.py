@@ -15,6 +15,7 @@ from trainyard.etl.datasource.columns import get_column, read_schema
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.specs.source import FORMAT
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function of the record batches of a task, as `DataFrame.mapInArrow` takes it."""
@@ -56,7 +57,7 @@ class DatasetScan:
         source.register(self._spark)
         pinned = {name: text for name, text in self._texts.items() if name.lower() != "version"}
         pinned["version"] = str(self.manifest.number)
-        return self._spark.read.format(source.FORMAT).options(**pinned).load(self._options.path)
+        return self._spark.read.format(FORMAT).options(**pinned).load(self._options.path)
 
     def map_batches(self, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
         """Return the rows that a function makes of the record batches of each shard.
