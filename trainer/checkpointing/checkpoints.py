@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.retries import retry
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.checkpoint import Checkpoint, File
@@ -363,7 +363,7 @@ def _summarize(error: BaseException) -> str:
     """Return the error of the first worker that failed, in one line."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return summarize(error)
 
 
 def _check_loadable(loop: bytes) -> None:

@@ -22,7 +22,7 @@ from trainyard.backends.selection import check_master
 from trainyard.checks import probe
 from trainyard.checks.airflow_database import is_triggerer_running, list_ids, read_state
 from trainyard.diagnosis.executors import GPU_FIX
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, requirements
@@ -95,7 +95,7 @@ def _run_check(subject: str, check: Callable[[], str]) -> Check:
 
 
 def _describe_error(error: Exception) -> str:
-    return str(error) if isinstance(error, TrainyardError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, TrainyardError) else summarize(error)
 
 
 def _list_checks(conn_id: str, spark_conn_id: str) -> Iterator[NamedCheck]:

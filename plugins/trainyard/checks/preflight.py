@@ -9,7 +9,7 @@ from trainyard import storage
 from trainyard.checks import probe
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.executors import GPU_FIX
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.jobs.validation import is_pending
 from trainyard.planning import sizing
@@ -45,7 +45,7 @@ def _check_cluster(plans: Sequence[Plan]) -> Iterator[Finding]:
         yield from _check_python(fitting)
         yield from _check_gpus(fitting)
     except Exception as error:  # also of an answer that is not understood
-        why = str(error) if isinstance(error, TrainyardError) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, TrainyardError) else summarize(error)
         problem = f"the cluster could not be checked, or not completely: {why}"
         yield Finding(plans[0].task_key.task, "cluster", "an answer", "none", problem)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     except TrainyardError as error:
         print(error, file=sys.stderr)
     except (OSError, RuntimeError) as error:  # clients of HDFS raise a RuntimeError
-        print(f"this command failed with {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"this command failed with {summarize(error)}", file=sys.stderr)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainyard"):
             raise

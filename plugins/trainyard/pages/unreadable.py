@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trainyard.errors import summarize
+
 
 @contextmanager
 def noted(unreadable: dict[str, str], name: str) -> Iterator[None]:
@@ -12,4 +14,4 @@ def noted(unreadable: dict[str, str], name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each file system raises exceptions of its own
-        unreadable[name] = f"{type(error).__name__}: {error}"
+        unreadable[name] = summarize(error)

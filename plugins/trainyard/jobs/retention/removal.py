@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 from trainyard.jobs.retention.decision import Item, Removal
 from trainyard.jobs.retention.inventory import REMOVED, newest_change
 from trainyard.log import Log
@@ -42,7 +42,7 @@ def remove(removals: Iterable[Removal], now: float, log: Log) -> list[Removal]:
                 _remove_one(one.item)
             # Each file system raises exceptions of its own.
             except Exception as error:
-                log(f"{one.item.uri} stays: {type(error).__name__}: {error}")
+                log(f"{one.item.uri} stays: {summarize(error)}")
             else:
                 removed.append(one)
     return removed
@@ -104,7 +104,7 @@ def _remove_versions(dataset: str, chosen: Sequence[Removal], now: float, log: L
                     storage.remove(path)
     # Each file system raises exceptions of its own.
     except Exception as error:
-        log(f"{dataset} stays in part: {type(error).__name__}: {error}")
+        log(f"{dataset} stays in part: {summarize(error)}")
         return []
     if kept := gone & leased:
         log(f"{dataset} is read in versions {', '.join(map(str, sorted(kept)))}, which stay.")
