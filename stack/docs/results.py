@@ -23,8 +23,8 @@ MODEL = {
     "metrics": "The metrics of the best epoch.",
     "epochs": "The number of epochs.",
     "best_epoch": "The number of the best epoch, from 1.",
-    "epoch_models": "The URIs of the models of all epochs, with `epoch_models=True`; also under an XCom key of this "
-    "name.",
+    "epoch_models": "The `uri` and `weights_sha256` of the models of all epochs, with `epoch_models=True`; also under "
+    "an XCom key of this name.",
     "stopped_early": "Whether `early_stopping` ended the training.",
     "workers": "The number of workers at the end.",
     "restarts": "How often the group restarted.",

@@ -13,7 +13,6 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
-from trainyard.schemas.model_artifact import epoch_model_uri
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
@@ -119,7 +118,6 @@ def _train(
 
 def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, result: FitResult) -> dict[str, Any]:
     history = result.history
-    epoch_models = [epoch_model_uri(spec.model, number + 1) for number in range(len(history.epochs))]
     return {
         "uri": spec.model,
         "weights_sha256": result.artifact.weights_sha256 if result.artifact else None,
@@ -128,7 +126,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
         "metrics": result.metrics,
         "epochs": len(history.epochs),
         "best_epoch": history.best + 1,
-        "epoch_models": epoch_models if spec.epoch_models else [],
+        "epoch_models": history.models,
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": result.bytes_sent,

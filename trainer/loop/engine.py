@@ -208,7 +208,7 @@ class _Engine:
             self._schedule.load_state_dict(loop["schedule"])
         if loop["scaler"]:  # empty unless the precision was float16
             self._scaler.load_state_dict(loop["scaler"])
-        self.history = History(loop["history"], loop["best_epoch"])
+        self.history = History(loop["history"], loop["best_epoch"], models=loop["epoch_models"])
         self._best_weights = state.get("best", {})
         self._position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
@@ -296,6 +296,7 @@ class _Engine:
             (own if strategy.own_optimizer else state)["optimizer"] = optimizer
             loop = {
                 "history": self.history.epochs,
+                "epoch_models": self.history.models,
                 "best_epoch": self.history.best,
                 "has_best": bool(self._best_weights),
                 "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,

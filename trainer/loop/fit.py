@@ -208,12 +208,14 @@ class _ModelWriter:
         self._inputs, self._label, self._normalization = inputs, label, normalization
 
     def write_epoch(self, history: History) -> None:
-        """Write the model of the last epoch, a model of its own. All workers must call this."""
+        """Write the model of the last epoch, a model of its own, and note it. All workers must call this."""
         job, number = self._job, len(history.epochs)
         with job.phases.phase("write model"):
             uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
             if written := self.write_weights(uri):
-                artifact.publish(uri, self._save(uri, written, history.epochs[-1], number, seconds))
+                saved = self._save(uri, written, history.epochs[-1], number, seconds)
+                artifact.publish(uri, saved)
+                history.models.append({"uri": uri, "weights_sha256": saved.weights_sha256})
 
     def write_weights(self, uri: str) -> WrittenWeights | None:
         """Write the tensors of the network below `uri`, without an artifact yet. All workers must call this."""

@@ -16,11 +16,13 @@ class History:
         epochs: For each epoch `loss` (training), `validation_loss`, `rows_per_second`, and the recipe's metrics.
         best: The index of the best epoch.
         stopped_early: Whether early stopping ended the training.
+        models: The `uri` and `weights_sha256` of the model of each epoch, if it is kept.
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best: int = 0
     stopped_early: bool = False
+    models: list[dict[str, str]] = field(default_factory=list)
 
 
 def is_best(history: History, options: TrainOptions) -> bool:

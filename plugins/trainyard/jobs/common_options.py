@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, create_model
 
+from trainyard.errors import TrainyardError
 from trainyard.jobs.validation import is_pending
 from trainyard.planning import placement as placements
 from trainyard.planning import sizing
@@ -102,11 +103,16 @@ def check_requests(operator: Any) -> None:
     Raises:
         TrainyardError: A size or the placement is not valid.
     """
-    if not is_pending(operator.memory):
-        sizing.size(operator.memory, operator.title, "memory")
+    container = None if is_pending(operator.memory) else sizing.size(operator.memory, operator.title, "memory").needed
     if not is_pending(operator.driver_memory):
         sizing.driver_size(operator.driver_memory, operator.title)
     if operator.grow_memory_to is not None and not is_pending(operator.grow_memory_to):
-        sizing.megabytes(operator.grow_memory_to, f"{operator.title}: grow_memory_to")
+        where = f"{operator.title}: grow_memory_to"
+        limit = sizing.megabytes(operator.grow_memory_to, where)
+        if container is not None and limit < container:
+            raise TrainyardError(
+                f"{where}={operator.grow_memory_to!r} is less than the container of the first attempt, {container} MB; "
+                "write a larger size, or remove it."
+            )
     if not is_pending(operator.placement):
         placements.check(_as_placement(operator.placement), operator.title)

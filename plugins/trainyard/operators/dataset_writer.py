@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from trainyard import links
 from trainyard.errors import TrainyardError
 from trainyard.jobs import reuse, validation
+from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
 from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
@@ -76,6 +77,16 @@ class DatasetOperator(SparkStageOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("prepare_params", "source", "options", "expect", "drift", "splits", "split_at", "shapes", "conf"), "json"
     )
+
+    def __new__(cls, *args: Any, **options: Any) -> JobOperator:
+        """Refuse a partition that is mapped to None: the whole dataset would be replaced, with all other partitions."""
+        if "_airflow_from_mapped" in options and options.get("partition", "") is None:
+            clause = (
+                "partition=None in a mapped task would replace the whole dataset, with the partitions of the other "
+                "tasks; name a partition in each. To replace the whole dataset, remove partition"
+            )
+            raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), [clause]))
+        return super().__new__(cls, *args, **options)
 
     def __init__(
         self,

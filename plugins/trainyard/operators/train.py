@@ -44,7 +44,8 @@ class TrainOperator(WorkerGroupOperator):
         tensorboard: Whether to write TensorBoard event files to `tensorboard/TASK` in the run's directory.
         mlflow: The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name.
         formats: Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`.
-        epoch_models: Whether the model of each epoch is kept. `train.output["epoch_models"]` has their URIs.
+        epoch_models: Whether the model of each epoch is kept. `train.output["epoch_models"]` lists their results, for
+            `model=` and `baselines=`.
         fold: The number of the fold, from 1, that validates a model trained on all others: cross-validation of a
             dataset that was exported with `folds=`. None uses the splits `train` and `validation`.
         epochs: Passes over the split `train`.

@@ -174,6 +174,10 @@ def test_every_epoch_of_a_model_can_be_evaluated(
     (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
     others = json.loads(record.read_text())["output"]["baselines"]
     assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]
+    trained = json.loads(record.with_name("train.json").read_text())["output"]["epoch_models"]
+    (spec,) = (tmp_path / "s/runs/epochs").glob("*/specs/evaluate*.json")
+    weights = json.loads(spec.read_text())["weights"]
+    assert {model["uri"]: model["weights_sha256"] for model in trained}.items() <= weights.items()
 
 
 WAITING_RECIPE = (

@@ -54,3 +54,19 @@ def test_a_partition_that_renders_to_a_number_is_its_text(dag_file: Path, day: A
 
 def test_without_a_partition_the_whole_dataset_is_written(dag_file: Path) -> None:
     assert export(dag_file, None).build_spec(KEY, "file:///s").partition is None  # type: ignore[attr-defined]
+
+
+def test_a_partition_that_is_mapped_to_none_is_refused(dag_file: Path) -> None:
+    """The whole dataset would be replaced, with the partitions of the other tasks."""
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    mapped = ExportOperator.partial(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source="/in", dataset="d"
+    ).expand(partition=["2026-10-01", None])
+    assert mapped.unmap({"partition": "2026-10-01"}).partition == "2026-10-01"
+    with pytest.raises(TrainyardError) as refused:
+        mapped.unmap({"partition": None})
+    assert str(refused.value) == (
+        "ExportOperator 'export': partition=None in a mapped task would replace the whole dataset, with the "
+        "partitions of the other tasks; name a partition in each. To replace the whole dataset, remove partition."
+    )

@@ -101,7 +101,7 @@ COMMON: dict[str, list[Refused]] = {
     "preflight": [("no", "write 'strict', 'warn' or 'off'"), (False, "write 'strict'"), ([], "write 'strict'")],
     "grow_memory_to": [
         (8, f"{TEXT}, for example '8g'"), *OPTIONAL_STRING[1:], ("8", "use a number and a unit"),
-        ("8x", "use a number and a unit"),
+        ("8x", "use a number and a unit"), ("0g", "is less than the container of the first attempt"),
         (Memory(heap="8g"), TEXT),
     ],
     "placement": [

@@ -120,7 +120,8 @@ def test_the_result_has_the_uris_of_formats_and_epoch_models(spark: Any, tmp_pat
     result = run(spark, spec(tmp_path, formats=("pt2",), epoch_models=True, strategy="fsdp"))
     assert result["formats"] == {"pt2": f"{tmp_path}/model2/{result['weights_sha256'][:16]}/model.pt2"}
     assert Path(result["formats"]["pt2"]).is_file()
-    epochs = [load_model(uri).artifact for uri in result["epoch_models"]]
+    epochs = [load_model(model["uri"]).artifact for model in result["epoch_models"]]
+    assert [epoch.weights_sha256 for epoch in epochs] == [model["weights_sha256"] for model in result["epoch_models"]]
     assert [epoch.epochs for epoch in epochs] == [1, 2]
     assert epochs[result["best_epoch"] - 1].weights_sha256 == result["weights_sha256"]
 

@@ -120,6 +120,17 @@ def test_the_metrics_of_an_epoch_are_those_of_its_model(batches: str, tmp_path: 
         assert metrics == pytest.approx({name: epoch[name] for name in metrics}, rel=1e-5)
 
 
+def test_a_training_that_resumes_knows_the_models_of_all_its_epochs(batches: str, tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        models = fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=epochs, batch_size=200,
+            checkpoints=str(tmp_path / "checkpoints"), epoch_models=True,
+        ).history.models  # fmt: skip
+    uris = [epoch_model_uri(str(tmp_path / "model"), number) for number in (1, 2, 3)]
+    assert models == [{"uri": uri, "weights_sha256": load_model(uri).artifact.weights_sha256} for uri in uris]
+    assert len({model["weights_sha256"] for model in models}) == 3
+
+
 def test_an_epoch_whose_monitored_metric_is_nan_is_never_the_best(batches: str, tmp_path: Path) -> None:
     fitted = fit(
         f"{RECIPES}:undefined_at_first", dataset=batches, model=str(tmp_path), epochs=4, batch_size=32,
