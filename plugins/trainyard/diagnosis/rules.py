@@ -45,8 +45,8 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"ModuleNotFoundError: No module named '(?P<module>[^']+)'",
         sentence(
-            "The Python on the node has no module {module!r}. If it is yours, put it into the DAG folder's package; "
-            "otherwise install it on the nodes."
+            "The Python on the node has no module {module!r}. If it is yours, put it into the DAG's folder or one "
+            "above; otherwise install it on the nodes."
         ),
     ),
     (

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainyard.errors import UnavailableError
-from trainyard.planning.packages import package_files, user_package
+from trainyard.planning.packages import package_files, shipped_files
 
 PACKAGE = Path(__file__).parents[1]
 DRIVER = PACKAGE / "backends" / "driver.py"
@@ -29,7 +29,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build_archive(import_paths: Iterable[str], dag_file: Path, folder: Path) -> Path:
-    """Write the archive of Trainyard's code and of each package that an import path names.
+    """Write the archive of Trainyard's code, of each package that an import path names, and of what these import.
 
     Args:
         import_paths: `module:name` or `module` of user code.
@@ -44,7 +44,7 @@ def build_archive(import_paths: Iterable[str], dag_file: Path, folder: Path) -> 
     """
     files = own_code()
     for path in import_paths:
-        files |= user_package(path, dag_file)
+        files |= shipped_files(path, dag_file)
     data = zip_files(files)
     target = folder / f"trainyard-code-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     if not target.exists():

@@ -1,4 +1,4 @@
-"""Find which names a module defines, without executing it."""
+"""Find which names a module defines and which modules it imports, without executing it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,30 @@ def defined_names(source: bytes) -> set[str] | None:
     names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     names |= _global_names(table)
     return None if "__getattr__" in names or _is_dynamic(tree) else names
+
+
+def imported_modules(source: bytes, package: str) -> set[str]:
+    """Return the modules that a module imports, also in its functions. A module that is not valid imports none.
+
+    `from a import b` imports `a.b` or a name of `a`: both are returned.
+
+    Args:
+        source: The module's text.
+        package: The name of its package, for relative imports.
+    """
+    try:
+        tree = ast.parse(decode_source(source))
+    except (SyntaxError, ValueError):
+        return set()
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: -node.level + 1 or None] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            modules |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return modules
 
 
 def _global_names(table: symtable.SymbolTable) -> set[str]:

@@ -1,27 +1,40 @@
-"""Find which files of a package a module imports, without executing them."""
+"""Find which files of the user's packages a module imports, without executing them."""
 
 from __future__ import annotations
 
-from modulefinder import ModuleFinder
+from itertools import accumulate
 from pathlib import Path
 
-from trainyard.planning.packages import user_package
+from trainyard.planning.definitions import imported_modules
+from trainyard.planning.packages import package_of, shipped_files
 
 
 def imported_files(import_path: str, dag_file: Path) -> dict[str, Path]:
-    """Return the files of `user_package` that the module of an import path depends on.
+    """Return the files of `shipped_files` that the module of an import path depends on.
 
-    These are the module, the modules of the package that it imports directly or indirectly, and all files that are not
-    Python. Imports are found in the byte code; imports by a computed name are not found.
-
-    Raises:
-        SyntaxError: A module is not valid Python.
+    These are the module, the modules that it imports directly or indirectly, and all files that are not Python. Imports
+    by a computed name are not found.
     """
-    files = user_package(import_path, dag_file)
-    if not files:
-        return {}
-    name, path = next(iter(files.items()))
-    finder = ModuleFinder(path=[str(path.parents[name.count("/")])])
-    finder.import_hook(import_path.partition(":")[0])
-    loaded = {Path(file) for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
-    return {name: path for name, path in files.items() if path in loaded or path.suffix != ".py"}
+    files = shipped_files(import_path, dag_file)
+    names = {_module_of(name): name for name, path in files.items() if path.suffix == ".py"}
+    found: set[str] = set()
+    unread = _with_parents(import_path.partition(":")[0])
+    while unread:
+        module = unread.pop()
+        if module in names and module not in found:
+            found.add(module)
+            name = names[module]
+            for imported in imported_modules(files[name].read_bytes(), package_of(name)):
+                unread |= _with_parents(imported)
+    used = {names[module] for module in found}
+    return {name: path for name, path in files.items() if name in used or path.suffix != ".py"}
+
+
+def _with_parents(module: str) -> set[str]:
+    """Return a module and the packages that Python imports before it."""
+    return set(accumulate(module.split("."), "{}.{}".format))
+
+
+def _module_of(name: str) -> str:
+    """Return the name of the module in a file, by its name in the archive."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -1,4 +1,4 @@
-"""Find the package of user code that an import path names, and the files to ship for it."""
+"""Find the package of user code that an import path names, what else it imports, and the files to ship for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from trainyard.errors import TrainyardError
-from trainyard.planning.definitions import defined_names
+from trainyard.planning.definitions import defined_names, imported_modules
 
 MAX_BYTES = 64 * 2**20
 RESERVED = "trainyard"
@@ -56,6 +56,60 @@ def user_package(import_path: str, dag_file: Path) -> dict[str, Path]:
         f"{import_path!r}: there is no {module.replace('.', '/')}.py beside {dag_file} or in any folder above "
         f"it, and no installed package {top!r}.{near}"
     )
+
+
+def shipped_files(import_path: str, dag_file: Path) -> dict[str, Path]:
+    """Return the files of `user_package`, and of the user's other packages and modules that these import.
+
+    The others are searched for in the same folders. What is installed in the environment is not shipped.
+
+    Args:
+        import_path: `module:name`, or `module`.
+        dag_file: The DAG's file.
+
+    Returns:
+        Name in the archive -> file.
+
+    Raises:
+        TrainyardError: As of `user_package`, or another package is too large.
+    """
+    files = user_package(import_path, dag_file)
+    unread = files
+    while unread:
+        sources = {name: path for name, path in unread.items() if path.suffix == ".py"}
+        imported: set[str] = set().union(*(imported_modules(p.read_bytes(), package_of(n)) for n, p in sources.items()))
+        known = {RESERVED, *sys.stdlib_module_names, *(name.partition("/")[0].removesuffix(".py") for name in files)}
+        unread = {}
+        for module in sorted(imported):
+            if module.partition(".")[0] not in known:
+                unread |= _other_package(module, dag_file)
+        files = files | unread
+    return files
+
+
+def package_of(name: str) -> str:
+    """Return the package of the module in a file, by its name in the archive."""
+    return name.rpartition("/")[0].replace("/", ".")
+
+
+def _other_package(module: str, dag_file: Path) -> dict[str, Path]:
+    """Return the files of the package or module of the user's that has a module; empty if there is none."""
+    top = module.partition(".")[0]
+    folders = (folder for folder in dag_file.parents if folder.is_dir() and _module_file(folder, module))
+    folder = next(folders, None)
+    if folder is None or _is_another_installed(top, folder / top):
+        return {}
+    package = folder / top
+    files = package_files(package, top) if package.is_dir() else {f"{top}.py": package.with_suffix(".py")}
+    return _refuse_large(files, package)
+
+
+def _is_another_installed(top: str, package: Path) -> bool:
+    """Return whether Python imports another package or module of this name than `package`."""
+    spec = importlib.util.find_spec(top)
+    places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+    found = [Path(place).resolve().with_suffix("") for place in places if place]
+    return bool(found) and not any(place.is_relative_to(package.resolve()) for place in found)
 
 
 def _module_file(folder: Path, module: str) -> Path | None:

@@ -166,7 +166,12 @@ def network() -> Recipe:
 def test_every_epoch_of_a_model_can_be_evaluated(
     dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
-    (dag_file.parent / "recipe.py").write_text(RECIPE)
+    """The recipe imports a package beside that of the DAG."""
+    (dag_file.parent / "recipe.py").write_text(
+        "from common.lines import slope\n" + RECIPE.replace("nn.Linear", "slope")
+    )
+    (dag_file.parents[1] / "common").mkdir()
+    (dag_file.parents[1] / "common" / "lines.py").write_text("from torch import nn\n\nslope = nn.Linear\n")
     dag("epochs", EPOCHS_DAG)
     process = python("-m", "airflow", "dags", "test", "epochs", umask=0o077)
     assert process.returncode == 0, process.stdout[-5000:]

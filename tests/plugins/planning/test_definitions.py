@@ -1,4 +1,4 @@
-"""The names that a module defines are read from its text."""
+"""The names that a module defines, and the modules that it imports, are read from its text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.errors import TrainyardError
-from trainyard.planning.definitions import defined_names
+from trainyard.planning.definitions import defined_names, imported_modules
 from trainyard.planning.packages import user_package
 
 
@@ -109,3 +109,20 @@ def test_a_module_in_another_encoding_is_read(tmp_path: Path) -> None:
     dag_file = write(tmp_path, "")
     (tmp_path / "toy" / "recipe.py").write_bytes(b"# coding: latin-1\nname = '\xe9'\ndef network(): ...\n")
     assert user_package("toy.recipe:network", dag_file)
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("import a, b.c as d", {"a", "b.c"}),
+        ("from a.b import c, d", {"a.b", "a.b.c", "a.b.d"}),
+        ("from . import a\nfrom .b import c", {"x.y", "x.y.a", "x.y.b", "x.y.b.c"}),
+        ("from .. import a\nfrom ..b import c", {"x", "x.a", "x.b", "x.b.c"}),
+        ("def f():\n    if True:\n        import a", {"a"}),
+        ("from a import *", {"a", "a.*"}),
+        ("import", set()),
+        ("\0", set()),
+    ],
+)
+def test_modules_that_a_module_imports_are_found(text: str, modules: set[str]) -> None:
+    assert imported_modules(text.encode(), "x.y") == modules
