@@ -178,10 +178,11 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """Return the recipe's columns of `frame`, and the split of each row."""
-        selected = [_get_array(frame, name, "the recipe") for name in recipe.inputs]
-        if recipe.label and recipe.label not in recipe.inputs:
-            selected.append(_get_label(frame, recipe.label, recipe.classes))
-        if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in (*recipe.inputs, recipe.label):
+        label = recipe.label if recipe.label not in recipe.inputs else None
+        selected = [_get_array(frame, name, "the recipe") for name in recipe.columns if name != label]
+        if label:
+            selected.append(_get_label(frame, label, recipe.classes))
+        if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in recipe.columns:
             selected.append(_get_array(frame, self.getOrDefault("weight_by"), "weight_by"))
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
         if validation is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from stack.hadoop.cluster import Cluster
 from trainyard import storage
 from trainyard.schemas import run_record
-from trainyard.table import table
+from trainyard.text import table
 from trainyard.usage import resource_usage, usage_report
 
 

@@ -124,7 +124,7 @@ def build_fields(
         variable_length_option: The name of the option for variable-length columns as the user wrote it, for errors.
 
     Raises:
-        TrainyardError: A column is missing, occurs twice or has an unsupported type.
+        TrainyardError: A column is missing, has an unsupported type, or has the name of another, whatever its case.
     """
     _check_names(schema, options, variable_length_option)
     shapes = dict(options.shapes)
@@ -152,9 +152,14 @@ def missing_column_error(name: str | None, option: str, names: list[str]) -> Tra
 
 def _check_names(schema: spark.StructType, options: WriteOptions, variable_length_option: str) -> None:
     names = schema.fieldNames()
+    seen: dict[str, str] = {}
     for name in names:
         if names.count(name) > 1:
             raise TrainyardError(f"{names.count(name)} columns are named {name!r}; give each its own name.")
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            raise TrainyardError(
+                f"the columns {other!r} and {name!r} differ in case only, which Spark does not distinguish; rename one."
+            )
     references = [("shapes", name) for name, _ in options.shapes]
     references += [(variable_length_option, name) for name in options.variable_length]
     references += [("splitColumn", options.split_column)] if options.split_column else []

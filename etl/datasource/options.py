@@ -36,7 +36,6 @@ Read options, for `spark.read.format("trainyard").option(...).load(path)`:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,13 +44,12 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.schemas.validation.complaints import complaints
 
 T = TypeVar("T")
 DEFAULT_SPLIT = "train"
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _WRITE_OPTIONS = (
     "path", "splitColumn", "splits", "shapes", "variableLength", "rowsPerBatch", "partition", "expect", "drift",
     "provenance",
@@ -132,10 +130,8 @@ def check_split_name(name: str) -> None:
     Raises:
         TrainyardError: It has other characters than letters, digits, '_', '-' and '.'.
     """
-    if not _SPLIT_NAME.fullmatch(name):
-        raise TrainyardError(
-            f"{name!r} is not a valid name of a split; use letters, digits, '_', '-' and '.', such as 'train'."
-        )
+    if not SPLIT_NAME.fullmatch(name):
+        raise TrainyardError(f"{name!r} is not a valid name of a split; {VALID_SPLIT_NAME}.")
 
 
 def get_provenance(options: WriteOptions, write_id: str) -> Provenance:

@@ -14,7 +14,7 @@ from statistics import median
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
-from trainyard.table import table
+from trainyard.text import table
 
 MIN_SHARE = 1e-4
 """The share that a value which does not occur counts as, which keeps the index finite."""

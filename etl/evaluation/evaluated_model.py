@@ -15,6 +15,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.model import losses
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
@@ -93,10 +94,10 @@ def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:
 
 def _build_output_spec(recipe: Recipe, output: tuple[int, ...], label: Column) -> OutputSpec:
     """Return what the output is according to the recipe's loss: logits, unless that is NLLLoss or BCELoss."""
-    from torch import nn
-
-    classes = recipe.classes or (2 if isinstance(recipe.loss, nn.BCELoss | nn.BCEWithLogitsLoss) else None)
+    classes = recipe.classes or (2 if losses.is_any(recipe.loss, losses.BINARY) else None)
     link: Link = "sigmoid" if label.shape or output in ((), (1,)) else "softmax"
-    if isinstance(recipe.loss, nn.NLLLoss | nn.BCELoss):
-        link = "exp" if isinstance(recipe.loss, nn.NLLLoss) else "none"
-    return OutputSpec(output, label.shape, classes, link)
+    if losses.is_any(recipe.loss, losses.NEGATIVE_LOG_LIKELIHOOD):
+        link = "exp"
+    elif losses.is_any(recipe.loss, losses.BINARY_OF_PROBABILITIES):
+        link = "none"
+    return OutputSpec(output, label.shape, classes, link, losses.get_ignored_label(recipe.loss))

@@ -16,7 +16,6 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import trainyard
-from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
@@ -75,7 +74,6 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
         TrainyardError: An option names a missing column, or a dataset cannot store the name or type of a column.
     """
     splits.check_names(frame.columns)
-    _check_case(frame)
     options_of_columns = {name: getattr(spec, name) for name in ("split_by", "split_column", "stratify")}
     references = [*options_of_columns.items(), *(("expect", name) for name in spec.expect)]
     for option, name in references:
@@ -88,19 +86,6 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
         variable_length=spec.variable_length,
     )  # fmt: skip
     columns.build_fields(frame.schema, options, variable_length_option="variable_length")
-
-
-def _check_case(frame: DataFrame) -> None:
-    if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
-        return
-    seen: dict[str, str] = {}
-    for name in frame.columns:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise TrainyardError(
-                f"the columns {other!r} and {name!r} differ in case only, which Spark does not distinguish; rename one "
-                'in prepare, or set conf={"spark.sql.caseSensitive": "true"}.'
-            )
 
 
 def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:

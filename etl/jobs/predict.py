@@ -24,7 +24,13 @@ from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
-from trainyard.trainer.model.trained_model import TrainedModel, restore_model, to_array
+from trainyard.trainer.model.trained_model import (
+    PREDICTION,
+    TrainedModel,
+    check_prediction,
+    restore_model,
+    to_array,
+)
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
@@ -131,12 +137,13 @@ def build_output_schema(model: TrainedModel) -> StructType:
 
     Raises:
         TrainyardError: The recipe's `predict` does not return tensors of rows by name, or their shape depends on the
-            length of the rows, or one of them is complex.
+            length of the rows, or one of them is complex or uint64.
     """
     with torch.inference_mode():
         samples = [model.recipe.predict(model.output(rows)) for rows in inputs.build_samples(model.artifact.inputs)]
     for predicted in samples:
-        _check_prediction(predicted, model.artifact.recipe)
+        check_prediction(predicted, model.artifact.recipe)
+        _check_rows(predicted, model.artifact.recipe)
     for name, tensor in samples[0].items():
         if tensor.shape != samples[-1][name].shape:
             raise TrainyardError(
@@ -150,19 +157,12 @@ def build_output_schema(model: TrainedModel) -> StructType:
     )
 
 
-def _check_prediction(predicted: Any, recipe: str) -> None:
-    expected = "return a dict of tensors of shape (rows, ...) by column, such as {'class': output.argmax(1)}"
-    if not isinstance(predicted, Mapping):
-        raise TrainyardError(f"predict of the recipe {recipe!r} returns a {type(predicted).__name__}; {expected}.")
+def _check_rows(predicted: Mapping[str, torch.Tensor], recipe: str) -> None:
     for name, value in predicted.items():
-        if not isinstance(value, torch.Tensor):
-            raise TrainyardError(
-                f"predict of the recipe {recipe!r} returns a {type(value).__name__} in {name!r}; {expected}."
-            )
         if value.shape[:1] != (2,):
             raise TrainyardError(
                 f"predict of the recipe {recipe!r} returns a tensor of shape {list(value.shape)} in {name!r} for 2 "
-                f"rows; {expected}."
+                f"rows; {PREDICTION}."
             )
 
 

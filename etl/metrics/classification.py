@@ -58,7 +58,7 @@ def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
     if not spec.label and spec.output in ((), (1,)):
         return Classification(tuple(metrics), "binary", 1, spec.link)
     if not spec.label and len(spec.output) == 1 and spec.output[0] == spec.classes:
-        return Classification(tuple(metrics), "multiclass", spec.output[0], spec.link)
+        return Classification(tuple(metrics), "multiclass", spec.output[0], spec.link, spec.ignored)
     raise TrainyardError(
         f"metric {metrics[0]!r} is for classification: the network must return one number for each of the recipe's "
         f"classes ({spec.classes}), a single number for a binary model, or one for each label; a row of its output has "
@@ -68,12 +68,16 @@ def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
 
 @dataclass(frozen=True)
 class Classification:
-    """The family of classification metrics, of `count` classes or labels; a binary model has one label."""
+    """The family of classification metrics, of `count` classes or labels; a binary model has one label.
+
+    Rows whose class is `ignored` are left out, and have no loss.
+    """
 
     metrics: tuple[str, ...]
     kind: Kind
     count: int
     link: Link
+    ignored: int | None = None
     by_row: bool = True
 
     @property
@@ -92,7 +96,9 @@ class Classification:
 
     def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
         """Yield what the rows add to each statistic."""
-        probability, truth, numbers = self._compute_probabilities(rows), self._get_truth(rows), number_rows(rows)
+        numbers = self._find_counted(rows)
+        rows = rows.select(numbers)
+        probability, truth = self._compute_probabilities(rows), self._get_truth(rows)
         guess = probability.argmax(1) if self.kind == "multiclass" else (probability > 0.5).astype(np.int64)
         ones = np.ones_like(probability)
         for statistic in self.shapes:
@@ -119,8 +125,13 @@ class Classification:
         return {name: compute(sums[statistic]) for name, (statistic, compute) in needed.items() if statistic in sums}
 
     def compute_losses(self, rows: ScoredRows) -> Floats:
-        """Return the negative log-likelihood of each row."""
-        return self._compute_negative_log_likelihoods(self._compute_probabilities(rows), self._get_truth(rows))
+        """Return the negative log-likelihood of each row, 0 for rows that are left out."""
+        losses, numbers = np.zeros(len(rows.truth)), self._find_counted(rows)
+        rows = rows.select(numbers)
+        losses[numbers] = self._compute_negative_log_likelihoods(
+            self._compute_probabilities(rows), self._get_truth(rows)
+        )
+        return losses
 
     def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
         """Return the ROC curves and the calibration curve, as far as their sums are there.
@@ -139,6 +150,10 @@ class Classification:
             used = rows > 0
             curves["calibration"] = np.stack([confidence[used], correct[used]] / rows[used], axis=1).tolist()
         return curves
+
+    def _find_counted(self, rows: ScoredRows) -> Integers:
+        """Return the numbers of the rows that count."""
+        return number_rows(rows) if self.ignored is None else np.flatnonzero(rows.truth != self.ignored)
 
     def _compute_probabilities(self, rows: ScoredRows) -> Floats:
         """Return probabilities, (rows, classes or labels)."""
@@ -182,7 +197,8 @@ class Classification:
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
         cells = bins[:, :, None] * 3 + np.arange(3)
         values = np.stack([np.ones_like(confidence), confidence, correct.astype(np.float64)], axis=2)
-        return Contribution("confidence", numbers, cells.reshape(len(numbers), -1), values.reshape(len(numbers), -1))
+        shape = len(numbers), 3 * bins.shape[1]
+        return Contribution("confidence", numbers, cells.reshape(shape), values.reshape(shape))
 
     def _compute_negative_log_likelihoods(self, probability: Floats, truth: Integers) -> Floats:
         """Return the negative logarithm of the probability of the truth, (rows,); the mean over labels."""

@@ -20,12 +20,21 @@ Link = Literal["softmax", "sigmoid", "exp", "none"]
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What a model returns: the shapes of one row's output and label, the number of classes, and the link."""
+    """What a model returns.
+
+    Attributes:
+        output: The shape of one row's output.
+        label: The shape of one row's label.
+        classes: The number of classes.
+        link: The function that turns the output into probabilities.
+        ignored: The label whose rows metrics of several classes leave out, as the loss does.
+    """
 
     output: tuple[int, ...]
     label: tuple[int, ...]
     classes: int | None
     link: Link
+    ignored: int | None = None
 
 
 @dataclass(frozen=True)

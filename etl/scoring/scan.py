@@ -90,7 +90,7 @@ def frame_of(rows: Rows) -> DataFrame:
 
 
 def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
-    """Return what a function makes of the record batches of some columns.
+    """Return what a function makes of the record batches of some columns, with timestamps in UTC.
 
     Args:
         rows: The rows.
@@ -102,9 +102,7 @@ def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, sch
         return rows.map_batches(columns, function, schema)
     # pyspark's mapInArrow, checked in 4.2.0, selects columns by names that it does not quote.
     numbered = rows.select(*(get_column(name).alias(str(number)) for number, name in enumerate(columns)))
-    return numbered.mapInArrow(
-        lambda batches: function(batch.rename_columns(list(columns)) for batch in batches), schema
-    )
+    return numbered.mapInArrow(lambda batches: function(_convert(batch, columns) for batch in batches), schema)
 
 
 def merge_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -134,6 +132,17 @@ def _read(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from merge_batches(reader.read(partitions[number]), batch_rows)
+
+
+def _convert(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return a batch with other names, and with timestamps in UTC, as those of a dataset are."""
+    values = [
+        column.cast(pa.timestamp(column.type.unit, tz="UTC"))
+        if pa.types.is_timestamp(column.type) and column.type.tz
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(values, names=list(names))
 
 
 def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

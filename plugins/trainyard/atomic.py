@@ -139,7 +139,7 @@ def stage(fs: Any, path: str) -> Iterator[str]:
     try:
         yield staged
     except BaseException:
-        with suppress(OSError):
+        with suppress(Exception):  # each file system raises exceptions of its own
             _discard(fs, staged)
         raise
     _discard(fs, staged)

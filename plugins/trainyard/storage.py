@@ -23,19 +23,17 @@ from glob import has_magic
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from trainyard import atomic
 from trainyard.atomic import Method
 from trainyard.errors import TrainyardError, summarize
+from trainyard.filesystems import SCHEME, locate
 
-_FILESYSTEMS: dict[int, Any] = {}
-_REGISTERED: dict[str, Any] = {}
-VALID_NAME = "write a name without '.' and '..', for example 'digits/model', or a URI"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
-"""The scheme of a URI, or several, of file systems that are layered."""
+VALID_NAME = "write a name without colons, '.' and '..', for example 'digits/model', or a URI with all its slashes"
+_NOT_IN_NAMES = re.compile(r"[:\x00-\x1f\x7f]")
+"""What HDFS has no names with, and what a name has by mistake only."""
 _CHUNK = 8 << 20
 _MEMORY = threading.Lock()
 _MODIFIED = ("mtime", "modification_time", "ETag", "etag", "LastModified", "last_modified", "updated")
@@ -75,22 +73,18 @@ def resolve(root: str, name: str) -> str:
 
 def is_absolute(name: str) -> bool:
     """Return whether `name` is a URI or an absolute path."""
-    return name.startswith("/") or _SCHEME.match(name) is not None
+    return name.startswith("/") or SCHEME.match(name) is not None
 
 
 def is_valid_name(name: str) -> bool:
     """Return whether `name` is absolute, or stays below the directory that it is resolved against."""
-    return is_absolute(name) or (bool(name) and not {".", ".."}.intersection(name.split("/")))
+    parts = name.split("/")
+    return is_absolute(name) or (any(parts) and not {".", ".."} & {*parts} and not _NOT_IN_NAMES.search(name))
 
 
 def join(uri: str, *parts: str) -> str:
     """Return `uri` followed by path `parts`."""
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
-
-
-def register_filesystem(uri: str, filesystem: Any) -> None:
-    """Use `filesystem` in this process from now on for all URIs with the scheme, host and port of `uri`."""
-    _REGISTERED[_authority(uri)] = filesystem
 
 
 def is_local(uri: str) -> bool:
@@ -100,19 +94,19 @@ def is_local(uri: str) -> bool:
 
 def local_path(uri: str) -> Path | None:
     """Return the path of a file on this machine, or None for a URI of another storage."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     return Path(path) if isinstance(fs, LocalFileSystem) else None
 
 
 def exists(uri: str) -> bool:
     """Return whether there is a file or directory at `uri`."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     return bool(fs.exists(path))
 
 
 def list_names(uri: str) -> list[str]:
     """Return the sorted names in the directory `uri`; empty if it does not exist. Other errors are raised."""
-    return _sort_names(_list_entries(*_locate(uri)))
+    return _sort_names(_list_entries(*locate(uri)))
 
 
 def list_files(uri: str) -> list[tuple[str, int, str]]:
@@ -124,7 +118,7 @@ def list_files(uri: str) -> list[tuple[str, int, str]]:
     Raises:
         ValueError: The file system has no modification times.
     """
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     files: dict[str, Any] = {}
     for top in fs.glob(path) if has_magic(path) else [path]:
         files |= fs.find(top, detail=True)
@@ -136,7 +130,7 @@ def find_files(directory: str) -> list[StoredFile]:
 
     A directory that cannot be listed is an error, unlike with fsspec's own `find`.
     """
-    fs, path = _locate(directory)
+    fs, path = locate(directory)
     top = path.rstrip("/") + "/"
     # One request to an object store lists all depths.
     entries = fs.find(path, detail=True).values() if isinstance(fs, AsyncFileSystem) else _walk(fs, path)
@@ -146,18 +140,18 @@ def find_files(directory: str) -> list[StoredFile]:
 
 def list_directories(directory: str) -> list[str]:
     """Return the sorted names of the directories in one; empty if it does not exist. Other errors are raised."""
-    return _sort_names(info for info in _list_entries(*_locate(directory)) if info["type"] == "directory")
+    return _sort_names(info for info in _list_entries(*locate(directory)) if info["type"] == "directory")
 
 
 def read(uri: str) -> bytes:
     """Return the content of a file."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     return bytes(fs.cat_file(path))
 
 
 def read_range(uri: str, begin: int, length: int) -> bytes:
     """Return `length` bytes from offset `begin`. Raises ShortReadError if the file has fewer."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     data = bytes(fs.cat_file(path, start=begin, end=begin + length))
     if len(data) != length:
         raise ShortReadError(f"{uri} has {len(data)} of {length} bytes from byte {begin} on")
@@ -166,7 +160,7 @@ def read_range(uri: str, begin: int, length: int) -> bytes:
 
 def size(uri: str) -> int:
     """Return the size of a file in bytes. Raises FileNotFoundError."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     return int(fs.size(path))
 
 
@@ -188,13 +182,13 @@ def checksum(uri: str, on_chunk: Callable[[], None] = lambda: None) -> tuple[int
 
 def open_input(uri: str) -> IO[bytes]:
     """Open a file for reading."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     return fs.open(path, "rb")  # type: ignore[no-any-return]
 
 
 def open_output(uri: str) -> IO[bytes]:
     """Open a new file for writing, and create its directories. A local file is on the disk when it is closed."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     atomic.make_directory(fs, atomic.get_parent(path))
     return atomic.LocalWriter(path) if isinstance(fs, LocalFileSystem) else fs.open(path, "wb")
 
@@ -206,7 +200,7 @@ def create(uri: str, data: bytes) -> None:
         FileExistsError: There is a file already, or another caller wrote it first.
         TrainyardError: The storage cannot create a file exclusively.
     """
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     match atomic.find_method(fs, uri):
         case Method.PUT:
             fs.pipe_file(path, data, mode="create")
@@ -256,7 +250,7 @@ def upload(uri: str, file: Path) -> None:
     Raises:
         TrainyardError: The storage cannot create a file exclusively.
     """
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     method = atomic.find_method(fs, uri)
     if method in (Method.PUT, Method.LOCK):
         with suppress(FileExistsError):
@@ -279,7 +273,7 @@ def replace(uri: str, data: bytes) -> None:
     Raises:
         TrainyardError: The storage cannot replace a file in one step.
     """
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     method = atomic.find_method(fs, uri)
     if method in (Method.PUT, Method.LOCK):
         fs.pipe_file(path, data)
@@ -295,12 +289,12 @@ def copy(source: str, target: str) -> None:
     Raises:
         TrainyardError: The storage of `target` cannot replace a file in one step.
     """
-    fs, origin = _locate(source)
+    fs, origin = locate(source)
     if fs.isdir(origin):
         for name in list_names(source):
             copy(join(source, name), join(target, name))
         return
-    fs, path = _locate(target)
+    fs, path = locate(target)
     method = atomic.find_method(fs, target)
     with atomic.stage(fs, path) as staged:
         with open_input(source) as reader, fs.open(staged, "wb") as writer:
@@ -316,7 +310,7 @@ def renames_directories(uri: str) -> bool:
     Raises:
         TrainyardError: The storage cannot even write a file in one step.
     """
-    fs, _ = _locate(uri)
+    fs, _ = locate(uri)
     return atomic.find_method(fs, uri) in (Method.LINK, Method.RENAME)
 
 
@@ -327,8 +321,8 @@ def move(source: str, target: str) -> None:
         FileExistsError: `target` exists.
         TrainyardError: The storage cannot rename a directory in one step.
     """
-    fs, origin = _locate(source)
-    _, path = _locate(target)
+    fs, origin = locate(source)
+    _, path = locate(target)
     if not renames_directories(target):
         raise TrainyardError(
             f"{target!r} is on a storage that copies a directory file by file, so readers would see a part of it; use "
@@ -352,46 +346,9 @@ def move(source: str, target: str) -> None:
 
 def remove(uri: str) -> None:
     """Remove a file or a directory, if it exists."""
-    fs, path = _locate(uri)
+    fs, path = locate(uri)
     if fs.exists(path):
         fs.rm(path, recursive=True)
-
-
-def _locate(uri: str) -> tuple[Any, str]:
-    """Return the file system of `uri`, and the path on it.
-
-    File systems are never released. In a forked child fsspec clears its cache; a client with threads (hdfs-native)
-    would then be destroyed there, and wait for threads that only the parent has: every subprocess that is started with
-    a `preexec_fn`, as pyspark does, would hang.
-    """
-    if registered := _find_registered(uri):
-        return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
-    # What another process wrote must be seen: clients of object stores keep listings by default.
-    options = {"use_listings_cache": False} if uri.startswith(atomic.OBJECT_STORES) else {}
-    schemes, separator, _ = uri.partition("://")
-    scheme = schemes.partition("::")[0]
-    try:
-        if separator and scheme not in {*fsspec.available_protocols(), *fsspec.registry}:
-            raise ImportError(f"fsspec has none of {scheme}://")
-        fs, path = fsspec.core.url_to_fs(uri, **options)
-    except ImportError as error:
-        raise TrainyardError(
-            f"{uri!r} needs a client that this Python environment does not have: {error}. Install "
-            "airflow-trainyard[s3], [gcs] or [azure] for an object store, or [cluster] for HDFS."
-        ) from error
-    _FILESYSTEMS[id(fs)] = fs
-    return fs, path
-
-
-def _find_registered(uri: str) -> Any:
-    """Return the file system that is registered for scheme, host and port of a URI, None if there is none."""
-    return _REGISTERED.get(_authority(uri))
-
-
-def _authority(uri: str) -> str:
-    """Return scheme, host and port of a URI, "" for a path."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}" if separator else ""
 
 
 def _modification_time(name: str, info: Mapping[str, Any]) -> str:

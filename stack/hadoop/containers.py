@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import requests
 
 from stack.hadoop.cluster import Cluster
-from trainyard.table import table
+from trainyard.text import table
 
 POLL_SECONDS = 0.5
 

@@ -15,7 +15,7 @@ import torch
 from stack.hadoop.cluster import Cluster
 from tests.plugins.readers import read_while_replaced
 from tests.trainer.workers import Workers
-from trainyard import storage
+from trainyard import filesystems, storage
 from trainyard.hooks import webhdfs
 from trainyard.schemas import checkpoint as index
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
@@ -33,8 +33,8 @@ def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest
         monkeypatch.setenv(
             "AIRFLOW_CONN_WEBHDFS_DEFAULT", json.dumps({"host": f"{unreachable},{http}", "login": "root"})
         )
-        monkeypatch.setattr(storage, "_REGISTERED", {})
-        storage.register_filesystem(configured.storage, webhdfs.connect("webhdfs_default"))
+        monkeypatch.setattr(filesystems, "_REGISTERED", {})
+        filesystems.register(configured.storage, webhdfs.connect("webhdfs_default"))
     return storage.join(configured.storage, "files", os.urandom(4).hex())
 
 
@@ -103,6 +103,21 @@ def test_a_missing_file_is_reported_as_missing(uri: str) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read(uri)
     storage.remove(uri)
+
+
+@pytest.mark.parametrize("character", ["#", "?", ";", " ", "%", "%20", "&", "ä", "[1]", "*"])
+def test_the_whole_of_a_name_counts(uri: str, character: str) -> None:
+    """hdfs-native took what is before `#`, `?` or `;` for the name, and removed or replaced another directory."""
+    storage.create(f"{uri}/sales/file", b"other")
+    name = f"{uri}/sales{character}new"
+    storage.remove(name)
+    storage.create(f"{name}/file", b"1")
+    storage.replace(f"{name}/file", b"2")
+    assert (storage.read(f"{name}/file"), storage.read(f"{uri}/sales/file")) == (b"2", b"other")
+    assert storage.list_names(uri) == sorted(["sales", f"sales{character}new"])
+    storage.move(name, f"{name}-moved")
+    storage.remove(f"{name}-moved")
+    assert storage.list_names(uri) == ["sales"]
 
 
 def test_a_directory_moves_in_one_step(uri: str) -> None:

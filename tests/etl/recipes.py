@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainyard.trainer.model.recipe import Recipe
 
@@ -43,6 +45,8 @@ PREDICTIONS = {
     "no dict": lambda output: output,
     "list": lambda output: {"prediction": [0, 1]},
     "half": lambda output: {"prediction": output.bfloat16()},
+    "uint8": lambda output: {"prediction": (output + 200).to(torch.uint8)},
+    "uint64": lambda output: {"prediction": output.to(torch.uint64)},
     "complex": lambda output: {"prediction": torch.complex(output, output)},
     "mean": lambda output: {"prediction": torch.ones(())},
 }
@@ -63,3 +67,33 @@ def total(
 
 def autoencoder() -> Recipe:
     return Recipe(model=nn.Linear(8, 8), features="x", label="x", loss=nn.MSELoss())
+
+
+LOSSES = {
+    "BCELoss": nn.BCELoss(),
+    "binary_cross_entropy": functional.binary_cross_entropy,
+    "partial binary_cross_entropy": partial(functional.binary_cross_entropy, weight=torch.ones(())),
+    "binary_cross_entropy_with_logits": functional.binary_cross_entropy_with_logits,
+    "NLLLoss": nn.NLLLoss(),
+    "nll_loss": functional.nll_loss,
+    "partial nll_loss": partial(functional.nll_loss, ignore_index=1),
+    "CrossEntropyLoss": nn.CrossEntropyLoss(ignore_index=1),
+}
+
+
+def with_loss(loss: str, classes: int | None = None) -> Recipe:
+    """Return a recipe of one of `LOSSES`, with one output for those of binary models, and three for others."""
+    binary = "binary" in loss or "BCE" in loss
+    head = nn.Sequential(nn.Flatten(0), nn.Sigmoid()) if binary else nn.LogSoftmax(1)
+    return Recipe(
+        model=nn.Sequential(nn.Linear(8, 1 if binary else 3), head), features="x", label="label", loss=LOSSES[loss],
+        classes=classes,
+    )  # fmt: skip
+
+
+def weighing() -> Recipe:
+    def step(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        losses = nn.functional.cross_entropy(model(batch), batch["label"], reduction="none")
+        return (losses * batch["weight"]).mean()
+
+    return Recipe(model=nn.Linear(8, 3), features="x", label="label", step=step, extra_columns=["weight"])

@@ -11,6 +11,7 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import SQLTransformer, StringIndexer, VectorAssembler
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+from pyspark.sql import functions as F
 
 from tests.etl.models import train_total
 from tests.trainer import datasets
@@ -149,6 +150,14 @@ def test_the_label_may_be_one_of_the_features(spark: Any, tmp_path: Path) -> Non
     estimator = TrainyardEstimator(recipe=recipe, store=str(tmp_path), epochs=1, batch_size=10)
     model = estimator.fit(make_frame(spark, 40))
     assert [column.name for column in manifest.read_current(model.artifact.dataset).columns] == ["x"]
+
+
+def test_the_extra_columns_of_a_recipe_are_trained_on_and_not_needed_for_predictions(
+    spark: Any, tmp_path: Path
+) -> None:
+    frame = make_frame(spark, 40).withColumn("weight", F.lit(0.5))
+    estimator = TrainyardEstimator(recipe="tests.etl.recipes:weighing", store=str(tmp_path), epochs=1, batch_size=10)
+    assert estimator.fit(frame).transform(make_frame(spark, 5)).count() == 5
 
 
 def test_the_options_of_a_strategy_are_saved(tmp_path: Path) -> None:

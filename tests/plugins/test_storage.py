@@ -13,12 +13,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.plugins.readers import read_while_replaced
-from trainyard import storage
+from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError
 
 
@@ -26,6 +27,32 @@ def test_names_are_resolved_below_the_root_unless_absolute() -> None:
     assert storage.resolve("file:///store", "a/b") == "file:///store/a/b"
     assert storage.resolve("file:///store", "/a/b") == "/a/b"
     assert storage.resolve("file:///store", "hdfs://n/a") == "hdfs://n/a"
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/./b", "hdfs:/n/a", "a:b", "a\nb", "tab\tb"])
+def test_a_name_that_is_none_on_some_storage_is_refused(name: str) -> None:
+    with pytest.raises(TrainyardError, match=r"is not a name below the storage root file:///store; write a name"):
+        storage.resolve("file:///store", name)
+
+
+class Cutting(MemoryFileSystem):
+    """A file system that takes `#` for the end of a path, as URIs do."""
+
+    protocol = "cutting"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.partition("#")[0])
+
+
+def test_a_path_that_the_client_would_cut_is_refused() -> None:
+    fsspec.register_implementation("cutting", Cutting, clobber=True)
+    with pytest.raises(TrainyardError) as refused:
+        storage.remove("cutting://store/sales#new")
+    assert str(refused.value) == (
+        "'cutting://store/sales#new': the client of cutting:// takes '#' for the end of a name, and would use another "
+        "path; write a name without it."
+    )
 
 
 def create_at_once(uri: str, writer: str, barrier: Any) -> bool:
@@ -228,7 +255,7 @@ class UnansweredFileSystem(LocalFileSystem):
 
 
 def test_a_storage_that_does_not_answer_is_no_empty_directory() -> None:
-    storage.register_filesystem("hdfs://unanswered", UnansweredFileSystem())
+    filesystems.register("hdfs://unanswered", UnansweredFileSystem())
     with pytest.raises(OSError, match="Connection refused"):
         storage.list_names("hdfs://unanswered/runs")
 

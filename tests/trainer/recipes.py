@@ -37,6 +37,10 @@ def linear(
     )
 
 
+def ignoring() -> Recipe:
+    return replace(linear(limit=3), loss=nn.CrossEntropyLoss(ignore_index=-100))
+
+
 class Tied(nn.Module):
     """Two layers with the same weights."""
 

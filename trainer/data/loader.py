@@ -273,6 +273,28 @@ def build_order(
     return Order(data.blocks, min(batch, data.rows), seed, window, shuffle, bucket_by, blocks, groups)
 
 
+def split_batch(columns: Columns, rows: int, count: int, exactly: bool) -> Iterator[tuple[int, Columns]]:
+    """Yield `columns` in micro-batches, each with its number of rows that count.
+
+    Args:
+        columns: The columns of a local batch.
+        rows: The number of its rows that count, 0 for a worker without rows.
+        count: The largest number of micro-batches.
+        exactly: Whether there are as many: some then have one row, whose loss gets the weight 0.
+    """
+    count = count if exactly else max(min(count, rows), 1)
+    if count == 1:
+        yield rows, columns
+        return
+    for number in range(count):
+        start, end = rows * number // count, rows * (number + 1) // count
+        row = min(start, max(rows - 1, 0))
+        yield (
+            end - start,
+            {name: jagged.slice_rows(column, row, max(end, row + 1)) for name, column in columns.items()},
+        )
+
+
 def prefetch(items: Iterator[T], depth: int) -> Iterator[T]:
     """Yield `items`, which a thread iterates at most `depth` ahead. Its exception is raised here, in order."""
     ahead: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)

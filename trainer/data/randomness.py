@@ -58,3 +58,10 @@ def _is_on_cpu(args: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
     if (device := options.get("device")) is not None:
         return torch.device(device).type == "cpu"
     return all(value.device.type == "cpu" for value in args if isinstance(value, Tensor))
+
+
+def set_seed(seed: int, device: torch.device) -> None:
+    """Set the seed of torch's random functions on the CPU and on a device."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(seed)

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import cast
 
-MODULES = ("__init__.py", "atomic.py", "errors.py", "retries.py", "storage.py", "table.py", "schemas", "trainer")
+MODULES = ("__init__.py", "atomic.py", "errors.py", "filesystems.py", "retries.py", "storage.py", "schemas", "trainer")
 """The parts of `trainyard` that loading a model imports."""
 
 

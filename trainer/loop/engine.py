@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -23,15 +23,16 @@ from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
 from trainyard.trainer.checkpointing.staging import copy_tensors
-from trainyard.trainer.data.jagged import slice_rows
-from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
+from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
+from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
-from trainyard.trainer.loop.evaluation import autocast, compute_loss, evaluate, sum_over_workers, to_device
+from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_workers, to_device
 from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
-from trainyard.trainer.model.network import Network, explain_types
+from trainyard.trainer.model.losses import check_is_mean, compute_loss, explain_errors, find_shape_warnings
+from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.strategies.base import Strategy, merge_rank_states
@@ -62,6 +63,8 @@ class Training:
             that each part has at most as many rows.
         checkpoints: Where checkpoints are saved, if they are.
         after_epoch: Called by all workers after each epoch.
+        unread_columns: The columns of the dataset that batches do not have.
+        warnings: What may be wrong with the batches, a sentence each; filled by the loop.
     """
 
     recipe: Recipe
@@ -76,6 +79,8 @@ class Training:
     micro_batches: int = 1
     checkpoints: Checkpoints | None = None
     after_epoch: Callable[[History], None] | None = None
+    unread_columns: tuple[str, ...] = ()
+    warnings: set[str] = field(default_factory=set)
 
 
 def train(run: Training) -> History:
@@ -241,7 +246,7 @@ class _Engine:
         started, current = time.perf_counter(), run.phases.current
         current.epoch, current.step = epoch, begin
         for batch in run.phases.measure_data_wait(run.train.epoch(epoch, begin)):
-            _set_seed(hash((run.options.seed, self._position.updates, run.world.rank)), self._device)
+            set_seed(hash((run.options.seed, self._position.updates, run.world.rank)), self._device)
             self._update(batch)
             self._position = Position(self._position.updates + 1, epoch, batch.step + 1)
             run.strategy.after_step()
@@ -340,7 +345,7 @@ class _Engine:
         parts = run.micro_batches
         if self._communicates_in_forward:
             parts = min(parts, math.ceil(batch.total / run.world.size))
-        micro_batches = list(_split(columns, batch.rows, parts, self._communicates_in_forward))
+        micro_batches = list(split_batch(columns, batch.rows, parts, self._communicates_in_forward))
         for number, (rows, part) in enumerate(micro_batches, start=1):
             last = number == len(micro_batches)
             weight = rows * run.world.size / batch.total
@@ -367,19 +372,14 @@ class _Engine:
 
     def _compute_loss(self, columns: Batch) -> Tensor:
         recipe = self.run.recipe
-        try:
+        with explain_errors(self.network, self.run.unread_columns):
             if recipe.step:
                 loss = recipe.step(self._callable, columns)
             else:
-                loss = compute_loss(recipe, self._callable(columns), columns)
-        except (RuntimeError, ValueError) as error:
-            explain_types(self.network, error)
-            raise
-        if loss.ndim:
-            raise TrainyardError(
-                f"the recipe's loss has shape {list(loss.shape)}; return one number, the mean over rows "
-                "(reduction='mean')."
-            )
+                output = self._callable(columns)
+                self.run.warnings.update(find_shape_warnings(recipe, output, columns))
+                loss = compute_loss(recipe, output, columns)
+        check_is_mean(loss)
         return loss
 
     def _sum_over_workers(self, value: Tensor) -> float:
@@ -393,31 +393,3 @@ class _Engine:
                 "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
             )
         return loss / max(self._loss_rows, 1)
-
-
-def _split(columns: Columns, rows: int, count: int, exactly: bool) -> Iterator[tuple[int, Columns]]:
-    """Yield `columns` in micro-batches, each with its number of rows that count.
-
-    Args:
-        columns: The columns of a local batch.
-        rows: The number of its rows that count, 0 for a worker without rows.
-        count: The largest number of micro-batches.
-        exactly: Whether there are as many: some then have one row, whose loss gets the weight 0.
-    """
-    count = count if exactly else max(min(count, rows), 1)
-    if count == 1:
-        yield rows, columns
-        return
-    for number in range(count):
-        start, end = rows * number // count, rows * (number + 1) // count
-        row = min(start, max(rows - 1, 0))
-        yield (
-            end - start,
-            {name: slice_rows(column, row, max(end, row + 1)) for name, column in columns.items()},
-        )
-
-
-def _set_seed(seed: int, device: torch.device) -> None:
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index].manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Evaluate the network on the validation split, and the parts of a step that evaluation and training share."""
+"""Evaluate the network on the validation split."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.model.losses import compute_loss
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.world import World
-
-_SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
-_OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss, functional.cross_entropy, functional.nll_loss)
-_OF_NUMBERS = (
-    nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss, nn.BCELoss, nn.PoissonNLLLoss,
-    functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss,
-    functional.binary_cross_entropy_with_logits, functional.binary_cross_entropy, functional.poisson_nll_loss,
-)  # fmt: skip
-"""Losses that compare each number of the output with the one at its place in the label."""
 
 
 def evaluate(
@@ -94,49 +85,6 @@ def sum_over_workers(value: Tensor, world: World, phases: Phases) -> float:
         return own
     with phases.waiting():
         return world.sum(value.clone()).item()
-
-
-def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
-    """Return the loss of a recipe without a step of its own.
-
-    Labels become what torch's losses want: numbers of classes int64, and others the type of the output.
-
-    Raises:
-        TrainyardError: The loss would compare the output of a row with the labels of all rows.
-    """
-    assert recipe.loss is not None and recipe.label is not None  # checked by Recipe
-    label = columns[recipe.label]
-    kind = type(recipe.loss) if isinstance(recipe.loss, nn.Module) else recipe.loss
-    if kind in _OF_NUMBERS and isinstance(output, Tensor):
-        if output.shape != label.shape:
-            raise _shape_error(recipe.label, output, label)
-        dtype = torch.promote_types(output.dtype, label.dtype if label.is_floating_point() else torch.float32)
-        return recipe.loss(output.to(dtype), label.to(dtype))
-    if label.dtype in _SHORT_INTEGERS or (label.dtype == torch.bool and kind in _OF_CLASSES):
-        label = label.long()
-    return recipe.loss(output, label)
-
-
-def count_batches_without_labels_as_zero(loss: nn.Module) -> None:
-    """Make 0 of the loss of a batch of which `ignore_index` excludes all labels: torch's mean over none is NaN."""
-
-    def replace_nan(module: nn.Module, inputs: tuple[Tensor, Tensor], mean: Tensor) -> Tensor:
-        return torch.where(inputs[1].eq(module.ignore_index).all(), torch.zeros_like(mean), mean)  # type: ignore[arg-type]
-
-    loss.register_forward_hook(replace_nan)
-
-
-def _shape_error(name: str, output: Tensor, label: Tensor) -> TrainyardError:
-    is_column = output.shape == (*label.shape, 1)
-    return TrainyardError(
-        f"the output of the model has shape {list(output.shape)}, and the label {name!r} {list(label.shape)}: the loss "
-        "would compare rows with others. "
-        + (
-            "End the model with nn.Flatten(0), or with squeeze(1)."
-            if is_column and label.ndim == 1
-            else "Change the model or the dataset, so that they are the same."
-        )
-    )
 
 
 def _to_number(name: str, value: Any) -> float:

@@ -29,7 +29,6 @@ from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
 from trainyard.trainer.loop.engine import Training, train
-from trainyard.trainer.loop.evaluation import count_batches_without_labels_as_zero
 from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
@@ -40,6 +39,7 @@ from trainyard.trainer.loop.validation import (
     build_normalization,
     check_batch_norm,
     check_combination,
+    check_extra_columns,
     check_labels,
     check_recipe,
     complete_options,
@@ -51,6 +51,7 @@ from trainyard.trainer.loop.validation import (
 )
 from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model.losses import count_batches_without_labels_as_zero
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.strategies import build_strategy
@@ -164,6 +165,7 @@ def fit(
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
             warnings=[
                 *find_warnings(run.recipe, job.manifests),
+                *run.warnings,
                 *built_strategy.find_warnings(parsed.epochs * run.train.order.steps),
                 *(saved.warnings if saved else []),
             ],
@@ -272,6 +274,7 @@ def _set_up(
     transfer.initialize(recipe)
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
+    check_extra_columns(job.recipe, recipe, job.manifest)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
     for portion in job.mix:
         check_labels(job.recipe, recipe, portion.manifest, ("train",))
@@ -292,6 +295,7 @@ def _set_up(
         validation=validation_loader, phases=job.phases, progress=progress,
         micro_batches=options.micro_batches * math.ceil(max_workers / world.size), checkpoints=checkpoints,
         after_epoch=writer.write_epoch if epoch_models else None,
+        unread_columns=tuple(column.name for column in job.manifest.columns if column.name not in recipe.columns),
     )  # fmt: skip
     check_batch_norm(job.recipe, run, inputs)
     return run, writer

@@ -235,6 +235,21 @@ def check_batch_norm(path: str, run: Training, inputs: Sequence[Column]) -> None
                 ) from error
 
 
+def check_extra_columns(path: str, recipe: Recipe, manifest: DatasetManifest) -> None:
+    """Check that a dataset has the extra columns of the recipe at `path`.
+
+    Raises:
+        TrainyardError: It does not.
+    """
+    names = [column.name for column in manifest.columns]
+    for name in recipe.extra_columns:
+        if name not in names:
+            raise TrainyardError(
+                f"recipe {path!r}: extra_columns={list(recipe.extra_columns)} names the column {name!r}, which the "
+                f"dataset does not have; its columns are {', '.join(names)}."
+            )
+
+
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:
     """Check that the labels of some splits are valid for the recipe at `path`.
 

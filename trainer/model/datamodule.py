@@ -24,7 +24,8 @@ TRAINING_OPTIONS = ("transform", "augment", "bucket_by", "balance", "weight_by",
 class TrainyardDataModule(LightningDataModule):
     """The splits "train", "validation" and "test" of a dataset, as far as they exist.
 
-    A checkpoint of the Trainer contains the position in the data, and training resumes there.
+    A checkpoint of the Trainer contains the position in the data, and training resumes there. A dataloader that the
+    Trainer reloads, and another fit with the same module, start with the next epoch.
 
     Args:
         uri: The dataset.
@@ -60,10 +61,11 @@ class TrainyardDataModule(LightningDataModule):
         self._state: dict[str, Any] = {}
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the batches of the split "train", shuffled."""
-        self._train = self._build_dataset("train", shuffle=True)
-        if self._state:
-            self._train.load_state_dict(self._state)
+        """Return the batches of the split "train", shuffled, from the position in the data on."""
+        state = self.state_dict()
+        self._train, self._state = self._build_dataset("train", shuffle=True), {}
+        if state:
+            self._train.load_state_dict(state)
         return self._build_dataloader(self._train)
 
     def val_dataloader(self) -> Any:
@@ -76,7 +78,7 @@ class TrainyardDataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, and the number of the next batch in it."""
-        return self._train.state_dict() if self._train else self._state
+        return self._state or (self._train.state_dict() if self._train else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Make training resume at `state_dict`."""

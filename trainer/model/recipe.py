@@ -29,7 +29,13 @@ OWN_METRICS = ("epoch", "loss", "validation_loss", "rows_per_second", "bytes_per
 Per = Literal["element", "channel", "all"]
 
 
-def _name_prediction(output: Tensor) -> dict[str, Tensor]:
+def _name_prediction(output: Any) -> dict[str, Tensor]:
+    if not isinstance(output, Tensor):
+        part = next(iter(output), None) if isinstance(output, Mapping) else 0
+        raise TrainyardError(
+            f"the model returns a {type(output).__name__}, and not a tensor. Set predict= in the recipe, which "
+            f"returns a dict of tensors of shape (rows, ...) by column, such as {{'prediction': output[{part!r}]}}."
+        )
     return {"prediction": output}
 
 
@@ -45,6 +51,10 @@ class Recipe:
             nested tensor of torch's jagged layout.
         features: The column, or columns, that the model takes.
         label: The label column.
+        extra_columns: Further columns of a batch in training and validation, for `step` and `transform`: labels of
+            other tasks, weights or masks, such as `extra_columns=["weight"]` with a step of
+            `(functional.cross_entropy(model(batch), batch["label"], reduction="none") * batch["weight"]).mean()`.
+            Evaluation and prediction do not need them.
         loss: `loss(output, label)` returns the mean over rows.
         optimizer: A function from the parameters to an optimizer.
         schedule: A function from the optimizer and the number of the scheduler's steps to a learning rate scheduler.
@@ -88,6 +98,7 @@ class Recipe:
     decode: Mapping[str, Decode] = field(default_factory=dict)
     augment: Mapping[str, Augment] = field(default_factory=dict)
     step: Callable[[nn.Module, Batch], Tensor] | None = None
+    extra_columns: Sequence[str] = ()
     predict: Callable[[Tensor], Mapping[str, Tensor]] = _name_prediction
     start_from: str | None = None
     reinitialize: Sequence[str] = ()
@@ -102,6 +113,10 @@ class Recipe:
             raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
         if own := [name for name in self.metrics if name in OWN_METRICS]:
             raise TrainyardError(f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name.")
+        if isinstance(self.extra_columns, str):
+            raise TrainyardError(
+                f"Recipe: extra_columns={self.extra_columns!r} is a text; write [{self.extra_columns!r}]."
+            )
         if self.metrics and self.label is None:
             raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
@@ -113,7 +128,8 @@ class Recipe:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that a training batch must have. The label of an autoencoder is one of its inputs."""
-        return tuple(dict.fromkeys(self.inputs if self.label is None else (*self.inputs, self.label)))
+        label = () if self.label is None else (self.label,)
+        return tuple(dict.fromkeys((*self.inputs, *label, *self.extra_columns)))
 
 
 def load(path: str, params: Mapping[str, Any]) -> Recipe:

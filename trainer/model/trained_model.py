@@ -17,10 +17,22 @@ from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data import decoding, jagged
 from trainyard.trainer.data.jagged import Jagged
+from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model import weights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
+
+PREDICTION = "return a dict of tensors of shape (rows, ...) by column, such as {'class': output.argmax(1)}"
+"""What a recipe's predict function must do, for errors."""
+
+_WIDER_TYPES = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.uint8: torch.int16,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+}
 
 Values = NDArray[Any] | Tensor | Jagged | Sequence[NDArray[Any]] | Sequence[bytes]
 """One column of some rows."""
@@ -47,7 +59,7 @@ class TrainedModel:
 
         Args:
             columns: The feature columns: arrays (rows, ...); for a variable-length column a Jagged or a list of
-                arrays (length, ...); for a binary column a list of bytes.
+                arrays (length, ...); for a binary column a list, or an array of objects, of bytes.
 
         Raises:
             TrainyardError: A column is missing, or has another shape than in training.
@@ -103,9 +115,12 @@ class TrainedModel:
             columns: The feature columns, as for `output`.
 
         Raises:
-            TrainyardError: See `output`; or a column of the prediction is complex.
+            TrainyardError: See `output`; or the recipe's `predict` does not return tensors by column, or one of them is
+                complex or uint64.
         """
-        return {name: to_array(name, tensor) for name, tensor in self.recipe.predict(self.output(columns)).items()}
+        predicted = self.recipe.predict(self.output(columns))
+        check_prediction(predicted, self.artifact.recipe)
+        return {name: to_array(name, tensor) for name, tensor in predicted.items()}
 
     def _to_tensors(self, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
         if column.name not in columns:
@@ -113,11 +128,11 @@ class TrainedModel:
                 f"the model takes column {column.name!r} ({column.type}, shape {list(column.shape)}), "
                 f"but the rows have {', '.join(columns)}."
             )
-        values = columns[column.name]
-        if column.name in self.recipe.decode and not isinstance(values, np.ndarray | Tensor):
+        values: Any = columns[column.name]
+        if column.name in self.recipe.decode and not (isinstance(values, Tensor) or _is_decoded(values)):
             values = decoding.decode_rows(column.name, self.recipe.decode[column.name], values)
         if column.kind == "list":
-            rows = values if isinstance(values, Jagged) else Jagged.from_rows([np.asarray(row) for row in values])
+            rows = values if isinstance(values, Jagged) else _to_jagged(values, column)
             if rows.values.shape[1:] != column.shape:
                 raise _shape_error(column, rows.values.shape[1:])
             tensors = jagged.to_tensors(column.name, rows, self.recipe.sequences)
@@ -127,7 +142,7 @@ class TrainedModel:
                 f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows are bytes, or "
                 "differ in length."
             )
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        tensor = values if isinstance(values, Tensor) else torch.from_numpy(_to_numbers(values, column))
         if tensor[:1].numel() not in (math.prod(column.shape), 0):
             raise _shape_error(column, tuple(tensor.shape[1:]))
         return {column.name: _convert(tensor.reshape(-1, *column.shape), column)}
@@ -159,20 +174,73 @@ def restore_model(model: str, artifact: ModelArtifact, recipe: Recipe | None = N
     return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization))
 
 
+def _is_decoded(values: Values) -> bool:
+    """Return whether rows of a decoded column are numbers already; this does not matter if there are none."""
+    return len(values) == 0 or (isinstance(values, np.ndarray) and values.dtype != object)
+
+
+def _to_jagged(rows: Any, column: Column) -> Jagged:
+    """Return rows of a variable-length column, of which there may be none, and each of which may be empty."""
+    arrays = [np.empty((0, *column.shape), dtype(column))]
+    for row in rows:
+        array = _to_numbers(row, column)
+        if array.size and array.shape[1:] != column.shape:
+            raise _shape_error(column, array.shape[1:])
+        arrays.append(array.reshape(-1, *column.shape))
+    return Jagged.from_rows(arrays)[1:]
+
+
+def _to_numbers(values: Any, column: Column) -> NDArray[Any]:
+    """Return a copy of values as an array of numbers; without any, of the type of the column."""
+    array = np.array(values)
+    if array.dtype == object:
+        array = np.array(array.tolist())
+    if array.size and array.dtype.kind not in "biuf":
+        raise TrainyardError(
+            f"the model takes column {column.name!r} with numbers ({column.type}), but its rows hold values of type "
+            f"{array.dtype}."
+        )
+    return array if array.size else array.astype(dtype(column))
+
+
 def _convert(values: Tensor, column: Column) -> Tensor:
     """Return the values of a column of floats as in training, be they integers or in another precision."""
     types = {"float": torch.float32, "double": torch.float64}
     return values.to(types.get(column.type, values.dtype))
 
 
+def check_prediction(predicted: Any, recipe: str) -> None:
+    """Check that the predict function of the recipe at the path `recipe` returned tensors by column.
+
+    Raises:
+        TrainyardError: It returned something else.
+    """
+    if not isinstance(predicted, Mapping):
+        raise TrainyardError(f"predict of the recipe {recipe!r} returns a {type(predicted).__name__}; {PREDICTION}.")
+    for name, value in predicted.items():
+        if not isinstance(value, Tensor):
+            raise TrainyardError(
+                f"predict of the recipe {recipe!r} returns a {type(value).__name__} in {name!r}; {PREDICTION}."
+            )
+
+
 def to_array(name: str, tensor: Tensor) -> NDArray[Any]:
-    """Return a column of predictions, in half precision as float32. Raises TrainyardError for complex numbers."""
+    """Return a column of predictions as numbers of a type that Spark has: half precision and unsigned ones are wider.
+
+    Raises:
+        TrainyardError: There is no such type.
+    """
     if tensor.is_complex():
         raise TrainyardError(
             f"the recipe's predict returned column {name!r} with complex numbers; return two columns, such as "
             "output.real and output.imag."
         )
-    return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
+    if tensor.dtype == torch.uint64:
+        raise TrainyardError(
+            f"the recipe's predict returned column {name!r} with numbers of type uint64, which Spark does not have; "
+            "convert them with .to(torch.int64)."
+        )
+    return tensor.cpu().to(_WIDER_TYPES.get(tensor.dtype, tensor.dtype)).numpy()
 
 
 def _shape_error(column: Column, shape: tuple[int, ...]) -> TrainyardError:

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow.triggers.base import BaseTrigger
 
-from trainyard.log import Log
 from trainyard.schemas.run_record import RunRecord
+from trainyard.text import Log
 from trainyard.triggers.application import POLL_SECONDS
 
 

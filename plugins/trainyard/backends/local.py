@@ -16,7 +16,6 @@ from trainyard.backends import processes
 from trainyard.backends.class_sharing import ClassSharing, cache_folder
 from trainyard.backends.submission import Submission
 from trainyard.errors import TrainyardError
-from trainyard.log import Log
 from trainyard.planning.plan import Plan
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import worker_progress
@@ -24,6 +23,7 @@ from trainyard.schemas.run_record import RunRecord, find_record
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import TrainingProgress
 from trainyard.spark_log import SparkLog
+from trainyard.text import Log
 from trainyard.usage import resource_usage
 
 PROGRESS_SECONDS = 1.0

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from trainyard.diagnosis import executors
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
-from trainyard.log import Log
 from trainyard.planning.plan import Plan
 from trainyard.schemas.run_record import RunRecord
 from trainyard.spark_log import SparkLog
+from trainyard.text import Log
 from trainyard.yarn import logs
 from trainyard.yarn.resource_manager import Application, ResourceManager
 

@@ -11,9 +11,9 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
 from trainyard.errors import TrainyardError
-from trainyard.log import Log
 from trainyard.planning.plan import Plan
 from trainyard.spark_log import SparkLog
+from trainyard.text import Log
 
 
 class Submission(SparkSubmitHook):  # type: ignore[misc]

@@ -20,7 +20,6 @@ from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
 from trainyard.hooks import airflow_id
 from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
-from trainyard.log import Log
 from trainyard.planning import environment
 from trainyard.planning.paths import application_tag, is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan
@@ -32,6 +31,7 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import progress_uri
 from trainyard.spark_log import SparkLog
+from trainyard.text import Log
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger
 from trainyard.usage import resource_usage
 from trainyard.yarn import cluster, fit

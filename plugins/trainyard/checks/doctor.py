@@ -39,7 +39,7 @@ from trainyard.planning.runtime import (
     spark_environment,
     spark_version,
 )
-from trainyard.table import table
+from trainyard.text import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.snapshot import DEFAULT_PARTITION, ClusterSnapshot, OtherSchedulerError, Queue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from trainyard import storage
 from trainyard.checks import probe
@@ -25,14 +26,36 @@ from trainyard.yarn.snapshot import OtherSchedulerError
 def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
     """Return what fits and what does not, for all stages at once. Nothing of the DAG runs.
 
-    It writes and removes a file where stages write. On YARN, for stages without another problem, it runs containers of
-    about a second that import what the stages import, and count the GPUs that they are given. Stages with preflight
-    'off' are not checked against the cluster.
+    It writes and removes a file where stages write, and looks for the files of this machine that they ship. On YARN,
+    for stages without another problem, it runs containers of about a second that import what the stages import, and
+    count the GPUs that they are given. Stages with preflight 'off' are not checked against the cluster.
     """
     plans = [stage.plan for stage in stages if stage.plan]
     on_yarn = [plan for plan in plans if plan.spark.master == "yarn" and plan.preflight != "off"]
     findings = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
+    findings += [finding for plan in plans for finding in _check_files(plan)]
     return [*findings, *(_check_cluster(on_yarn) if on_yarn else ()), *_check_storage(stages)]
+
+
+def _check_files(plan: Plan) -> Iterator[Finding]:
+    """Find the jars and files that spark-submit would not find on this machine."""
+    for option, uris in (("jars", plan.jars), ("files", plan.files)):
+        for uri in uris:
+            if not (is_pending(uri) or _exists(uri)):
+                problem = (
+                    f"{plan.operator}: {option}={uri!r} does not exist on this machine, which submits the application. "
+                    "Write the path of a file, or a URI that every node reads, for example "
+                    f"'hdfs:///{option}/{uri.partition('#')[0].rpartition('/')[2]}'."
+                )
+                yield Finding(plan.task_key.task, option, uri, "missing", problem)
+
+
+def _exists(uri: str) -> bool:
+    """Return whether spark-submit finds a file, or one that matches a pattern. That of another storage is not read."""
+    location = urlsplit(uri)
+    if location.scheme not in ("", "file"):
+        return True
+    return bool(storage.list_files(unquote(location.path) if location.scheme else uri.partition("#")[0]))
 
 
 def _check_cluster(plans: Sequence[Plan]) -> Iterator[Finding]:

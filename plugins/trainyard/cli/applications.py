@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.worker_progress import format_seconds
-from trainyard.table import table
+from trainyard.text import table
 
 if TYPE_CHECKING:
     from trainyard.yarn.resource_manager import Application, ResourceManager

@@ -8,7 +8,7 @@ from textwrap import indent
 
 from trainyard.schemas.manifest import Column, DatasetManifest, Statistics
 from trainyard.schemas.versions import Difference
-from trainyard.table import table
+from trainyard.text import table
 
 _MAX_VALUES = 10
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, get_args
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.fields import Format
 
@@ -23,6 +27,7 @@ def add_commands(commands: Any) -> None:
         action.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     export.add_argument("format", choices=get_args(Format), help="the format to write")
     export.add_argument("output", metavar="OUTPUT", help="URI or path to write: a file, or for mlflow a directory")
+    export.add_argument("--dags-folder", help="folder with the model's recipe; default: Airflow's DAGs folder")
 
 
 def _show(chosen: argparse.Namespace) -> int:
@@ -34,5 +39,21 @@ def _show(chosen: argparse.Namespace) -> int:
 def _export(chosen: argparse.Namespace) -> int:
     from trainyard.trainer.formats.export import export
 
-    export(chosen.model, chosen.format, chosen.output)
+    if folder := chosen.dags_folder or _dags_folder():
+        sys.path.append(str(Path(folder).resolve()))
+    try:
+        export(chosen.model, chosen.format, chosen.output)
+    except TrainyardError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise TrainyardError(f"{error} If it is in a folder of DAGs, write the folder as --dags-folder.") from error
+        raise
     return 0
+
+
+def _dags_folder() -> str | None:
+    """Return Airflow's DAGs folder, None without Airflow."""
+    if not find_spec("airflow"):
+        return None
+    from airflow import settings
+
+    return str(settings.DAGS_FOLDER)

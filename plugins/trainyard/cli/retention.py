@@ -8,7 +8,7 @@ from typing import Any
 
 from trainyard.jobs.retention import decision
 from trainyard.jobs.retention.decision import KINDS, Decision
-from trainyard.table import table
+from trainyard.text import table
 
 
 def add_commands(commands: Any) -> None:

@@ -10,7 +10,7 @@ from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe
 from trainyard.schemas import outcomes
 from trainyard.schemas.run_record import RunRecord
-from trainyard.table import table
+from trainyard.text import table
 
 
 def show(directory: str) -> str:

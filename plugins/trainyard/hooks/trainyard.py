@@ -12,7 +12,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard import storage
+from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
@@ -21,8 +21,9 @@ from trainyard.yarn import cluster, site
 
 EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight")
 """The keys of a connection's extra."""
-_ROOT = re.compile(r"/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://.")
-"""How a storage root begins: an absolute path, or a URI; of a URI without a host there are three slashes."""
+_ROOT = re.compile(r"(?:/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://[^#?])[^#?\x00-\x1f]*")
+"""A storage root: an absolute path, or a URI; of a URI without a host there are three slashes. Spark and YARN take what
+follows `#` or `?` for something else than a name."""
 _ROUTES: dict[str, tuple[set[str], str]] = {}
 """Connection -> scheme, host and port of URIs that it reads through WebHDFS, and the WebHDFS connection."""
 
@@ -127,10 +128,11 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         return {key: value for key, value in extra.items() if value not in (None, "")}
 
     def _check_root(self, value: Any) -> str:
-        if not isinstance(value, str) or not _ROOT.match(value):
+        if not isinstance(value, str) or not _ROOT.fullmatch(value):
             raise TrainyardError(
-                f"connection {self.conn_id!r}: extra storage={redact(value)!r}: write a URI with all its slashes, for "
-                "example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an absolute path."
+                f"connection {self.conn_id!r}: extra storage={redact(value)!r}: write a URI with all its slashes "
+                "and without # or ?, for example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an "
+                "absolute path."
             )
         return value
 
@@ -166,7 +168,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 )
         filesystem = webhdfs.connect(route)
         for host in hosts:
-            storage.register_filesystem(host, filesystem)
+            filesystems.register(host, filesystem)
         _ROUTES[self.conn_id] = hosts, route
 
     def _environment(self, value: Any) -> str | None:

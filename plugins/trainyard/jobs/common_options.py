@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_type_hints
 
@@ -54,6 +55,13 @@ def _number(uris: Sequence[str]) -> dict[str, str]:
     return {f"number {number}": uri for number, uri in enumerate(uris, start=1)}
 
 
+def _coordinates(value: str) -> str:
+    if not is_pending(value) and not _COORDINATES.fullmatch(value):
+        raise ValueError("write it as 'group:artifact:version', for example 'org.postgresql:postgresql:42.7.4'")
+    return value
+
+
+_COORDINATES = re.compile(r"[^\s:,]+(:[^\s:,]+){2}")
 MemoryOption = _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")
 _as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
@@ -64,7 +72,9 @@ COMMON_FIELDS = (
 """The template fields of every operator that runs an application."""
 Name = Annotated[str, Field(min_length=1)]
 Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar"), _without_secrets(IN_CREDENTIAL_STORE)]
-Packages = Annotated[tuple[Name, ...], refuse_string("org.postgresql:postgresql:42.7.4")]
+Packages = Annotated[
+    tuple[Annotated[str, AfterValidator(_coordinates)], ...], refuse_string("org.postgresql:postgresql:42.7.4")
+]
 Files = Annotated[tuple[Name, ...], refuse_string("hdfs:///conf/labels.csv"), _without_secrets(IN_CREDENTIAL_STORE)]
 
 

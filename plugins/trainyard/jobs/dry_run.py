@@ -22,7 +22,7 @@ from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.table import table
+from trainyard.text import table
 
 _RUN = "RUN_ID"
 _CONNECTIONS = ("conn_id", "spark_conn_id")

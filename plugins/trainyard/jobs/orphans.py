@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainyard.errors import TrainyardError
-from trainyard.log import Log
 from trainyard.planning.paths import is_submission_tag, storage_tag
 from trainyard.schemas.owner import Owner, find_owner, list_submissions, remove_owner
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.table import table
+from trainyard.text import Log, table
 from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})

@@ -17,6 +17,7 @@ def task_key_of(ti: Any, root: str) -> TaskKey:
         map_index=-1 if ti.map_index is None else ti.map_index,
         try_number=max(1, ti.try_number),  # `airflow tasks test` counts from 0
         first_try=max(1, ti.max_tries - (ti.task.retries or 0) + 1),  # Airflow raises max_tries when a task is cleared
+        max_tries=max(0, ti.max_tries),
         directory=run_directory(root, ti.dag_id, ti.run_id),
     )
 

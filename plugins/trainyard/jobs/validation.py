@@ -6,10 +6,11 @@ import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from airflow.sdk.definitions.xcom_arg import ResolveMixin
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from trainyard.errors import TrainyardError
@@ -82,8 +83,18 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
 
 
 def check(operator: Any, model: type[Part]) -> None:
-    """Check the attributes of an operator that are fields of `model`. Raises TrainyardError if one is not valid."""
+    """Check the attributes of an operator that are fields of `model`, and convert those that Airflow does not render.
+
+    Raises:
+        TrainyardError: An attribute is not valid, or is a template that is not rendered.
+    """
     refuse(operator, early_complaints(model, _read_attributes(operator, model)))
+    for name, field in model.model_fields.items():
+        if name not in operator.template_fields:
+            try:
+                setattr(operator, name, _adapter(field).validate_python(getattr(operator, name)))
+            except ValidationError as error:
+                refuse(operator, [complaint({**error.errors()[0], "loc": (name,)})])
 
 
 def convert(operator: Any, model: type[Options]) -> Options:
@@ -101,6 +112,10 @@ def pending_options(operator: Any, model: type[Part]) -> list[str]:
     except ValidationError as error:
         return [str(item["loc"][0]) for item in error.errors() if _is_pending(item)]
     return []
+
+
+def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
 
 
 def _read_attributes(operator: Any, model: type[Part]) -> dict[str, Any]:

@@ -99,9 +99,10 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
             champion, uri = storage.resolve(root, rule.champion), rule.evaluation
             uri = uri["evaluation"] if isinstance(uri, Mapping) else uri
             evaluation = Evaluation.load(storage.resolve(root, uri))
-            verdict = promotion.decide(evaluation, champion, promotion.champion_weights(champion), rule)
+            current = promotion.read_champion(champion)
+            verdict = promotion.decide(evaluation, champion, current.weights_sha256, rule)
             if verdict.promoted:
-                promotion.publish(evaluation, champion, rule, verdict.why)
+                promotion.publish(evaluation, current, rule, verdict.why)
         except (TrainyardError, FileNotFoundError) as error:
             raise AirflowException(f"{self._title}: {error}") from None
         model = evaluation.model

@@ -3,12 +3,14 @@
 CHAMPION/model.json                        the champion's model artifact; replaced atomically
 CHAMPION/CONTENT_HASH/weights.safetensors  a copy, which later trainings do not change
 CHAMPION/CONTENT_HASH/promotion.json       the evaluation that decided, and the rule
+CHAMPION/promotions/00000001.json          every promotion, created exactly once, before model.json is replaced
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -16,6 +18,27 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Baseline, Evaluation, Scores
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.schemas.specs import metrics
+
+MAX_DURATION = timedelta(minutes=10)
+"""How long others wait for a promotion that has its number and has not replaced model.json. It takes seconds."""
+_KEPT = frozenset({"evaluations", "promotion.json"})
+"""What stays with the evaluated model, which may be the champion of another location."""
+_NUMBERED = re.compile(r"(\d{8})\.json")
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The champion at a location, at one time.
+
+    Attributes:
+        uri: The location.
+        weights_sha256: The sha256 of its weights, None if there is no champion yet.
+        promotions: The number of the newest promotion, 0 if there is none.
+    """
+
+    uri: str
+    weights_sha256: str | None
+    promotions: int
 
 
 @dataclass(frozen=True)
@@ -52,27 +75,79 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
     return Verdict(gain > rule.margin, f"{rule.metric} is {described}; it must be better by more than {rule.margin:g}")
 
 
-def publish(evaluation: Evaluation, champion: str, rule: Rule, why: str) -> None:
-    """Make the evaluated model the champion: copy its files, then replace CHAMPION/model.json in one step."""
-    version = evaluation.model.weights_sha256[:16]
-    origin, target = (storage.join(uri, version) for uri in (evaluation.model.uri, champion))
+def publish(evaluation: Evaluation, champion: Champion, rule: Rule, why: str) -> None:
+    """Make the evaluated model the champion: copy its files, then replace CHAMPION/model.json in one step.
+
+    Of the promotions that have read the same champion one succeeds: the one that creates the next number. If the model
+    is the champion already, missing files are completed, and the reason of its promotion stays.
+
+    Args:
+        evaluation: The evaluation of the model.
+        champion: The champion that `decide` has compared with.
+        rule: What the model had to reach.
+        why: The reason of the verdict.
+
+    Raises:
+        TrainyardError: The model was removed, or another promotion has replaced the champion, or is doing so.
+    """
+    weights = evaluation.model.weights_sha256
+    origin, target = (storage.join(uri, weights[:16]) for uri in (evaluation.model.uri, champion.uri))
     names = storage.list_names(origin)
     if "model.json" not in names:
         raise TrainyardError(f"{origin} has no model.json: the evaluated model was removed. Train and evaluate again.")
+    _check_completed(champion, weights)
     for name in names:
-        if name != "evaluations" and not name.startswith("."):
+        if name not in _KEPT and not name.startswith("."):
             storage.copy(storage.join(origin, name), storage.join(target, name))
-    promotion = Promotion(
-        model=evaluation.model.uri, evaluation=evaluation.uri, rule=rule, why=why,
+    document = Promotion(
+        model=evaluation.model.uri, weights_sha256=weights, evaluation=evaluation.uri, rule=rule, why=why,
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
-    storage.replace(storage.join(target, "promotion.json"), promotion.to_json().encode())
-    storage.copy(storage.join(origin, "model.json"), storage.join(champion, "model.json"))
+    ).to_json().encode()  # fmt: skip
+    record = storage.join(target, "promotion.json")
+    if champion.weights_sha256 == weights:
+        if not storage.exists(record):
+            storage.replace(record, document)
+        return
+    try:
+        storage.create(_numbered(champion.uri, champion.promotions + 1), document)
+    except FileExistsError:
+        raise _replaced(evaluation, champion.uri) from None
+    storage.replace(record, document)
+    storage.copy(storage.join(origin, "model.json"), storage.join(champion.uri, "model.json"))
 
 
-def champion_weights(champion: str) -> str | None:
-    """Return the sha256 of the champion's weights, None if there is no champion."""
-    return model_artifact.read_current(champion).weights_sha256 if model_artifact.exists(champion) else None
+def read_champion(uri: str) -> Champion:
+    """Return the champion at a location.
+
+    The number is read first: if a promotion completes in between, its number is taken, and `publish` fails.
+    """
+    names = map(_NUMBERED.fullmatch, storage.list_names(storage.join(uri, "promotions")))
+    newest = max((int(match[1]) for match in names if match), default=0)
+    weights = model_artifact.read_current(uri).weights_sha256 if model_artifact.exists(uri) else None
+    return Champion(uri, weights, newest)
+
+
+def _check_completed(champion: Champion, weights_sha256: str) -> None:
+    """Raise TrainyardError if the newest promotion, of another model, is about to replace model.json."""
+    if not champion.promotions:
+        return
+    newest = Promotion.load(_numbered(champion.uri, champion.promotions))
+    end = datetime.fromisoformat(newest.promoted_at) + MAX_DURATION
+    if newest.weights_sha256 not in (champion.weights_sha256, weights_sha256) and datetime.now(UTC) < end:
+        raise TrainyardError(
+            f"another promotion began to replace the champion at {champion.uri} at {newest.promoted_at}. Retry after "
+            f"{end.isoformat()}: by then it has completed, or was interrupted."
+        )
+
+
+def _numbered(champion: str, number: int) -> str:
+    return storage.join(champion, "promotions", f"{number:08d}.json")
+
+
+def _replaced(evaluation: Evaluation, champion: str) -> TrainyardError:
+    return TrainyardError(
+        f"another promotion has replaced the champion at {champion} since {evaluation.uri} was written. Evaluate again."
+    )
 
 
 def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> Baseline:
@@ -80,13 +155,10 @@ def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> B
         if baseline.uri.rstrip("/") == champion.rstrip("/"):
             if baseline.weights_sha256 == champion_weights:
                 return baseline
-            raise TrainyardError(
-                f"{evaluation.uri} compares with a champion at {champion} that another promotion has replaced "
-                "meanwhile. Evaluate again."
-            )
+            raise _replaced(evaluation, champion)
     raise TrainyardError(
-        f"{evaluation.uri} does not compare with the champion at {champion}. Add the champion's name to baselines= of "
-        "EvaluateOperator."
+        f"{evaluation.uri} does not compare with the champion at {champion}. If baselines= of EvaluateOperator names "
+        "it, there was no champion when the model was evaluated: evaluate again. If not, add it to baselines=."
     )
 
 

@@ -254,6 +254,11 @@ class DatasetManifest(Document):
         }
 
 
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""The name of a split, which is part of the names of its files."""
+VALID_SPLIT_NAME = "use letters, digits, '_', '-' and '.', such as 'train'"
+
+
 def fold_name(number: int) -> str:
     """Return the name of the split of a fold, counted from 1."""
     return f"fold-{number}"

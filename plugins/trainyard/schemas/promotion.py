@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, FiniteFloat
 
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.specs import metrics
@@ -20,6 +21,12 @@ def _directed(name: str) -> str:
     return name
 
 
+def _by_metric(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError("write a dict of metrics and the values to reach, for example {'accuracy': 0.9}")
+    return value
+
+
 DirectedMetric = Annotated[str, AfterValidator(_directed)]
 """The name of a metric of which more, or less, is better."""
 
@@ -32,17 +39,27 @@ class Rule(Part):
     """
 
     metric: DirectedMetric
-    margin: float = 0.0
+    margin: FiniteFloat = 0.0
     confident: bool = True
-    required: dict[DirectedMetric, float] = {}
+    required: Annotated[dict[DirectedMetric, FiniteFloat], BeforeValidator(_by_metric)] = {}
 
 
 class Promotion(Document):
-    """Why, when and by which rule a model became the champion."""
+    """Why, when and by which rule a model became the champion.
+
+    Attributes:
+        model: The URI of the model.
+        weights_sha256: The sha256 of its weights, "" in a promotion of an earlier release.
+        evaluation: The URI of the evaluation that decided.
+        rule: What the model had to reach.
+        why: The reason.
+        promoted_at: When, ISO 8601.
+    """
 
     KIND: ClassVar[str] = "promotion"
 
     model: str
+    weights_sha256: str = ""
     evaluation: str
     rule: Rule
     why: str

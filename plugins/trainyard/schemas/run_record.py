@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from trainyard import storage
 from trainyard.schemas.document import Document
@@ -81,37 +81,46 @@ def read_run(directory: str) -> list[RunRecord]:
 
 def mark_used(task_key: TaskKey, record: RunRecord) -> None:
     """Note that this attempt uses `record` as the task's result."""
-    storage.replace(_used_uri(task_key), f"{record.application}\n{task_key.try_number}".encode())
+    used = f"{record.application}\n{task_key.try_number}\n{task_key.max_tries}"
+    storage.replace(_used_uri(task_key), used.encode())
 
 
 def used_application(task_key: TaskKey) -> str | None:
     """Return the application whose record was last used as the task's result."""
-    application, _ = _last_used(task_key)
-    return application
+    return _last_used(task_key).application
 
 
 def last_attempt(record: RunRecord) -> int:
     """Return the last attempt that the record belongs to: the one that wrote it, or a later one that used it."""
-    application, attempt = _last_used(record.task_key)
-    return max(record.task_key.try_number, attempt if application == record.application else 0)
+    used = _last_used(record.task_key)
+    return max(record.task_key.try_number, used.attempt if used.application == record.application else 0)
 
 
 def superseded_application(task_key: TaskKey) -> str | None:
     """Return the application whose result was used before the task was cleared, so that it must not be used again.
 
-    None if the task was not cleared since: then the attempt ended before Airflow stored its result.
+    None if the task was not cleared since: then the attempt ended before Airflow stored its result. `first_try` alone
+    would not show that if the DAG's file has other retries now than when the task was cleared.
     """
-    application, attempt = _last_used(task_key)
-    return None if task_key.first_try <= attempt < task_key.try_number else application
+    used = _last_used(task_key)
+    was_cleared = task_key.first_try > used.attempt or task_key.max_tries != used.max_tries
+    return used.application if was_cleared or task_key.try_number <= used.attempt else None
 
 
-def _last_used(task_key: TaskKey) -> tuple[str | None, int]:
-    """Return the application, and the attempt that used its record."""
+class _Used(NamedTuple):
+    """The application whose record an attempt used as the task's result, and Airflow's `max_tries` then."""
+
+    application: str | None = None
+    attempt: int = 0
+    max_tries: int = 0
+
+
+def _last_used(task_key: TaskKey) -> _Used:
     uri = _used_uri(task_key)
     if not storage.exists(uri):
-        return None, 0
-    application, attempt = storage.read(uri).decode().split("\n")
-    return application, int(attempt)
+        return _Used()
+    application, *numbers = storage.read(uri).decode().split("\n")
+    return _Used(application, *map(int, numbers))
 
 
 def _used_uri(task_key: TaskKey) -> str:

@@ -56,6 +56,15 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             )
         validation.check(self, CapacityOptions)
 
+    def resolve_template_files(self) -> None:
+        """Check the stage; Airflow calls this for each task when the whole DAG is parsed.
+
+        Raises:
+            TrainyardError: The DAG has no such task. Airflow shows it as an import error of the DAG.
+        """
+        super().resolve_template_files()
+        self._find_stage()
+
     def execute(self, context: Context) -> None:
         """Wait unless there is room already, or it cannot be known.
 
@@ -118,12 +127,18 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
     def _plan(self, context: Context) -> Plan:
         from trainyard.jobs.dry_run import plan_task
 
-        task = self.dag.task_dict.get(self.stage)
-        if task is None:
-            raise TrainyardError(f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is not a task of this DAG.")
-        stage = plan_task(task, dict(context["params"]))
+        stage = plan_task(self._find_stage(), dict(context["params"]))
         if stage.plan is None:
             raise TrainyardError(
                 f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {stage.problem or stage.note}"
             )
         return stage.plan
+
+    def _find_stage(self) -> Any:
+        tasks = self.dag.task_dict
+        if self.stage not in tasks:
+            raise TrainyardError(
+                f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is not a task of this DAG; write one of "
+                f"{', '.join(sorted(tasks))}."
+            )
+        return tasks[self.stage]

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from trainyard import storage
-from trainyard.log import Log
 from trainyard.planning.plan import Plan
 from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
 from trainyard.schemas.document import Document
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.text import Log
 from trainyard.yarn.resource_manager import Application
 
 STARTING = frozenset({"start Spark", "import", "import prepare", "wait for slots"})

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from trainyard.errors import TrainyardError
-from trainyard.log import Log
 from trainyard.planning import sizing
 from trainyard.planning.plan import Plan
-from trainyard.table import table
+from trainyard.text import Log, table
 from trainyard.yarn import capacity
 from trainyard.yarn.capacity import ResourceRequest
 from trainyard.yarn.snapshot import ClusterSnapshot, Queue

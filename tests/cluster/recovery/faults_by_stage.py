@@ -24,7 +24,7 @@ from trainyard import storage
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
 from trainyard.planning.placement import Placement
-from trainyard.table import table
+from trainyard.text import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 

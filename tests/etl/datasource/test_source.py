@@ -342,6 +342,11 @@ def test_two_columns_of_one_name_are_refused(spark):
     assert "2 columns are named 'a'" in get_error(columns.build_fields, schema, WriteOptions(path="d"))
 
 
+def test_columns_that_differ_in_case_only_are_refused(spark, tmp_path):
+    rows = spark.range(4).selectExpr("id as x", "id + 1 as X")
+    assert "the columns 'x' and 'X' differ in case only" in get_error(write, rows, tmp_path / "d")
+
+
 def test_a_truncated_shard_is_named_with_both_lengths(spark, tmp_path):
     dataset = write(make_frame(spark), tmp_path / "d")
     path = shard_paths(dataset)[0]

@@ -125,6 +125,19 @@ def test_the_model_of_each_epoch_has_the_same_metrics_on_spark_as_in_training(sp
     assert on_spark[0]["log_loss"] > on_spark[2]["log_loss"]
 
 
+def test_rows_whose_label_the_loss_ignores_are_left_out(spark: Any, tmp_path: Path) -> None:
+    model = train(tmp_path, "ignoring")
+    rows = datasets.blobs(90, seed=6)
+    ignored = np.arange(90) % 3 == 0
+    counted = {name: np.asarray(values)[~ignored] for name, values in rows.items()}
+    rows["label"] = np.where(ignored, -100, rows["label"])
+    frame, names = make_frame(spark, rows), ["accuracy", "log_loss", "confusion_matrix"]
+    result = evaluate(frame, model, names, examples=90)
+    expected = evaluate(make_frame(spark, counted), model, names).model.metrics
+    assert result.model.metrics == {name: pytest.approx(np.asarray(value)) for name, value in expected.items()}
+    assert {example.loss for example in result.examples if example.label == -100} == {0}
+
+
 def test_tasks_merge_the_sums_of_all_slices_before_they_reach_the_driver(
     spark: Any, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,10 +314,22 @@ def test_predictions_in_half_precision_are_floats(spark: Any, tmp_path: Path) ->
     assert sorted((row.x, row.prediction) for row in predicted.collect()) == [(float(n), float(n)) for n in range(4)]
 
 
-def test_complex_predictions_are_refused(spark: Any, tmp_path: Path) -> None:
+def test_unsigned_predictions_have_a_wider_type(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(4).selectExpr("cast(id as float) as x", "1f as y")
-    uri = train_total(rows, tmp_path, prediction="complex")
-    with pytest.raises(TrainyardError, match="returned column 'prediction' with complex numbers"):
+    uri = train_total(rows, tmp_path, prediction="uint8")
+    predicted = predict.predict(rows, uri)
+    assert predicted.schema["prediction"].dataType.simpleString() == "smallint"
+    locally = load_model(uri).predict({"x": np.arange(4)})["prediction"].tolist()
+    assert sorted(row.prediction for row in predicted.collect()) == locally == [200, 201, 202, 203]
+
+
+@pytest.mark.parametrize(("prediction", "kind"), [("complex", "complex numbers"), ("uint64", "numbers of type uint64")])
+def test_predictions_of_a_type_that_spark_does_not_have_are_refused(
+    spark: Any, tmp_path: Path, prediction: str, kind: str
+) -> None:
+    rows = spark.range(4).selectExpr("cast(id as float) as x", "1f as y")
+    uri = train_total(rows, tmp_path, prediction=prediction)
+    with pytest.raises(TrainyardError, match=f"returned column 'prediction' with {kind}"):
         predict.predict(rows, uri)
 
 

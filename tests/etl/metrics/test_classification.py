@@ -61,6 +61,25 @@ def test_multiclass_metrics_equal_scikit_learns(link):
     assert metrics["confusion_matrix"] == reference.confusion_matrix(truth, guess).tolist()
 
 
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_rows_with_the_ignored_label_are_left_out(ignored):
+    logits, truth = make_classes()
+    truth[:300] = np.where(np.arange(300) % 3 == 0, ignored, truth[:300])
+    truth[100:200] = ignored
+    counted = truth != ignored
+    spec, cuts = OutputSpec((4,), (), 4, "softmax", ignored), [100, 200, 350]
+    metrics = compute_metrics([*ALL, "confusion_matrix"], spec, logits, truth, cuts=cuts).metrics
+    expected = compute_metrics(
+        [*ALL, "confusion_matrix"], OutputSpec((4,), (), 4, "softmax"), logits[counted], truth[counted]
+    ).metrics
+    assert metrics == {name: approx(np.asarray(value)) for name, value in expected.items()}
+    losses = build_family(ALL, spec).compute_losses(ScoredRows(logits, truth))
+    torch_losses = torch.nn.functional.cross_entropy(
+        torch.tensor(logits), torch.tensor(truth), ignore_index=ignored, reduction="none"
+    )
+    assert losses == approx(torch_losses.numpy())
+
+
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_binary_metrics_equal_scikit_learns(shape):
     rng = np.random.default_rng(1)

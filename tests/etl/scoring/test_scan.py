@@ -50,6 +50,25 @@ def test_a_function_is_given_the_rows_of_the_dataframe(spark: Any, dataset: str,
 
 
 @pytest.mark.spark
+def test_timestamps_are_in_utc_whatever_the_time_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(2).selectExpr("id", "timestamp_seconds(id * 3600) as at")
+    frame.write.format("trainyard").mode("append").save(str(tmp_path / "dataset"))
+
+    def name(batches: Any) -> Any:
+        for batch in batches:
+            yield pa.record_batch({"name": batch.column("at").cast(pa.string())})
+
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        schema = from_arrow_schema(pa.schema({"name": pa.string()}))
+        for rows in (DatasetScan(spark, str(tmp_path / "dataset")), frame):
+            names = sorted(row.name for row in map_batches(rows, ["at"], name, schema).collect())
+            assert names == ["1970-01-01 00:00:00.000000Z", "1970-01-01 01:00:00.000000Z"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.spark
 def test_the_process_that_applies_the_function_has_the_shard_open(spark: Any, dataset: str) -> None:
     def find_shards(batches: Any) -> Any:
         for batch in batches:

@@ -77,6 +77,29 @@ def test_a_stage_with_preflight_off_is_not_checked_against_the_cluster(tmp_path:
     assert check_dag([TaskPlan("train", plan)]) == []
 
 
+@pytest.mark.parametrize("option", ["jars", "files"])
+@pytest.mark.parametrize("uri", ["{0}/no/such.jar", "file:{0}/no/such.jar", "file://{0}/no%20such.jar", "{0}/*.csv#x"])
+def test_a_file_that_does_not_exist_where_airflow_runs_is_a_problem(tmp_path: Path, option: str, uri: str) -> None:
+    uri = uri.format(tmp_path)
+    plan = replace(shipped(tmp_path), preflight="off", **{option: (uri,)})
+    [finding] = check_dag([TaskPlan("train", plan)])
+    assert (finding.stage, finding.subject, finding.needed, finding.found) == ("train", option, uri, "missing")
+    assert finding.problem.startswith(f"TrainOperator 'train': {option}={uri!r} does not exist on this machine, ")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "{0}/one two.jar", "{0}/one two.jar#alias", "{0}/*.jar", "file://{0}/one%20two.jar", "file:{0}/one%20two.jar",
+        "hdfs:///jars/x.jar", "https://repository.example/x.jar", "local:/opt/x.jar", "{{{{ params.jar }}}}",
+    ],
+)  # fmt: skip
+def test_files_that_exist_or_that_nodes_read_themselves_are_no_problem(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "one two.jar").touch()
+    plan = replace(shipped(tmp_path), preflight="off", jars=(uri.format(tmp_path),))
+    assert check_dag([TaskPlan("train", plan)]) == []
+
+
 @pytest.mark.airflow
 def test_the_doctor_on_a_fair_scheduler_checks_the_rest(
     fair_scheduler: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

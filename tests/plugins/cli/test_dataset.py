@@ -107,6 +107,31 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
     assert "has no version 1; it has versions 2 to 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep", "0"], "--keep 0 is not valid; write 1 or more: the newest always stays."),
+        (["--keep", "-3"], "--keep -3 is not valid; write 1 or more: the newest always stays."),
+        (["--keep", "1", "--days", "-5"], "--days -5 is not valid; write a number of days, 0 or more."),
+        (["--keep", "1", "--days", "nan"], "--days nan is not valid; write a number of days, 0 or more."),
+        (["--keep", "1", "--days", "inf"], "--days inf is not valid; write a number of days, 0 or more."),
+    ],
+)
+def test_numbers_that_expire_nothing_sensible_are_refused(dataset, capsys, options, message):
+    write_version(dataset, 2)
+    assert main(["dataset", "expire", str(dataset), *options]) == 1
+    assert capsys.readouterr().err == f"{message}\n"
+    assert manifest.list_versions(str(dataset)) == [1, 2]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "9"])
+@pytest.mark.parametrize("action", [["compare"], ["show", "--version"], ["verify", "--version"]])
+def test_a_version_that_does_not_exist_is_reported(dataset, capsys, action, number):
+    name, *option = action
+    assert main(["dataset", name, str(dataset), *option, number]) == 1
+    assert f"has no version {number}; it has versions 1 to 1" in capsys.readouterr().err
+
+
 def test_a_missing_dataset_is_reported(tmp_path, capsys):
     assert main(["dataset", "show", str(tmp_path)]) == 1
     assert "is not a dataset" in capsys.readouterr().err

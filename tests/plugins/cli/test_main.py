@@ -10,14 +10,14 @@ import pytest
 
 from tests.plugins.resource_managers import Answer, serve
 from tests.trainer import datasets
-from trainyard import hooks, storage
+from trainyard import filesystems, hooks
 from trainyard.cli.main import main
 from trainyard.hooks import trainyard
 
 
 @pytest.fixture(autouse=True)
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_REGISTERED", {})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {})
     monkeypatch.setattr(trainyard, "_ROUTES", {})
 
 

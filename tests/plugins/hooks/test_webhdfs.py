@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.resource_managers import Answer, serve
-from trainyard import storage
+from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError
 from trainyard.hooks import TrainyardHook, trainyard, webhdfs
 
@@ -29,7 +29,7 @@ def name_node(name: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_REGISTERED", {})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {})
     monkeypatch.setattr(trainyard, "_ROUTES", {})
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
 
@@ -74,7 +74,7 @@ def test_another_cluster_is_not_that_of_uris_without_a_host(
     set_default(monkeypatch, tmp_path, default)
     with name_node("of-one") as one:
         connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", one)
-        assert storage._find_registered("hdfs:///data") is None
+        assert filesystems.find_registered("hdfs:///data") is None
 
 
 def test_two_routes_to_one_host_are_refused_with_both_connections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 from fsspec.implementations.memory import MemoryFileSystem
 
-from trainyard import storage
+from trainyard import filesystems
 from trainyard.jobs import dry_run
 from trainyard.operators import EvaluateOperator, Memory, Placement, TrainOperator
 from trainyard.planning.executors import Executors
@@ -25,7 +25,7 @@ class Unreachable(MemoryFileSystem):  # type: ignore[misc]
 
 
 def test_storage_that_cannot_be_read_is_a_problem_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs://far": Unreachable()})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://far": Unreachable()})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
     with DAG("toy") as dag:
         EvaluateOperator(task_id="evaluate", model="hdfs://far/model", dataset="toy/dataset", metrics=["accuracy"])

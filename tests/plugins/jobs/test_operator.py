@@ -22,7 +22,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from fsspec.implementations.local import LocalFileSystem
 from hdfs import HdfsError
 
-from trainyard import storage
+from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import operator as operators
@@ -226,7 +226,7 @@ def test_a_storage_that_does_not_answer_fails_the_attempt_and_not_the_task(
         def exists(self, path: str, **_: Any) -> bool:
             raise error("no NameNode answers")
 
-    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs://nn": Away()})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://nn": Away()})
     predict = PredictOperator(
         task_id="predict", dag=operator.dag, model="hdfs://nn/model", source="/in", keys=["id"], output="out"
     )

@@ -212,6 +212,18 @@ def test_a_template_is_validated_when_it_is_rendered(dag: DAG) -> None:
     export(dag, splits={"train": "{{ params.fraction }}", "test": 0.2}, seed="{{ params.seed }}")
 
 
+def test_an_option_that_airflow_does_not_render_has_its_type_from_the_beginning(dag: DAG) -> None:
+    """Text that is true if it is not empty, as from a Variable, would be taken for True."""
+    stage = export(dag, poll_interval="5", deferrable="False", get_logs="true", cancel_on_kill="no")
+    assert (stage.poll_interval, stage.deferrable, stage.get_logs, stage.cancel_on_kill) == (5.0, False, True, False)
+
+
+@pytest.mark.parametrize(("option", "accepted"), [("poll_interval", "a number"), ("cancel_on_kill", "True or False")])
+def test_a_template_in_an_option_that_airflow_does_not_render_is_refused(dag: DAG, option: str, accepted: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"{option}='{{{{ params.x }}}}': write {accepted}"):
+        export(dag, **{option: "{{ params.x }}"})
+
+
 def test_a_block_of_a_template_is_validated_when_it_is_rendered(dag: DAG) -> None:
     epochs = "{% if params.quick %}1{% else %}20{% endif %}"
     assert train(dag, epochs=epochs, model="toy/{% raw %}model{% endraw %}").outlets == []
@@ -361,3 +373,7 @@ def test_the_modules_of_another_format_are_required_on_the_nodes(dag: DAG) -> No
             *TrainOperator.REQUIREMENTS.modules,
             *packages,
         )
+
+
+def test_maven_coordinates_may_be_templates(dag: DAG) -> None:
+    export(dag, packages=["{{ params.package }}", "org.openlineage:openlineage-spark_{{ params.scala }}:1.54.0"])

@@ -30,7 +30,7 @@ from trainyard.sensors import ApplicationSensor, CapacitySensor, ChampionSensor,
 WHOLE, NUMBER, TEXT = "write a whole number", "write a number", "write a string"
 LIST, DICT, CHOICE = "write a list", "write a dict", "write True or False"
 POSITIVE = "write a number greater than 0"
-NAME = "write a name without '.' and '..', for example 'digits/model', or a URI"
+NAME = "write a name without colons, '.' and '..', for example 'digits/model', or a URI with all its slashes"
 IMPORT = "write it as 'module:name', for example 'digits.recipe:convnet'"
 SECRET = {"db": {"password": "marker"}}
 IN_CODE = "Let your code read it on the nodes"
@@ -53,7 +53,7 @@ OPTIONAL_SWITCH = [case for case in SWITCH if case[0] is not None]
 STRINGS: list[Refused] = [("x", f"{LIST}, for example ['x']"), (3, LIST), ([3], f"{TEXT}, for example '3'"), ({}, LIST)]
 LIST_OF_STRINGS: list[Refused] = [("x", "write a list of strings, for example"), *STRINGS[1:], (None, LIST)]
 LOCATION: list[Refused] = [
-    *STRING, ("../../etc/x", NAME), ("toy/../../x", NAME), ("./toy", NAME), ("", NAME),
+    *STRING, ("../../etc/x", NAME), ("toy/../../x", NAME), ("./toy", NAME), ("", NAME), ("/", NAME), ("file:///", NAME),
     ("s3a://me:marker@bucket/x", IN_STORE),
 ]  # fmt: skip
 PARAMS: list[Refused] = [("x", DICT), ([], DICT), (0, DICT), ({3: 4}, f"{TEXT}, for example '3'"), (SECRET, IN_CODE)]
@@ -126,7 +126,8 @@ COMMON |= {
     "get_logs": SWITCH,
     "cancel_on_kill": SWITCH,
     "jars": [*LIST_OF_STRINGS, ([""], "write 1 or more characters")],
-    "packages": LIST_OF_STRINGS,
+    "packages": [*LIST_OF_STRINGS, *(([name], "write it as 'group:artifact:version'") for name in
+                                     ("abc", "", "g:a", "g:a:", "g:a:1:jar", "g:a: 1", "g:a:1,g:b:2"))],
     "files": LIST_OF_STRINGS,
     "env_vars": [
         ("A=1", DICT), ([], DICT), ({"A": True}, f"{TEXT}, for example 'true'"), ({3: "x"}, f"{TEXT}, for example '3'"),
@@ -159,10 +160,12 @@ DATASET: dict[str, list[Refused]] = {
     ],
     "drift": [
         (0.1, DICT), ([], DICT), ({"fail": 0}, POSITIVE), ({"fail": "x"}, NUMBER), ({"stop": 1}, "correct its name"),
+        ({"warn": 0.5, "fail": 0.1}, "fail=0.1 is below warn=0.5; write a larger number"),
     ],
     "splits": [
         ("x", DICT), (None, DICT), ([0.5, 0.5], DICT), ({"train": 0}, POSITIVE), ({"train": "most"}, NUMBER),
         ({"train": 0.5}, "fractions must sum to 1"), ({}, "fractions must sum to 1"), ({1: 1.0}, TEXT),
+        ({"a/b": 1.0}, "use letters, digits,"),
     ],
     "split_by": OPTIONAL_STRING,
     "split_at": [
@@ -173,6 +176,7 @@ DATASET: dict[str, list[Refused]] = {
         ({"validation": "2026-11-01", "test": "2026-10-01"}, "the earlier ones first"),
         ({"test": "2026-10-01", "late": "2026-10-01T12:00+00:00"}, "write a date or a time for each split"),
         ({"train": "2026-10-01"}, "remove 'train'"), ({"test": "2026-10-01"}, "needs split_by="),
+        ({"a b": "2026-10-01"}, "use letters, digits,"),
     ],
     "split_column": OPTIONAL_STRING,
     "folds": [(1, "write 2 or more"), (2.5, WHOLE), ("x", WHOLE)],
@@ -300,9 +304,9 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "champion": LOCATION,
         "metric": [("acc", "write one of accuracy"), ("confusion_matrix", "write one of accuracy"), (3, TEXT),
                    (None, TEXT), (["accuracy"], TEXT)],
-        "margin": [("much", NUMBER), (None, NUMBER), ([], NUMBER)],
+        "margin": [("much", NUMBER), (None, NUMBER), ([], NUMBER), ("nan", NUMBER), (float("inf"), NUMBER)],
         "confident": SWITCH,
-        "required": [([], DICT), ("accuracy", DICT), ({"accuracy": "high"}, NUMBER),
+        "required": [([], DICT), ("accuracy", DICT), (["accuracy"], DICT), ({"accuracy": "high"}, NUMBER),
                      ({"toy.recipe:network": 1.0}, "write one of accuracy"), ({3: 1.0}, TEXT)],
         "on_reject": [("wait", "write 'skip' or 'fail'"), (None, "write 'skip' or 'fail'"), (3, "write 'skip'")],
         "conn_id": CONNECTION,

@@ -11,6 +11,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
@@ -30,13 +31,13 @@ def task(**options: Any) -> PromoteOperator:
     return PromoteOperator(**(given | options))
 
 
-def judged(root: Path, low: float, value: float, high: float) -> dict[str, Any]:
+def judged(root: Path, low: float, value: float, high: float, model: str = "toy/model") -> dict[str, Any]:
     """The XCom of an evaluation of a new model, better by that much than the champion."""
     champion = write_model(root / "toy/champion", b"old")
-    model = write_model(root / "toy/model", b"new")
+    artifact = write_model(root / model, model.encode())
     other = beside(f"file://{root}/toy/champion", champion.weights_sha256, accuracy=(low, value, high))
     metrics = {"accuracy": 0.9, "confusion_matrix": [[40, 1], [2, 57]]}
-    result = evaluation(Scores(**scores(f"file://{root}/toy/model", model.weights_sha256, **metrics)), other)
+    result = evaluation(Scores(**scores(f"file://{root}/{model}", artifact.weights_sha256, **metrics)), other)
     result.save()
     return result.summary()
 
@@ -73,6 +74,22 @@ def test_a_rejected_model_skips_or_fails_and_the_champion_stays(
     assert model_artifact.read_current(str(root / "toy/champion")) == before
 
 
+def test_a_promotion_during_which_another_one_succeeds_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worse = judged(root, 0.01, 0.02, 0.03)
+    better = judged(root, 0.03, 0.04, 0.05, model="toy/better")
+    copy = storage.copy
+
+    def copy_slowly(source: str, target: str) -> None:
+        monkeypatch.setattr(storage, "copy", copy)
+        task(evaluation=better).execute({"outlet_events": Events()})  # type: ignore[typeddict-item]
+        copy(source, target)
+
+    monkeypatch.setattr(storage, "copy", copy_slowly)
+    with pytest.raises(AirflowException, match=r"'promote': another promotion has replaced the champion at .*again"):
+        task(evaluation=worse).execute({})
+    assert model_artifact.read_current(str(root / "toy/champion")).weights_sha256 == better["weights_sha256"]
+
+
 def test_a_missing_evaluation_fails(root: Path) -> None:
     with pytest.raises(AirflowException, match=r"PromoteOperator 'promote': .*e\.json"):
         task().execute({})
@@ -91,6 +108,10 @@ def test_a_missing_evaluation_fails(root: Path) -> None:
             r"required has the key 'toy.metrics:own'; this metric has no known direction",
         ),
         ({"margin": "much"}, r"margin='much'"),
+        ({"margin": "nan"}, r"margin='nan': write a number\.$"),
+        ({"margin": float("-inf")}, r"margin=-inf: write a number"),
+        ({"required": {"accuracy": "nan"}}, r"required.accuracy='nan': write a number"),
+        ({"required": ["accuracy"]}, r"required=\['accuracy'\]: write a dict of .*example \{'accuracy': 0.9\}\.$"),
         ({"on_reject": "wait"}, r"on_reject='wait': write 'skip' or 'fail'"),
     ],
 )

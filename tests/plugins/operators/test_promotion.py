@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.operators import promotion
 from trainyard.schemas import model_artifact
-from trainyard.schemas.evaluation import Scores
+from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.promotion import Promotion, Rule
 
 NEW, OLD = "n" * 64, "o" * 64
@@ -87,12 +88,18 @@ def test_a_metric_without_a_value_is_not_called_absent() -> None:
 @pytest.mark.parametrize(
     ("baselines", "champion_weights", "metric", "message"),
     [
-        ((), OLD, "accuracy", r"at champion\. Add the champion's name to baselines= of EvaluateOperator\.$"),
+        (
+            (),
+            OLD,
+            "accuracy",
+            r"at champion\. If baselines= of EvaluateOperator names it, there was no champion when the model was "
+            r"evaluated: evaluate again\. If not, add it to baselines=\.$",
+        ),
         (
             (beside("champion", OLD),),
             "x" * 64,
             "accuracy",
-            r"another promotion has replaced meanwhile\. Evaluate again",
+            r"^another promotion has replaced the champion at champion since model/.* was written\. Evaluate again\.$",
         ),
         (
             (),
@@ -114,9 +121,9 @@ def test_the_champion_is_a_copy_of_the_model_that_was_evaluated(tmp_path: Path) 
     for name in ("mlflow/MLmodel", "evaluations/test.json", ".hidden"):
         storage.replace(storage.join(str(model), good.weights_sha256[:16], name), b"another format")
     write_model(model, b"newer")
-    promotion.publish(candidate, champion, Rule(metric="accuracy"), "it was good")
+    promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it was good")
     assert model_artifact.read_current(champion) == good
-    assert promotion.champion_weights(champion) == good.weights_sha256
+    assert promotion.read_champion(champion) == promotion.Champion(champion, good.weights_sha256, 1)
     assert storage.read(storage.join(champion, good.weights[0].path)) == b"good"
     assert storage.read(storage.join(champion, good.weights_sha256[:16], "mlflow/MLmodel")) == b"another format"
     stored = Promotion.load(storage.join(champion, good.weights_sha256[:16], "promotion.json"))
@@ -130,9 +137,102 @@ def test_the_champion_is_a_copy_of_the_model_that_was_evaluated(tmp_path: Path) 
 def test_a_model_that_was_removed_since_its_evaluation_does_not_become_the_champion(tmp_path: Path) -> None:
     champion = str(tmp_path / "champion")
     with pytest.raises(TrainyardError, match="the evaluated model was removed"):
-        promotion.publish(evaluation(CANDIDATE), champion, Rule(metric="accuracy"), "it was good")
+        promotion.publish(
+            evaluation(CANDIDATE), promotion.read_champion(champion), Rule(metric="accuracy"), "it was good"
+        )
     assert not storage.exists(champion)
 
 
 def test_there_is_no_champion_before_the_first() -> None:
-    assert promotion.champion_weights("/nowhere/champion") is None
+    assert promotion.read_champion("/nowhere/champion") == promotion.Champion("/nowhere/champion", None, 0)
+
+
+def written(model: Path, weights: bytes) -> Evaluation:
+    """The evaluation of a model that is written now."""
+    artifact = write_model(model, weights)
+    return evaluation(Scores(**scores(str(model), artifact.weights_sha256, accuracy=0.9)))
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first champion", "later champion"])
+def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, is_first: bool) -> None:
+    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
+    if not is_first:  # also a champion of an earlier release, without numbered promotions
+        write_model(tmp_path / "champion", b"old")
+    better, worse = written(tmp_path / "c", b"better"), written(tmp_path / "d", b"worse")
+    seen = promotion.read_champion(champion)
+    promotion.publish(better, seen, rule, "it is better")
+    with pytest.raises(TrainyardError, match=r"^another promotion has replaced the champion at .*/champion since "):
+        promotion.publish(worse, seen, rule, "it is better")
+    assert promotion.read_champion(champion) == promotion.Champion(champion, better.model.weights_sha256, 1)
+    assert not storage.exists(storage.join(champion, worse.model.weights_sha256[:16], "promotion.json"))
+
+
+def test_a_model_may_become_the_champion_again(tmp_path: Path) -> None:
+    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
+    one, other = written(tmp_path / "a", b"one"), written(tmp_path / "b", b"other")
+    for number, candidate in enumerate((one, other, one), start=1):
+        promotion.publish(candidate, promotion.read_champion(champion), rule, f"reason {number}")
+        weights = candidate.model.weights_sha256
+        assert promotion.read_champion(champion) == promotion.Champion(champion, weights, number)
+        stored = Promotion.load(storage.join(champion, weights[:16], "promotion.json"))
+        assert (stored.why, stored.weights_sha256) == (f"reason {number}", weights)
+    assert storage.list_names(f"{champion}/promotions") == ["00000001.json", "00000002.json", "00000003.json"]
+
+
+def interrupt_promotion(candidate: Evaluation, champion: str) -> None:
+    """Promote a model, and undo the last step."""
+    before = storage.read(f"{champion}/model.json")
+    promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
+    storage.replace(f"{champion}/model.json", before)
+
+
+def test_the_next_attempt_completes_a_promotion_that_was_interrupted(tmp_path: Path) -> None:
+    write_model(tmp_path / "champion", b"old")
+    champion, candidate = str(tmp_path / "champion"), written(tmp_path / "c", b"new")
+    interrupt_promotion(candidate, champion)
+    promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
+    assert promotion.read_champion(champion).weights_sha256 == candidate.model.weights_sha256
+
+
+def test_a_promotion_that_has_not_ended_holds_others_back_for_some_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = write_model(tmp_path / "champion", b"old")
+    champion, other = str(tmp_path / "champion"), written(tmp_path / "d", b"other")
+    interrupt_promotion(written(tmp_path / "c", b"new"), champion)
+    with pytest.raises(TrainyardError, match=r"^another promotion began to replace the champion at .* Retry after "):
+        promotion.publish(other, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
+    assert promotion.read_champion(champion).weights_sha256 == old.weights_sha256
+    monkeypatch.setattr(promotion, "MAX_DURATION", timedelta(0))
+    promotion.publish(other, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
+    assert promotion.read_champion(champion).weights_sha256 == other.model.weights_sha256
+
+
+def test_a_repeated_promotion_keeps_the_reason_and_completes_missing_files(tmp_path: Path) -> None:
+    champion, candidate = str(tmp_path / "champion"), written(tmp_path / "c", b"new")
+    folder = storage.join(champion, candidate.model.weights_sha256[:16])
+    promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
+    first = storage.read(f"{folder}/promotion.json")
+    storage.remove(f"{folder}/weights.safetensors")
+    promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it is the champion")
+    assert storage.read(f"{folder}/weights.safetensors") == b"new"
+    assert storage.read(f"{folder}/promotion.json") == first
+    assert promotion.read_champion(champion).promotions == 1
+
+
+def test_a_champion_without_a_reason_gets_one(tmp_path: Path) -> None:
+    candidate = written(tmp_path / "champion", b"new")
+    champion = promotion.read_champion(str(tmp_path / "champion"))
+    promotion.publish(candidate, champion, Rule(metric="accuracy"), "it is the champion already")
+    stored = Promotion.load(storage.join(champion.uri, candidate.model.weights_sha256[:16], "promotion.json"))
+    assert stored.why == "it is the champion already"
+
+
+def test_the_champion_of_another_location_keeps_its_own_reason(tmp_path: Path) -> None:
+    candidate, (first, second) = written(tmp_path / "c", b"new"), (f"{tmp_path}/staging", f"{tmp_path}/production")
+    promotion.publish(candidate, promotion.read_champion(first), Rule(metric="accuracy"), "reason of staging")
+    staged = evaluation(candidate.model.model_copy(update={"uri": first}))
+    for why in ("reason of production", "it is the champion already"):
+        promotion.publish(staged, promotion.read_champion(second), Rule(metric="accuracy"), why)
+        stored = Promotion.load(storage.join(second, candidate.model.weights_sha256[:16], "promotion.json"))
+        assert stored.why == "reason of production"

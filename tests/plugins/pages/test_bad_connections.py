@@ -10,7 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tests.plugins.pages.conftest import Airflow
 from tests.plugins.pages.test_pages import RUN, save_usage, task_key
-from trainyard import storage
+from trainyard import filesystems
 
 pytestmark = pytest.mark.airflow
 
@@ -31,7 +31,7 @@ def bad(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Airflow:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
     save_usage(task_key(airflow, "ann.digits"))
-    monkeypatch.setattr(storage, "_REGISTERED", {"hdfs://far:8020": Unreachable()})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://far:8020": Unreachable()})
     for conn_id, extra in (("far", {"storage": FAR}), ("mistaken", {"storage": airflow.root, "webhdfs": "nowhere"})):
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "trainyard", "extra": extra}))
     return airflow
@@ -69,7 +69,7 @@ def test_the_other_dags_are_shown_and_a_directory_that_cannot_be_read_with_its_r
         airflow.dag(dag_id)
         airflow.run(dag_id, "r1")
         save_usage(task_key(airflow, dag_id))
-    monkeypatch.setattr(storage, "_REGISTERED", SEALED)
+    monkeypatch.setattr(filesystems, "_REGISTERED", SEALED)
     answer = airflow.get(page)
     assert answer.status_code == 200
     assert "ann.digits" in answer.text
@@ -80,7 +80,7 @@ def test_the_other_dags_are_shown_and_a_directory_that_cannot_be_read_with_its_r
 def test_a_page_of_a_directory_that_cannot_be_read_says_why(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow.dag("ann.sealed")
     airflow.run("ann.sealed", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", SEALED)
+    monkeypatch.setattr(filesystems, "_REGISTERED", SEALED)
     answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.sealed")
     assert answer.status_code == 503
     assert "Permission denied: ann.sealed" in answer.text
@@ -91,7 +91,7 @@ def test_a_pipeline_is_shown_beside_a_dataset_that_cannot_be_listed(
 ) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", fail_below("versions", LookupError("Access denied: versions")))
+    monkeypatch.setattr(filesystems, "_REGISTERED", fail_below("versions", LookupError("Access denied: versions")))
     answer = airflow.get("pipeline", conn_id="trainyard_default", dag_id="ann.digits")
     assert answer.status_code == 200 and "7.0 s" in answer.text
     assert f"{airflow.root}/toy/dataset" in answer.text and "LookupError: Access denied: versions" in answer.text
@@ -102,7 +102,7 @@ def test_an_error_of_an_unknown_kind_is_shown_on_a_page_of_its_own(
 ) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", fail_below("", LookupError("no such bucket")))
+    monkeypatch.setattr(filesystems, "_REGISTERED", fail_below("", LookupError("no such bucket")))
     answer = airflow.get("run", raises=False, **RUN)
     assert answer.status_code == 500 and "LookupError: no such bucket" in answer.text
 
@@ -128,7 +128,7 @@ def test_no_database_connection_is_held_while_storage_is_read(
 
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    monkeypatch.setattr(storage, "_REGISTERED", {"file://": Watching()})
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"file://": Watching()})
     for page, query in (("", {}), ("usage", {}), ("pipeline", RUN), ("run", RUN)):
         assert airflow.get(page, **dict[str, Any](query)).status_code == 200
     assert held and set(held) == {0}

@@ -82,7 +82,8 @@ def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
     root = tmp_path.as_uri()
     model = write_model(tmp_path / "toy/model", b"new")
     candidate = evaluation(Scores(**scores(f"{root}/toy/model", model.weights_sha256, accuracy=0.9)))
-    promotion.publish(candidate, f"{root}/toy/champion", Rule(metric="accuracy"), "there is no champion yet")
+    champion = promotion.read_champion(f"{root}/toy/champion")
+    promotion.publish(candidate, champion, Rule(metric="accuracy"), "there is no champion yet")
     records = [
         record("predict", {"model": f"{root}/toy/champion"}),
         record("evaluate", {"baselines": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),

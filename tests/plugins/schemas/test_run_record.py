@@ -45,10 +45,17 @@ def test_a_result_that_a_crashed_attempt_used_is_available_to_the_next(
     assert run_record.superseded_application(retried) is None
 
 
-@pytest.mark.parametrize("attempt", [{"try_number": 3, "first_try": 3}, {"try_number": 4, "first_try": 3}])
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        {"try_number": 3, "first_try": 3}, {"try_number": 4, "first_try": 3},
+        {"try_number": 3, "max_tries": 3}, {"try_number": 4, "max_tries": 3},
+    ],
+)  # fmt: skip
 def test_a_result_that_was_used_before_the_task_was_cleared_is_superseded(
     task_key: TaskKey, used_record: RunRecord, attempt: dict[str, int]
 ) -> None:
+    """Also if the DAG's file has more retries now, so that all attempts seem to be since the last clear."""
     assert run_record.superseded_application(task_key.model_copy(update=attempt)) == used_record.application
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 
 from trainyard.errors import UnavailableError
 from trainyard.sensors import CapacitySensor
@@ -22,3 +24,28 @@ def test_a_failover_neither_fails_the_sensor_nor_starts_the_stage(monkeypatch: p
     monkeypatch.setattr(CapacitySensor, "_make_trigger", make_trigger)
     sensor = CapacitySensor(task_id="room", stage="train", deferrable=False)
     assert [sensor.poke({}), sensor.poke({})] == [False, True]  # type: ignore[typeddict-item]
+
+
+DAG = """
+from airflow.sdk import DAG
+from trainyard.operators import TrainOperator
+from trainyard.sensors import CapacitySensor
+
+with DAG("toy", schedule=None):
+    room = CapacitySensor(task_id="room", stage="{stage}")
+    room >> TrainOperator(task_id="train", recipe="toy.recipe:network", dataset="toy/dataset", model="toy/model")
+"""
+
+
+@pytest.mark.airflow
+def test_a_stage_that_the_dag_does_not_have_is_an_import_error(dag_file: Path) -> None:
+    dag_file.write_text(DAG.format(stage="nope"))
+    [error] = DagBag(dag_file).import_errors.values()
+    assert "CapacitySensor 'room': stage='nope' is not a task of this DAG; write one of room, train." in error
+
+
+@pytest.mark.airflow
+def test_a_stage_may_be_defined_after_the_sensor(dag_file: Path) -> None:
+    dag_file.write_text(DAG.format(stage="train"))
+    bag = DagBag(dag_file)
+    assert (list(bag.dags), bag.import_errors) == (["toy"], {})

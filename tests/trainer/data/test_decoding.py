@@ -113,6 +113,9 @@ def test_a_recipe_learns_from_files_and_its_model_artifact_decodes_them(batches:
     guess = model.predict({"image": rows["image"]})["class_"]
     assert (guess == rows["label"]).mean() > 0.8
     assert (guess == model.predict({"image": IMAGES[1200:]})["class_"]).all(), "decoded arrays are used as they are"
+    objects = np.array(rows["image"], dtype=object)
+    assert (guess == model.predict({"image": objects})["class_"]).all(), "as pandas has them"
+    assert len(model.predict({"image": []})["class_"]) == 0
 
 
 @pytest.mark.parametrize(

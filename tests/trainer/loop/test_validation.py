@@ -19,11 +19,12 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from tests.trainer import datasets
 from tests.trainer.recipes import Tokens, linear
 from trainyard.errors import TrainyardError
+from trainyard.trainer.data.loader import split_batch
 from trainyard.trainer.data.order import Order, _split_evenly
-from trainyard.trainer.loop.engine import _split
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.loop.validation import count_smallest_micro_batch
 from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.trained_model import load_model
 
 
 class Variant:
@@ -189,6 +190,58 @@ def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path) -> None:
     assert train(tmp_path / "plain").warnings == []
 
 
+def log_cosh(output: Tensor, label: Tensor) -> Tensor:
+    return (output - label).cosh().log().mean()
+
+
+def test_a_loss_of_the_recipes_own_that_may_compare_rows_with_others_is_a_warning(tmp_path: Path) -> None:
+    columns = datasets.blobs(100)
+    rows = columns | {"label": columns["label"].astype(np.float32)}
+    Variant.fields = {"model": nn.Linear(8, 1), "loss": log_cosh, "metrics": {}}
+    [warning] = train(tmp_path / "column", rows).warnings
+    assert warning.startswith("the output of the model has shape [rows, 1], and the label 'label' [rows]")
+    assert warning.endswith("End the model with nn.Flatten(0), or with squeeze(1).")
+    Variant.fields |= {"model": nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))}
+    assert train(tmp_path / "flat", rows).warnings == []
+
+
+def weigh(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    losses = nn.functional.cross_entropy(model(batch), batch["label"], reduction="none")
+    return (losses * batch["weight"]).mean()
+
+
+def weighted_blobs(rows: int, seed: int = 0) -> dict[str, Any]:
+    return datasets.blobs(rows, seed) | {"weight": np.zeros(rows, np.float32)}
+
+
+def test_a_step_may_use_extra_columns(tmp_path: Path) -> None:
+    splits = {"train": weighted_blobs(100), "validation": weighted_blobs(40, seed=1)}
+    uri = datasets.write(tmp_path / "dataset", splits)
+    Variant.fields = {"step": weigh, "extra_columns": ["weight"]}
+    fitted = fit(f"{__name__}:varied", dataset=uri, model=str(tmp_path / "model"), epochs=1, batch_size=25)
+    assert fitted.metrics["loss"] == fitted.metrics["validation_loss"] == 0, "all weights are 0"
+    assert len(load_model(str(tmp_path / "model")).predict({"x": datasets.blobs(5)["x"]})["class_"]) == 5
+
+
+def test_a_column_that_a_step_uses_without_declaring_it_is_named(tmp_path: Path) -> None:
+    Variant.fields = {"step": weigh}
+    with pytest.raises(TrainyardError, match=r"uses the column 'weight', .* Write extra_columns=\['weight'\]"):
+        train(tmp_path, weighted_blobs(100))
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["wigth"], r"extra_columns=\['wigth'\] names the column 'wigth', .* columns are x, label, weight"),
+        ("weight", r"extra_columns='weight' is a text; write \['weight'\]"),
+    ],
+)
+def test_invalid_extra_columns_are_refused(tmp_path: Path, extra: Any, message: str) -> None:
+    Variant.fields = {"step": weigh, "extra_columns": extra}
+    with pytest.raises(TrainyardError, match=message):
+        train(tmp_path, weighted_blobs(100))
+
+
 def blobs_with_ignored(rows: int) -> dict[str, Any]:
     """Return rows of which the label of the first ones is -1."""
     columns = datasets.blobs(100)
@@ -260,5 +313,7 @@ def test_the_smallest_micro_batch_is_that_of_the_loop(rows: int, batch: int, wor
     for step in range(order.steps):
         for share in np.diff(_split_evenly(order.size(step), workers)):
             columns = {"x": torch.zeros(max(int(share), 1), 1)}
-            smallest = min(smallest, *(len(part["x"]) for _, part in _split(columns, int(share), micro_batches, False)))
+            smallest = min(
+                smallest, *(len(part["x"]) for _, part in split_batch(columns, int(share), micro_batches, False))
+            )
     assert count_smallest_micro_batch(rows, batch, workers, micro_batches) == smallest

@@ -172,19 +172,39 @@ class RecordingModule(LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-def test_a_trainer_resumes_in_the_order_of_its_checkpoint(tmp_path: Path) -> None:
-    uri = datasets.write(tmp_path / "ids", {"train": {"id": np.arange(100)}}, rows_per_batch=16)
+@pytest.fixture
+def ids(tmp_path: Path) -> str:
+    return datasets.write(tmp_path / "ids", {"train": {"id": np.arange(100)}}, rows_per_batch=16)
 
-    def seen(epochs: int, checkpoint: Path | None) -> list[list[int]]:
+
+@pytest.mark.parametrize("reload", [0, 1])
+def test_a_trainer_resumes_in_the_order_of_its_checkpoint(ids: str, tmp_path: Path, reload: int) -> None:
+    def seen(epochs: int, checkpoint: Path | None, **options: Any) -> list[list[int]]:
         module = RecordingModule()
-        run = trainer(tmp_path, epochs, enable_checkpointing=False)
-        run.fit(module, TrainyardDataModule(uri, ["id"], batch_size=30), ckpt_path=checkpoint, weights_only=True)
+        run = trainer(tmp_path, epochs, enable_checkpointing=False, **options)
+        run.fit(module, TrainyardDataModule(ids, ["id"], batch_size=30), ckpt_path=checkpoint, weights_only=True)
         run.save_checkpoint(tmp_path / f"{epochs}.ckpt")
         return module.seen
 
     uninterrupted, first = seen(3, None), seen(1, None)
     assert [len(batch) for batch in uninterrupted] == 3 * [30, 30, 30, 10]
-    assert first + seen(3, tmp_path / "1.ckpt") == uninterrupted
+    assert first + seen(3, tmp_path / "1.ckpt", reload_dataloaders_every_n_epochs=reload) == uninterrupted
+
+
+def test_each_epoch_has_an_order_of_its_own_if_dataloaders_are_reloaded(ids: str, tmp_path: Path) -> None:
+    modules = [RecordingModule(), RecordingModule()]
+    for reload, module in enumerate(modules):
+        run = trainer(tmp_path, 3, enable_checkpointing=False, reload_dataloaders_every_n_epochs=reload)
+        run.fit(module, TrainyardDataModule(ids, ["id"], batch_size=30))
+    assert modules[1].seen == modules[0].seen
+
+
+def test_a_further_fit_starts_with_the_next_epoch(ids: str, tmp_path: Path) -> None:
+    expected, module, data = RecordingModule(), RecordingModule(), TrainyardDataModule(ids, ["id"], batch_size=30)
+    trainer(tmp_path, 2, enable_checkpointing=False).fit(expected, TrainyardDataModule(ids, ["id"], batch_size=30))
+    for _ in range(2):
+        trainer(tmp_path, 1, enable_checkpointing=False).fit(module, data)
+    assert module.seen == expected.seen
 
 
 class ValidatingModule(RecordingModule):

@@ -15,10 +15,10 @@ from trainyard import storage
 from trainyard.errors import TrainyardError, summarize
 from trainyard.jobs.retention.decision import Item, Removal
 from trainyard.jobs.retention.inventory import REMOVED, newest_change
-from trainyard.log import Log
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.checkpoint import INDEX
+from trainyard.text import Log
 
 _MARKS = {"checkpoints": INDEX, "models": "model.json"}
 """Kind -> the file that makes a directory complete."""

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from trainyard.schemas.manifest import fold_name
+from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, fold_name
 from trainyard.schemas.specs.fields import ImportPath, Location, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
@@ -46,7 +46,14 @@ def _increasing_times(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-SplitAt = Annotated[dict[str, str], AfterValidator(_increasing_times)]
+def _split_name(value: str) -> str:
+    if not SPLIT_NAME.fullmatch(value):
+        raise ValueError(f"it is not a valid name of a split; {VALID_SPLIT_NAME}")
+    return value
+
+
+SplitName = Annotated[str, AfterValidator(_split_name)]
+SplitAt = Annotated[dict[SplitName, str], AfterValidator(_increasing_times)]
 """The date or time, as ISO 8601 has it, at which each split begins."""
 
 
@@ -86,7 +93,7 @@ class ExportSpec(JobSpec):
     fingerprint: str = ""
     expect: dict[str, Expectation] = {}
     drift: Drift | None = None
-    splits: dict[str, PositiveFloat] = FRACTIONS
+    splits: dict[SplitName, PositiveFloat] = FRACTIONS
     split_by: str | None = None
     split_at: SplitAt | None = None
     split_column: str | None = None

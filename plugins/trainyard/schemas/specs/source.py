@@ -91,3 +91,9 @@ class Drift(Part):
 
     warn: PositiveFloat = 0.1
     fail: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Drift:
+        if self.fail is not None and "warn" in self.model_fields_set and self.fail < self.warn:
+            raise ValueError(f"fail={self.fail:g} is below warn={self.warn:g}; write a larger number")
+        return self

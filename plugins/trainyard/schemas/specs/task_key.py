@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from trainyard.schemas.document import Part
 
@@ -21,7 +21,9 @@ class TaskKey(Part):
         task_id: The task.
         map_index: The index of a mapped task, -1 for any other.
         try_number: The attempt, from 1.
-        first_try: The first attempt since the task was last cleared. A cleared task produces its result again.
+        first_try: The first attempt since the task was last cleared, by the retries that the DAG's file has now. A
+            cleared task produces its result again.
+        max_tries: Airflow's count of attempts that may follow the first, which only a clear changes.
         directory: The URI of the run's directory.
     """
 
@@ -31,6 +33,7 @@ class TaskKey(Part):
     map_index: int = -1
     try_number: PositiveInt = 1
     first_try: PositiveInt = 1
+    max_tries: NonNegativeInt = 0
     directory: str
 
     @property

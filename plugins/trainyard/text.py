@@ -1,8 +1,11 @@
-"""Text in columns."""
+"""Lines of a task log, and text in columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+Log = Callable[[str], None]
+"""Log one line to the task log."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.loop.evaluation import compute_loss
+from trainyard.trainer.model.losses import compute_loss
 from trainyard.trainer.model.recipe import Recipe
+
+
+class Doubled(nn.MSELoss):
+    """A loss of a user's own."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return 2 * super().forward(input, target)
+
 
 ELEMENTWISE = [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.BCEWithLogitsLoss(), nn.BCELoss()]
 
@@ -19,7 +29,15 @@ def get_loss(loss: Any, output: Tensor, label: Tensor) -> Tensor:
     return compute_loss(Recipe(model=nn.Linear(1, 1), features="x", label="y", loss=loss), output, {"y": label})
 
 
-@pytest.mark.parametrize("loss", [*ELEMENTWISE, nn.functional.mse_loss])
+OTHERS = [
+    nn.HingeEmbeddingLoss(), nn.SoftMarginLoss(), nn.KLDivLoss(), nn.MultiLabelSoftMarginLoss(), nn.PoissonNLLLoss(),
+    Doubled(), functional.mse_loss, partial(functional.mse_loss), partial(functional.huber_loss, delta=2.0),
+    partial(functional.gaussian_nll_loss, var=torch.ones(())), functional.soft_margin_loss, functional.kl_div,
+    functional.hinge_embedding_loss, functional.multilabel_soft_margin_loss,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", [*ELEMENTWISE, *OTHERS])
 @pytest.mark.parametrize("label_shape", [(4,), (4, 2)])
 def test_outputs_and_labels_of_different_shapes_are_refused(loss: Any, label_shape: tuple[int, ...]) -> None:
     """torch would compare each output with the labels of all rows."""
@@ -47,7 +65,15 @@ def test_labels_of_any_type_are_compared_as_floats(loss: Any, kind: torch.dtype,
     assert get_loss(loss, output, label.to(kind)).item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.NLLLoss(), nn.functional.cross_entropy])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(),
+        nn.NLLLoss(),
+        functional.cross_entropy,
+        partial(functional.cross_entropy, label_smoothing=0.1),
+    ],
+)
 def test_two_classes_may_be_booleans(loss: Any) -> None:
     output, label = torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1])
     assert get_loss(loss, output, label.bool()) == loss(output, label)

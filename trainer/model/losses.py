@@ -1,0 +1,135 @@
+"""Losses: recognize those of torch, compute the loss of a batch, and explain what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.model.network import explain_types
+from trainyard.trainer.model.recipe import Batch, Recipe
+
+Losses = tuple[Any, ...]
+"""Classes of modules, and functions."""
+
+NEGATIVE_LOG_LIKELIHOOD: Losses = (nn.NLLLoss, functional.nll_loss)
+OF_CLASSES: Losses = (nn.CrossEntropyLoss, functional.cross_entropy, *NEGATIVE_LOG_LIKELIHOOD)
+BINARY_OF_PROBABILITIES: Losses = (nn.BCELoss, functional.binary_cross_entropy)
+BINARY: Losses = (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits, *BINARY_OF_PROBABILITIES)
+ELEMENTWISE: Losses = (
+    *BINARY, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss, nn.KLDivLoss, nn.SoftMarginLoss,
+    nn.HingeEmbeddingLoss, nn.MultiLabelSoftMarginLoss, functional.mse_loss, functional.l1_loss,
+    functional.smooth_l1_loss, functional.huber_loss, functional.poisson_nll_loss, functional.gaussian_nll_loss,
+    functional.kl_div, functional.soft_margin_loss, functional.hinge_embedding_loss,
+    functional.multilabel_soft_margin_loss,
+)  # fmt: skip
+"""Losses that compare each number of the output with the one at its place in the label."""
+_SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
+
+
+def is_any(loss: Any, losses: Losses) -> bool:
+    """Return whether `loss` is one of some losses, or a subclass or partial of one."""
+    function = loss.func if isinstance(loss, partial) else loss
+    return any(function is each or (isinstance(each, type) and isinstance(function, each)) for each in losses)
+
+
+def get_ignored_label(loss: Any) -> int | None:
+    """Return the label whose rows a loss ignores; None if it counts all rows."""
+    if isinstance(loss, partial) and "ignore_index" in loss.keywords:
+        return int(loss.keywords["ignore_index"])
+    return getattr(loss, "ignore_index", -100 if is_any(loss, OF_CLASSES) else None)
+
+
+def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
+    """Return the loss of a recipe without a step of its own.
+
+    Labels become what torch's losses want: numbers of classes int64, and others the type of the output.
+
+    Raises:
+        TrainyardError: The loss would compare the output of a row with the labels of all rows.
+    """
+    assert recipe.loss is not None and recipe.label is not None  # checked by Recipe
+    label = columns[recipe.label]
+    if is_any(recipe.loss, ELEMENTWISE) and isinstance(output, Tensor):
+        if output.shape != label.shape:
+            raise _shape_error(recipe.label, output, label)
+        dtype = torch.promote_types(output.dtype, label.dtype if label.is_floating_point() else torch.float32)
+        return recipe.loss(output.to(dtype), label.to(dtype))
+    are_classes = label.dtype == torch.bool and is_any(recipe.loss, OF_CLASSES)
+    if label.dtype in _SHORT_INTEGERS or are_classes:
+        label = label.long()
+    return recipe.loss(output, label)
+
+
+def count_batches_without_labels_as_zero(loss: nn.Module) -> None:
+    """Make 0 of the loss of a batch of which `ignore_index` excludes all labels: torch's mean over none is NaN."""
+
+    def replace_nan(module: nn.Module, inputs: tuple[Tensor, Tensor], mean: Tensor) -> Tensor:
+        return torch.where(inputs[1].eq(module.ignore_index).all(), torch.zeros_like(mean), mean)  # type: ignore[arg-type]
+
+    loss.register_forward_hook(replace_nan)
+
+
+def find_shape_warnings(recipe: Recipe, output: Any, columns: Batch) -> list[str]:
+    """Return what the shapes of an output and its label do in a loss that broadcasts them, a sentence each."""
+    label = columns[recipe.label or ""]
+    if not label.is_floating_point() or not _is_column(output, label):
+        return []
+    return [
+        f"the output of the model has shape [rows, 1], and the label {recipe.label!r} [rows]: unless the recipe's loss "
+        "removes the second dimension, it compares each row with all others. End the model with nn.Flatten(0), or with "
+        "squeeze(1)."
+    ]
+
+
+def _is_column(output: Any, label: Tensor) -> bool:
+    return isinstance(output, Tensor) and label.ndim == 1 and output.shape == (*label.shape, 1)
+
+
+def _shape_error(name: str, output: Tensor, label: Tensor) -> TrainyardError:
+    return TrainyardError(
+        f"the output of the model has shape {list(output.shape)}, and the label {name!r} {list(label.shape)}: the loss "
+        "would compare rows with others. "
+        + (
+            "End the model with nn.Flatten(0), or with squeeze(1)."
+            if _is_column(output, label)
+            else "Change the model or the dataset, so that they are the same."
+        )
+    )
+
+
+def check_is_mean(loss: Tensor) -> None:
+    """Check that a loss is one number. Raises TrainyardError if it is not."""
+    if loss.ndim:
+        raise TrainyardError(
+            f"the recipe's loss has shape {list(loss.shape)}; return one number, the mean over rows (reduction='mean')."
+        )
+
+
+@contextmanager
+def explain_errors(network: nn.Module, unread: Collection[str]) -> Iterator[None]:
+    """Raise TrainyardError for errors of a forward pass or a step of which the cause is known.
+
+    Args:
+        network: The network.
+        unread: The columns of the dataset that batches do not have.
+    """
+    try:
+        yield
+    except KeyError as error:
+        name = error.args[0] if error.args else None
+        if isinstance(name, str) and name in unread:
+            raise TrainyardError(
+                f"the recipe uses the column {name!r}, which the dataset has but a batch does not. Write "
+                f"extra_columns=[{name!r}] in the recipe."
+            ) from error
+        raise
+    except (RuntimeError, ValueError) as error:
+        explain_types(network, error)
+        raise
