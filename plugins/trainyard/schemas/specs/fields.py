@@ -89,7 +89,7 @@ def _location(value: str) -> str:
     refuse_secrets(find_secrets({"the URI": value}), IN_CREDENTIAL_STORE)
     if "://" in value and not storage.is_absolute(value):
         raise ValueError("it is not a URI; write the result of another task as `task.output`, not as text")
-    if not storage.is_valid_name(value) or not value.partition("://")[2 if "://" in value else 0].strip("/"):
+    if not storage.is_valid_name(value) or not value.rpartition("://")[2].strip("/"):
         raise ValueError(f"it is not below the storage root; {storage.VALID_NAME}")
     return value
 
