@@ -3,6 +3,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/../.." && pwd)
 export TRAINYARD_HOME=${TRAINYARD_HOME:-$root/.run}
 export PATH="$root/.venv/bin:$PATH"
+unset PYTHONDONTWRITEBYTECODE # without compiled modules, Airflow and torch take much longer to start
 export AIRFLOW_HOME="$TRAINYARD_HOME/airflow"
 export AIRFLOW__CORE__DAGS_FOLDER=${AIRFLOW__CORE__DAGS_FOLDER:-$root/dags}
 export AIRFLOW__CORE__PLUGINS_FOLDER="$root/plugins"

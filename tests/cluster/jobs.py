@@ -43,7 +43,7 @@ class Exports:
         dag.fileloc = str(package / "dag.py")
         operator = ExportOperator(
             task_id="export", dag=dag, prepare="toy.prepare:rows", format="json", dataset="dataset",
-            source=source.as_uri(), **options,
+            source=source.as_uri(), **{"executors": 1, **options},
         )  # fmt: skip
         return build_plan(operator, self.root, settings)
 

@@ -1,4 +1,4 @@
-"""What YARN grants to cores and executors that operators request, and the threads that workers have then."""
+"""What YARN grants to the cores that an operator requests, and the threads that workers have then."""
 
 from __future__ import annotations
 
@@ -10,18 +10,11 @@ import pytest
 from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
-from stack.hadoop.containers import Container, ContainerWatch
+from stack.hadoop.containers import ContainerWatch
 from tests.cluster.jobs import Exports, build_plan, run_to_end
 from trainyard.operators import Memory, Placement, ScriptOperator
-from trainyard.planning.plan import Plan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
-
-
-def run_and_list_executors(cluster: Cluster, plan: Plan) -> list[Container]:
-    with ContainerWatch(cluster) as watch:
-        assert run_to_end(plan).status == "succeeded"
-    return [c for c in watch.containers if c.application == plan.name and not c.driver]
 
 
 def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster, tmp_path: Path) -> None:
@@ -37,22 +30,11 @@ def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster
         memory=Memory(heap="1g", native="1280m", jvm_overhead="256m"),
         placement=Placement(queue="train", node_label="gpu"),
     )  # fmt: skip
-    workers = run_and_list_executors(cluster, build_plan(operator, exports.root))
+    plan = build_plan(operator, exports.root)
+    with ContainerWatch(cluster) as watch:
+        assert run_to_end(plan).status == "succeeded"
+    workers = [c for c in watch.containers if c.application == plan.name and not c.driver]
     assert [(worker.cores, worker.megabytes, worker.label) for worker in workers] == [(4, 2560, "gpu")] * 2
     assert len({worker.node for worker in workers}) == 2
     for rank in range(2):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"omp": "4", "torch": 4}
-
-
-def test_a_stage_has_the_executors_and_cores_that_it_requests(exports: Exports, cluster: Cluster) -> None:
-    placement = Placement(queue="train", node_label="gpu")
-    prepare = """
-        import time
-
-        def rows(spark, source):
-            spark.sparkContext.parallelize(range(4), 4).foreach(lambda _: time.sleep(8))
-            return spark.range(500)
-    """
-    plan = exports.plan(prepare, placement=placement, executors=2, cores_per_executor=2)
-    executors = run_and_list_executors(cluster, plan)
-    assert [executor.cores for executor in executors] == [2, 2]

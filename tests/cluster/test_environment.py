@@ -18,21 +18,6 @@ from trainyard import storage
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_jars_without_a_setting_are_uploaded_to_hdfs(
-    exports: Exports, configured: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = Path(configured.build_environment()["SPARK_CONF_DIR"], "spark-defaults.conf").read_text()
-    (tmp_path / "spark-defaults.conf").write_text(
-        "".join(f"{line}\n" for line in conf.splitlines() if not line.startswith("spark.yarn.jars"))
-    )
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    plan = exports.plan()
-    assert run_to_end(plan).status == "succeeded"
-    [archive] = storage.list_names(storage.join(plan.storage, "environments"))
-    assert archive.startswith("spark-") and archive.endswith(".zip")
-    assert storage.size(storage.join(plan.storage, "environments", archive)) > 100 << 20
-
-
 PREPARE = """
     import sys
 
@@ -46,16 +31,29 @@ PREPARE = """
 """
 
 
-def test_a_python_in_an_archive_runs_on_the_nodes(exports: Exports, tmp_path: Path) -> None:
-    """Its packages are those of this environment, so that the archive stays small."""
-    folder = tmp_path / "environment"
-    subprocess.run([os.path.realpath(sys.executable), "-m", "venv", "--without-pip", folder], check=True)
-    [packages] = folder.glob("lib/python*/site-packages")
+def build_archive(folder: Path) -> Path:
+    """Return an archive with a Python; its packages are those of this environment, so that it stays small."""
+    environment = folder / "environment"
+    subprocess.run([os.path.realpath(sys.executable), "-m", "venv", "--without-pip", environment], check=True)
+    [packages] = environment.glob("lib/python*/site-packages")
     (packages / "all.pth").write_text("\n".join(site.getsitepackages()))
-    with tarfile.open(tmp_path / "python.tar.gz", "w:gz") as tar:
-        tar.add(folder, ".")
-    archives = f"{tmp_path}/python.tar.gz#environment"
+    with tarfile.open(folder / "python.tar.gz", "w:gz") as tar:
+        tar.add(environment, ".")
+    return folder / "python.tar.gz"
+
+
+def test_jars_without_a_setting_and_an_archive_with_python_run_on_the_nodes(
+    exports: Exports, configured: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = Path(configured.build_environment()["SPARK_CONF_DIR"], "spark-defaults.conf").read_text()
+    (tmp_path / "spark-defaults.conf").write_text(
+        "".join(f"{line}\n" for line in conf.splitlines() if not line.startswith("spark.yarn.jars"))
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    archives = f"{build_archive(tmp_path)}#environment"
     plan = exports.plan(PREPARE, conf={"spark.archives": archives, "spark.pyspark.python": "./environment/bin/python"})
     assert run_to_end(plan).output["rows"] == 500
-    [archive] = storage.list_names(storage.join(plan.storage, "environments"))
+    folder = storage.join(plan.storage, "environments")
+    archive, jars = sorted(storage.list_names(folder))
     assert archive.endswith("-python.tar.gz")
+    assert jars.startswith("spark-") and jars.endswith(".zip") and storage.size(storage.join(folder, jars)) > 100 << 20

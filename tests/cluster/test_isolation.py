@@ -1,6 +1,11 @@
-"""Placement of containers on nodes when YARN does not count GPUs; test_pipeline.py covers the other case."""
+"""Containers that operators request and YARN grants: their nodes, where YARN does not count GPUs, and their cores.
+
+test_pipeline.py covers a YARN that counts GPUs.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -15,13 +20,13 @@ SLOW = """
     import time
 
     def rows(spark, source):
-        spark.sparkContext.parallelize(range(2), 2).foreach(lambda _: time.sleep(8))
+        spark.sparkContext.parallelize(range(4), 4).foreach(lambda _: time.sleep(8))
         return spark.range(500)
 """
 
 
-def run_and_list_executors(exports: Exports, cluster: Cluster, placement: Placement) -> list[Container]:
-    plan = exports.plan(SLOW, placement=placement, executors=2)
+def run_and_list_executors(exports: Exports, cluster: Cluster, placement: Placement, **options: Any) -> list[Container]:
+    plan = exports.plan(SLOW, placement=placement, executors=2, **options)
     with ContainerWatch(cluster) as watch:
         assert run_to_end(plan).status == "succeeded"
     executors = [c for c in watch.containers if c.application == plan.name and not c.driver]
@@ -29,9 +34,10 @@ def run_and_list_executors(exports: Exports, cluster: Cluster, placement: Placem
     return executors
 
 
-def test_labels_select_the_nodes(exports: Exports, cluster: Cluster) -> None:
+def test_labels_select_the_nodes_of_executors_with_several_cores(exports: Exports, cluster: Cluster) -> None:
     placement = Placement(queue="train", node_label="gpu", gpus_per_worker=1, isolation="labels")
-    assert {(c.label, c.gpus) for c in run_and_list_executors(exports, cluster, placement)} == {("gpu", 0)}
+    executors = run_and_list_executors(exports, cluster, placement, cores_per_executor=2)
+    assert {(c.label, c.gpus, c.cores) for c in executors} == {("gpu", 0, 2)}
 
 
 def test_a_whole_node_is_allocated_to_one_container(exports: Exports, cluster: Cluster) -> None:

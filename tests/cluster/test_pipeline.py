@@ -11,7 +11,7 @@ from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, ContainerWatch
 from tests.cluster.conftest import ROOT, Shell, list_applications
 from tests.cluster.jobs import build_plan, run_to_end
-from tests.cluster.recovery.faults import WORKER, find_leftovers, find_processes, run_with_fault
+from tests.cluster.recovery.faults import WORKER, find_leftovers, run_with_fault
 from trainyard import storage
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement
@@ -95,23 +95,18 @@ def test_workers_in_one_container_share_its_gpus(containers: list[Container], co
     assert (container.label, container.gpus, container.cores) == ("gpu", 2, 2)
 
 
-@pytest.mark.parametrize(("native", "daemon"), [("2g", "pyspark.daemon"), ("3g", "trainyard.trainer.group.daemon")])
 def test_a_worker_group_that_lost_a_worker_restarts_within_its_application(
-    containers: list[Container], configured: Cluster, native: str, daemon: str
+    containers: list[Container], configured: Cluster
 ) -> None:
-    def kill_worker(cluster: Cluster, application: str) -> bool:
-        return bool(find_processes(application, daemon)) and WORKER(cluster, application)
-
     operator = build_training(
-        f"hurt-{native}", epochs=3, memory=Memory(heap="512m", native=native),
-        placement=Placement(queue="train", node_label="gpu"),
-    )  # fmt: skip
+        "hurt", epochs=3, memory=Memory(heap="512m", native="2g"), placement=Placement(queue="train", node_label="gpu")
+    )
     plan = build_plan(operator, configured.storage)
-    record = run_with_fault(plan, configured, kill_worker)
+    record = run_with_fault(plan, configured, WORKER)
     assert record.output["restarts"] == 1
     assert len(list_applications(configured, plan.tag)) == 1
     assert (
-        model_artifact.read_current(storage.join(configured.storage, f"again/hurt-{native}")).weights_sha256
+        model_artifact.read_current(storage.join(configured.storage, "again/hurt")).weights_sha256
         == record.output["weights_sha256"]
     )
     assert find_leftovers(plan, configured) == []

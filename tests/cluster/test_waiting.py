@@ -22,7 +22,7 @@ DAG = """
     with DAG("wait", schedule=None):
         export = ExportOperator(
             task_id="export", prepare="toy.prepare:rows", source="{folder}/source.json", format="json",
-            dataset="wait/dataset", deferrable=False, get_logs=True, poll_interval=0.5,
+            dataset="wait/dataset", executors=1, deferrable=False, get_logs=True, poll_interval=0.5,
         )
         ended = ApplicationSensor(
             task_id="ended", application="{{{{ ti.xcom_pull('export', key='trainyard_application').split('/')[-1] }}}}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from types import SimpleNamespace
 from typing import Any
 
+from tests.fork_server import get_context
 from tests.gpu import stand_ins
 
 stand_ins.install()
@@ -103,8 +103,7 @@ def run_until_failure(
     """
     from torch.distributed import TCPStore
 
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.gpu.group", "trainyard.trainer.loop.fit", "torch._dynamo"])
+    context = get_context("tests.gpu.group")
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     seen = visible if device == "cuda" else ""
     ends, processes = [], []

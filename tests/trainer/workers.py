@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
+
+from tests.fork_server import get_context
 
 SECONDS = 300
 
@@ -17,8 +18,7 @@ class Workers:
     """`size` connected workers, which call one function after the other until one fails."""
 
     def __init__(self, size: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.trainer.workers", "trainyard.trainer.loop.fit"])
+        context = get_context()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -25,6 +25,7 @@ from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.loop.engine import Training
+from trainyard.trainer.model.losses import get_ignored_label
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
@@ -186,7 +187,7 @@ def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[
 
 def ignores_labels(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
     """Return whether the loss of a recipe ignores labels that may occur, by their minimum and maximum."""
-    ignored = getattr(recipe.loss, "ignore_index", None)
+    ignored = get_ignored_label(recipe.loss)
     if ignored is None or recipe.label is None or recipe.step:
         return False
     statistics = [split.statistics[recipe.label] for each in manifests for split in each.splits.values()]
@@ -263,7 +264,7 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
         )
     if recipe.classes is None or recipe.label is None:
         return
-    ignored = getattr(recipe.loss, "ignore_index", None)
+    ignored = get_ignored_label(recipe.loss)
     for name in splits:
         labels = manifest.split(name).statistics[recipe.label]
         extremes = {min(labels.min), max(labels.max)} - {ignored} if labels.min else ()

@@ -20,6 +20,7 @@ Losses = tuple[Any, ...]
 
 NEGATIVE_LOG_LIKELIHOOD: Losses = (nn.NLLLoss, functional.nll_loss)
 OF_CLASSES: Losses = (nn.CrossEntropyLoss, functional.cross_entropy, *NEGATIVE_LOG_LIKELIHOOD)
+_FUNCTIONS_OF_CLASSES: Losses = (functional.cross_entropy, functional.nll_loss)
 BINARY_OF_PROBABILITIES: Losses = (nn.BCELoss, functional.binary_cross_entropy)
 BINARY: Losses = (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits, *BINARY_OF_PROBABILITIES)
 ELEMENTWISE: Losses = (
@@ -64,16 +65,23 @@ def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
     are_classes = label.dtype == torch.bool and is_any(recipe.loss, OF_CLASSES)
     if label.dtype in _SHORT_INTEGERS or are_classes:
         label = label.long()
-    return recipe.loss(output, label)
+    mean = recipe.loss(output, label)
+    if is_any(recipe.loss, _FUNCTIONS_OF_CLASSES):
+        return _count_as_zero(mean, label, get_ignored_label(recipe.loss))
+    return mean
 
 
 def count_batches_without_labels_as_zero(loss: nn.Module) -> None:
-    """Make 0 of the loss of a batch of which `ignore_index` excludes all labels: torch's mean over none is NaN."""
+    """Make 0 of the loss of a batch of which `ignore_index` excludes all labels, as `compute_loss` does for functions.
 
-    def replace_nan(module: nn.Module, inputs: tuple[Tensor, Tensor], mean: Tensor) -> Tensor:
-        return torch.where(inputs[1].eq(module.ignore_index).all(), torch.zeros_like(mean), mean)  # type: ignore[arg-type]
+    A module gets this only where the dataset has such labels: it costs each step four small operations.
+    """
+    loss.register_forward_hook(lambda module, inputs, mean: _count_as_zero(mean, inputs[1], module.ignore_index))
 
-    loss.register_forward_hook(replace_nan)
+
+def _count_as_zero(mean: Tensor, label: Tensor, ignored: Any) -> Tensor:
+    """Return 0 for a batch of ignored labels: torch's mean over no rows is NaN."""
+    return torch.where(label.eq(ignored).all(), torch.zeros_like(mean), mean)
 
 
 def find_shape_warnings(recipe: Recipe, output: Any, columns: Batch) -> list[str]:

@@ -51,7 +51,7 @@ class TaskPlan:
 def plan_dag(dag: DAG, params: Mapping[str, Any] | None = None) -> list[TaskPlan]:
     """Plan each Trainyard task of a DAG, upstream first, for a run with `params` (default: the DAG's own)."""
     known = dag.params.dump() if params is None else params
-    return [plan_task(task, known) for task in dag.topological_sort() if _is_ours(task)]
+    return [plan_task(task, known) for task in dag.topological_sort() if is_job(task)]
 
 
 def as_text(plans: list[TaskPlan]) -> str:
@@ -68,7 +68,8 @@ def as_json(plans: list[TaskPlan]) -> str:
     return json.dumps([asdict(item) for item in plans], indent=1, default=lambda part: part.model_dump(mode="json"))
 
 
-def _is_ours(task: Any) -> bool:
+def is_job(task: Any) -> bool:
+    """Return whether a task, mapped or not, submits an application."""
     kind = getattr(task, "operator_class", type(task))
     return isinstance(kind, type) and issubclass(kind, JobOperator)
 

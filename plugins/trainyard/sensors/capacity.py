@@ -60,7 +60,8 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         """Check the stage; Airflow calls this for each task when the whole DAG is parsed.
 
         Raises:
-            TrainyardError: The DAG has no such task. Airflow shows it as an import error of the DAG.
+            TrainyardError: The DAG has no such task, or it submits no application. Airflow shows it as an import error
+                of the DAG.
         """
         super().resolve_template_files()
         self._find_stage()
@@ -135,10 +136,14 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         return stage.plan
 
     def _find_stage(self) -> Any:
+        from trainyard.jobs.dry_run import is_job
+
         tasks = self.dag.task_dict
-        if self.stage not in tasks:
-            raise TrainyardError(
-                f"CapacitySensor {self.task_id!r}: stage={self.stage!r} is not a task of this DAG; write one of "
-                f"{', '.join(sorted(tasks))}."
-            )
-        return tasks[self.stage]
+        if self.stage in tasks and is_job(tasks[self.stage]):
+            return tasks[self.stage]
+        problem = "submits no application" if self.stage in tasks else "is not a task of this DAG"
+        jobs = ", ".join(sorted(name for name, task in tasks.items() if is_job(task)))
+        raise TrainyardError(
+            f"CapacitySensor {self.task_id!r}: stage={self.stage!r} {problem}; "
+            + (f"write one of {jobs}." if jobs else "the DAG has no Trainyard task that does.")
+        )

@@ -38,10 +38,13 @@ with DAG("toy", schedule=None):
 
 
 @pytest.mark.airflow
-def test_a_stage_that_the_dag_does_not_have_is_an_import_error(dag_file: Path) -> None:
-    dag_file.write_text(DAG.format(stage="nope"))
+@pytest.mark.parametrize(
+    ("stage", "problem"), [("nope", "is not a task of this DAG"), ("room", "submits no application")]
+)
+def test_a_stage_that_cannot_be_waited_for_is_an_import_error(dag_file: Path, stage: str, problem: str) -> None:
+    dag_file.write_text(DAG.format(stage=stage))
     [error] = DagBag(dag_file).import_errors.values()
-    assert "CapacitySensor 'room': stage='nope' is not a task of this DAG; write one of room, train." in error
+    assert f"CapacitySensor 'room': stage='{stage}' {problem}; write one of train." in error
 
 
 @pytest.mark.airflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
@@ -255,9 +257,10 @@ def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path) -> None:
     assert train(tmp_path / "none", blobs_with_ignored(0)).warnings == []
 
 
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=-1), partial(cross_entropy, ignore_index=-1)])
 @pytest.mark.parametrize(("first", "valid"), [(-1, True), (-2, False)])
-def test_ignored_labels_need_not_be_the_number_of_a_class(tmp_path: Path, first: int, valid: bool) -> None:
-    Variant.fields = {"loss": nn.CrossEntropyLoss(ignore_index=-1), "classes": 3}
+def test_ignored_labels_need_not_be_the_number_of_a_class(tmp_path: Path, first: int, valid: bool, loss: Any) -> None:
+    Variant.fields = {"loss": loss, "classes": 3}
     rows = blobs_with_ignored(20)
     rows["label"][0] = first
     with nullcontext() if valid else pytest.raises(TrainyardError, match=r"labels must be 0 to 2; .* has -2 to 2"):

@@ -77,3 +77,15 @@ def test_labels_of_any_type_are_compared_as_floats(loss: Any, kind: torch.dtype,
 def test_two_classes_may_be_booleans(loss: Any) -> None:
     output, label = torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1])
     assert get_loss(loss, output, label.bool()) == loss(output, label)
+
+
+@pytest.mark.parametrize("loss", [functional.cross_entropy, partial(functional.nll_loss, ignore_index=-1)])
+def test_a_batch_of_which_a_function_ignores_all_labels_has_the_loss_0(loss: Any) -> None:
+    """torch's is NaN: it is a mean over no rows."""
+    ignored = loss.keywords["ignore_index"] if isinstance(loss, partial) else -100
+    output = torch.randn(3, 5, requires_grad=True)
+    none = get_loss(loss, output, torch.full((3,), ignored))
+    none.backward()
+    assert (none.item(), output.grad.abs().sum().item()) == (0, 0)  # type: ignore[union-attr]
+    some = torch.tensor([ignored, 1, 2])
+    assert get_loss(loss, output, some) == loss(output, some)

@@ -19,6 +19,7 @@ with DAG("compete", schedule=None, max_active_runs=2, default_args=RETRIES, para
         format="json",
         dataset="compete/{{ run_id }}/dataset",
         shapes={"x": [4]},
+        executors=1,
     )
     room = CapacitySensor(task_id="room", stage="train", poke_interval=3)
     train = TrainOperator(
@@ -41,7 +42,7 @@ with DAG("learn", schedule=None, params={"dataset": ""}):
         recipe="compete.recipe:linear",
         dataset="{{ params.dataset }}",
         model="learn/model",
-        workers=2,
+        workers=1,
         epochs=100_000,
         memory=Memory(heap="512m", native="1g"),
         placement=Placement(queue="train", node_label="gpu"),

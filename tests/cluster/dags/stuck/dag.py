@@ -14,5 +14,6 @@ for name, limit in {"stuck": None, "early": None, "late": timedelta(seconds=120)
             source="{{ params.source }}",
             format="json",
             dataset=f"{name}/dataset",
+            executors=1,
             execution_timeout=limit,
         )

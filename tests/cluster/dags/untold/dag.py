@@ -23,6 +23,7 @@ with DAG("untold", schedule=None, params={"source": ""}):
         source="{{ params.source }}",
         format="json",
         dataset="untold/dataset",
+        executors=1,
         force=True,
         post_execute=kill_once,
         retries=1,
