@@ -154,7 +154,6 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
-        source.register(spark)
         rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         for name in variable_length:

@@ -10,10 +10,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from functools import cached_property
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -26,6 +28,8 @@ from trainyard.etl.datasource.writer import DatasetWriter
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.source import FORMAT
+
+_OUTPUT = "output"
 
 
 class TrainyardDataSource(DataSource):  # type: ignore[misc]
@@ -65,7 +69,10 @@ def register(spark: SparkSession) -> None:
 
 
 def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> None:
-    """Write a DataFrame as a dataset.
+    """Write a DataFrame as a dataset, as `frame.write.format("trainyard")` does, and some seconds faster.
+
+    Spark calls the writer of a data source in Python processes of its own, one after the other, to look it up, to plan
+    the write and to commit it. Here this process does what they do. Tasks are the same in both cases.
 
     Args:
         frame: The rows.
@@ -76,22 +83,23 @@ def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> N
     Raises:
         TrainyardError: The data or an option is not valid, also if a Spark task found it.
     """
+    writer = DatasetWriter(frame.schema, WriteOptions.parse({**options, "path": uri}), mode == "overwrite")
+    # pyspark's mapInArrow, checked in 4.2.0, selects columns by names that it does not quote.
+    numbered = frame.toDF(*map(str, range(len(frame.columns))))
     try:
-        with _activate(frame.sparkSession):
-            frame.write.format(FORMAT).mode(mode).options(**options).save(uri)
-    except Exception as error:
+        outputs = numbered.mapInArrow(partial(_write_task, writer, frame.columns), f"{_OUTPUT} binary").toArrow()
+        writer.commit([pickle.loads(output.as_py()) for output in outputs.column(_OUTPUT)])  # noqa: S301  our tasks'
+    except BaseException as error:
+        with suppress(Exception):  # the first error counts
+            writer.abort([])
         if message := reason(error):
             raise TrainyardError(message) from error
         raise
 
 
-@contextmanager
-def _activate(spark: SparkSession) -> Iterator[None]:
-    """Make a session that of this thread: the JVM looks up the format of a write there, and other threads have none."""
-    sessions = spark._jvm.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        sessions.setActiveSession(before.get()) if before.isDefined() else sessions.clearActiveSession()
+def _write_task(
+    writer: DatasetWriter, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a task, and yield what it wrote."""
+    output = writer.write(pa.RecordBatch.from_arrays(batch.columns, names=list(columns)) for batch in batches)
+    yield pa.RecordBatch.from_pydict({_OUTPUT: [pickle.dumps(output)]})

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -26,7 +25,7 @@ from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, merge_sums
 from trainyard.etl.scoring.inputs import check_inputs, to_array
-from trainyard.etl.scoring.scan import Rows, frame_of, map_batches
+from trainyard.etl.scoring.scan import Rows, map_batches, select
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
 
@@ -96,7 +95,7 @@ def evaluate(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
     if any(regression.needs_center(model.families) for model in evaluated):
-        labels = _read_some_labels(frame_of(rows), evaluated[0].label)
+        labels = _read_some_labels(rows, evaluated[0].label)
         evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
     shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
@@ -104,7 +103,7 @@ def evaluate(
     columns = list(dict.fromkeys([*inputs, evaluated[0].label.name, *required, *shown]))
     if query:
         by_query = get_column(query)
-        rows = frame_of(rows).select(*map(get_column, columns)).repartition(by_query).sortWithinPartitions(by_query)
+        rows = select(rows, columns).repartition(by_query).sortWithinPartitions(by_query)
     schema = from_arrow_schema(STATE_SCHEMA)
     states = map_batches(rows, columns, scorer.score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
@@ -131,9 +130,9 @@ def _build_result(
     return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst))
 
 
-def _read_some_labels(frame: DataFrame, label: Column) -> NDArray[Any]:
+def _read_some_labels(rows: Rows, label: Column) -> NDArray[Any]:
     """Return the labels of the first rows."""
-    batch = frame.select(get_column(label.name)).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
+    batch = select(rows, [label.name]).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
     labels = to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
     assert isinstance(labels, np.ndarray)
     return labels

@@ -10,6 +10,9 @@ A directory of Parquet files that has a file `_PREDICTED` holds predictions: no 
 from __future__ import annotations
 
 import json
+import math
+import re
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +26,7 @@ from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.jobs import source_partitions
 from trainyard.etl.jobs.source_partitions import SourceFile
-from trainyard.etl.scoring.scan import Rows, frame_of
+from trainyard.etl.scoring.scan import Rows, select
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 
@@ -32,6 +35,7 @@ PredictFunction = Callable[[Rows], DataFrame]
 _MARK = "_PREDICTED"
 _REPLACED = ".replaced"
 _EMPTY = ".empty"
+_DAY = 24 * 60 * 60
 
 
 def check_storage(spec: PredictSpec) -> None:
@@ -49,7 +53,7 @@ def check_storage(spec: PredictSpec) -> None:
 
 
 def check_output(spec: PredictSpec) -> None:
-    """Check that only predictions are replaced, once what a killed run left between two renames is complete again.
+    """Check that only predictions are replaced, once what a killed run left is removed or complete again.
 
     Raises:
         TrainyardError: The output is something else than predictions, such as a table that another job wrote.
@@ -57,6 +61,7 @@ def check_output(spec: PredictSpec) -> None:
     if spec.output_format == "trainyard":
         _check_dataset(spec.output)
     elif spec.output_format == "parquet":
+        _remove_abandoned(spec.output)
         _recover(spec.output)
         if spec.partition_by:
             _recover_partitions(spec.output, spec.partition_by)
@@ -103,7 +108,7 @@ def write(
             of single values, or its values were changed by `predict`.
     """
     if spec.partition_by:
-        return _write_partitions(spark, spec, weights, frame_of(rows), predict, files)
+        return _write_partitions(spark, spec, weights, select(rows, rows.schema.names), predict, files)
     return _WRITERS[spec.output_format](spark, spec, predict(rows))
 
 
@@ -121,7 +126,6 @@ def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFram
 
 
 def _write_dataset(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
-    source.register(spark)
     source.save(predictions, spec.output, "overwrite", {})
     version = manifest.read_current(spec.output)
     return {"rows": version.rows, "columns": predictions.columns, "version": version.number}
@@ -290,14 +294,30 @@ def _recover_partitions(output: str, column: str) -> None:
 
 
 def _recover(output: str) -> None:
-    """Complete an interrupted swap: rename the previous directory back, or remove it if the new one is there."""
+    """Complete an interrupted swap: rename the previous directory back, or remove it if the new one is there.
+
+    An empty directory is not the new one: others may have created it meanwhile.
+    """
     old = _replaced_path(output)
     if not storage.exists(old):
         return
-    if storage.exists(output):
+    names = storage.list_names(output)
+    if _MARK in names:
         storage.remove(old)
-    else:
+    elif not names:
+        storage.remove(output)
         storage.move(old, output)
+
+
+def _remove_abandoned(output: str) -> None:
+    """Remove staging directories of runs that were killed: those in which nothing was written for a day."""
+    parent, _, name = output.rstrip("/").rpartition("/")
+    staging = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}")
+    for entry in storage.list_names(parent):
+        if staging.fullmatch(entry):
+            written = [file.modified or math.inf for file in storage.find_files(storage.join(parent, entry))]
+            if written and max(written) < time.time() - _DAY:
+                storage.remove(storage.join(parent, entry))
 
 
 def _replaced_path(output: str) -> str:

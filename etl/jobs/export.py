@@ -46,7 +46,6 @@ def run(
     Raises:
         TrainyardError: The user can correct what is wrong. The current version of the dataset is unchanged then.
     """
-    datasource.register(spark)
     with events.span("import prepare"):
         prepare = UserFunction.load("prepare", spec.prepare)
     with events.span("read source", source=sources.describe(spec.source)):

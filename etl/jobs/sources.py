@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.source import register
+from trainyard.etl.scoring.scan import DatasetScan, select
 from trainyard.schemas.specs.source import FORMAT, Source
 
 _MISSING_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
@@ -18,10 +18,12 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
     """Return the source as a DataFrame. Only what is needed for its schema is read.
 
     Raises:
-        TrainyardError: The format is unknown, the path does not exist, or the files cannot be parsed.
+        TrainyardError: The format is unknown, the path does not exist, the files cannot be parsed, or an option of a
+            dataset is not valid.
     """
-    if source.format == FORMAT:
-        register(spark)
+    if source.format == FORMAT and source.path is not None:
+        rows = DatasetScan(spark, source.path, source.options)
+        return select(rows, rows.schema.names)
     reader = spark.read.format(source.format).options(**source.options)
     try:
         return reader.load(source.path) if source.path is not None else reader.load()

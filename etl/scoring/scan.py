@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column, read_schema
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas.specs.source import FORMAT
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function of the record batches of a task, as `DataFrame.mapInArrow` takes it."""
@@ -46,18 +43,10 @@ class DatasetScan:
     def __init__(
         self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
     ) -> None:
-        self._spark, self.dataset, self._texts, self.batch_rows = spark, dataset, dict(options or {}), batch_rows
-        self._options = ReadOptions.parse({**self._texts, "path": dataset})
+        self._spark, self.dataset, self.batch_rows = spark, dataset, batch_rows
+        self._options = ReadOptions.parse({**(options or {}), "path": dataset})
         self.manifest = manifests.read_version(dataset, self._options.version, self._options.since)
         self.schema = read_schema(self.manifest.spark_schema)
-
-    @cached_property
-    def frame(self) -> DataFrame:
-        """The same rows as a DataFrame, for other operations. Spark starts a Python process to plan it."""
-        source.register(self._spark)
-        pinned = {name: text for name, text in self._texts.items() if name.lower() != "version"}
-        pinned["version"] = str(self.manifest.number)
-        return self._spark.read.format(FORMAT).options(**pinned).load(self._options.path)
 
     def map_batches(self, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
         """Return the rows that a function makes of the record batches of each shard.
@@ -84,9 +73,15 @@ class DatasetScan:
 Rows: TypeAlias = DataFrame | DatasetScan
 
 
-def frame_of(rows: Rows) -> DataFrame:
-    """Return rows as a DataFrame."""
-    return rows.frame if isinstance(rows, DatasetScan) else rows
+def select(rows: Rows, columns: Sequence[str]) -> DataFrame:
+    """Return some columns of rows as a DataFrame.
+
+    Those of a scan are read as the scan does: for `spark.read.format("trainyard")`, Spark starts two Python processes,
+    one after the other, that find the data source and its partitions.
+    """
+    if isinstance(rows, DatasetScan):
+        return rows.map_batches(columns, _pass, StructType([rows.schema[name] for name in columns]))
+    return rows.select(*map(get_column, columns))
 
 
 def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, schema: StructType) -> DataFrame:
@@ -132,6 +127,10 @@ def _read(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from merge_batches(reader.read(partitions[number]), batch_rows)
+
+
+def _pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def _convert(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -216,10 +216,11 @@ def create(uri: str, data: bytes) -> None:
 def write_error(directory: str) -> str:
     """Return why nothing can be written to a directory, "" if it can be: a file is written there and removed.
 
-    So it is, too, if the storage does not create a file exclusively, as old servers of S3's protocol.
+    So it is, too, if the storage does not create a file exclusively, as old servers of S3's protocol. For a directory
+    that does not exist the file is written to the nearest one above it.
     """
-    trial = join(directory, f".trial-{uuid.uuid4().hex}")
     try:
+        trial = _name_trial(directory)
         create(trial, b"trial")  # a full storage still takes empty files
         try:
             is_exclusive = not _creates(trial)
@@ -234,6 +235,16 @@ def write_error(directory: str) -> str:
     except Exception as error:
         return summarize(error)
     return ""
+
+
+def _name_trial(directory: str) -> str:
+    """Return the URI of a new file in a directory, or in the nearest one above it that exists."""
+    scheme, separator, rest = directory.rpartition("://")
+    names = rest.rstrip("/").split("/")
+    if renames_directories(directory):
+        while len(names) > 1 and not exists(f"{scheme}{separator}{'/'.join(names)}"):
+            names.pop()
+    return f"{scheme}{separator}{'/'.join([*names, f'.trial-{uuid.uuid4().hex}'])}"
 
 
 def _creates(uri: str) -> bool:

@@ -302,6 +302,19 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
             CONNECT,
         ),
         Symptom(
+            "DSQuotaExceededException",
+            "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of /trainyard is exceeded: "
+            "quota = 1099511627776 B = 1 TB but diskspace consumed = 1099914280960 B = 1.00 TB",
+            "An administrator limits the space of the directory. Each replica of a block counts, and a block that is "
+            "being written counts as a full one.",
+        ),
+        Symptom(
+            "NSQuotaExceededException",
+            "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException: The NameSpace quota (directories and files) of "
+            "directory /trainyard is exceeded: quota=100000 file count=100001",
+            "An administrator limits the number of files and directories below the directory.",
+        ),
+        Symptom(
             "Name node is in safe mode",
             "Name node is in safe mode. The reported blocks 0 needs additional 12 blocks to reach the threshold",
             "A NameNode that starts accepts no writes until enough blocks are reported.",

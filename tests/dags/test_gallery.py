@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,35 @@ LANES = [
     ["images", "sequences", "transformer", "ranking", "gan"],
 ]
 """The runs of each Airflow, one after the other. Two runs of one Airflow at once would write to one SQLite file."""
+PROGRAM = """
+import sys
+from airflow.__main__ import main
+
+for run in sys.argv[1:]:
+    sys.argv = ["airflow", "dags", "test", *run.split()]
+    main()
+"""
+"""Calls Airflow's command for several runs, so that it is imported once."""
 
 Outputs = dict[str, dict[str, Any]]
 """The result of each task of a run."""
 
 
-def run_dag(home: Path, run: str) -> Outputs:
-    """Run an example, perhaps of a date; fail the test if the run fails."""
-    dag_id, *date = run.split()
-    script = '. stack/local/env.sh && exec airflow dags test "$@"'
+def run_lane(home: Path, lane: Sequence[str]) -> dict[str, Outputs]:
+    """Run examples, perhaps of a date; fail the test if a run fails."""
+    script = '. stack/local/env.sh && exec python -c "$@"'
     environment = os.environ | {"TRAINYARD_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags")}
-    runs = home / "storage/runs" / dag_id
-    runs.mkdir(parents=True, exist_ok=True)
-    earlier = set(runs.iterdir())
     process = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script, "bash", dag_id, *date],
+        ["bash", "-euo", "pipefail", "-c", script, "bash", PROGRAM, *lane],
         cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stdout[-7000:]
-    [directory] = set(runs.iterdir()) - earlier
-    return {record.task_key.task: record.output for record in run_record.read_run(str(directory))}
+    directories = {path: sorted(path.iterdir()) for path in (home / "storage/runs").iterdir()}  # begin with the time
+    runs = [(run, directories[home / "storage/runs" / run.split()[0]].pop(0)) for run in lane]
+    return {
+        run: {record.task_key.task: record.output for record in run_record.read_run(str(directory))}
+        for run, directory in runs
+    }
 
 
 Run = Callable[[str], tuple[Path, Outputs]]
@@ -52,20 +61,16 @@ Run = Callable[[str], tuple[Path, Outputs]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Run all examples, two at a time; return a function that waits for one, and returns its storage and outputs."""
-    futures: dict[str, tuple[Path, Future[Outputs]]] = {}
-    pools = [ThreadPoolExecutor(1) for _ in LANES]
-    for pool, lane in zip(pools, LANES, strict=True):
-        home = tmp_path_factory.mktemp("gallery")
-        futures |= {run: (home / "storage", pool.submit(run_dag, home, run)) for run in lane}
+    """Run all examples, two at a time; return a function that returns the storage and the outputs of one."""
+    homes = [tmp_path_factory.mktemp("gallery") for _ in LANES]
+    with ThreadPoolExecutor(len(LANES)) as pool:
+        futures = [pool.submit(run_lane, home, lane) for home, lane in zip(homes, LANES, strict=True)]
 
-    def wait(run: str) -> tuple[Path, Outputs]:
-        storage, future = futures[run]
-        return storage, future.result()
+        def find(run: str) -> tuple[Path, Outputs]:
+            number = next(number for number, lane in enumerate(LANES) if run in lane)
+            return homes[number] / "storage", futures[number].result()[run]
 
-    yield wait
-    for pool in pools:
-        pool.shutdown(cancel_futures=True)
+        yield find
 
 
 def read_rows(dataset: Path, split: str, *columns: str) -> dict[str, torch.Tensor]:

@@ -238,6 +238,18 @@ def test_a_server_that_ignores_the_condition_of_a_write_is_found(monkeypatch: py
     assert storage.list_names("memory://exclusive") == []
 
 
+@pytest.mark.parametrize("uri", ["{0}/a/b", "file://{0}/a/b", "file://{0}/a/b/", "memory://{0}/a/b"])
+def test_a_check_of_a_directory_that_does_not_exist_does_not_create_it(tmp_path: Path, uri: str) -> None:
+    """An empty directory would count as what a job wrote."""
+    assert storage.write_error(uri.format(tmp_path)) == ""
+    assert storage.list_names(uri.format(tmp_path).partition("/a")[0]) == []
+
+
+def test_a_directory_below_a_file_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert storage.write_error(f"{tmp_path.as_uri()}/file/a").startswith("FileExistsError: ")
+
+
 def test_a_storage_whose_client_is_not_installed_is_refused_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(TrainyardError, match=r"'gs://bucket/x' needs a client .*\[s3\], \[gcs\] or \[azure\]"):

@@ -37,9 +37,9 @@ def main() -> int:
     text = storage.read(uri)
     spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
     record = run(spec)
-    record.save()
-    if record.status == "failed":
+    if record.status == "failed":  # before the record, whose write may fail for the same reason
         print(f"{record.traceback}\n{FAILED}: {record.error}", file=sys.stderr, flush=True)
+    record.save()
     return 0 if record.status == "succeeded" else 1
 
 
@@ -84,9 +84,18 @@ def _session(spec: JobSpec) -> Any:
     SparkContext._ensure_initialized()  # before, a SparkConf has no settings of spark-submit
     conf = dict(SparkConf().getAll())
     builder = SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}")
-    if conf.get("spark.master") == "yarn" and "spark.default.parallelism" not in conf:
-        builder = builder.config("spark.default.parallelism", count_cores(conf))
-    return builder.getOrCreate()
+    return builder.config(map=choose_defaults(conf)).getOrCreate()
+
+
+def choose_defaults(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return what a session has where a Spark configuration says nothing.
+
+    Times without a zone are in UTC: Spark's default is the zone of the node, and nodes may differ.
+    """
+    defaults = {"spark.sql.session.timeZone": "UTC"}
+    if conf.get("spark.master") == "yarn":
+        defaults["spark.default.parallelism"] = str(count_cores(conf))
+    return {name: value for name, value in defaults.items() if name not in conf}
 
 
 def count_cores(conf: Mapping[str, str]) -> int:

@@ -45,7 +45,21 @@ def main(arguments: list[str] | None = None) -> int:
             f"this command needs {error.name}, which is not installed here. Install airflow-trainyard[cluster].",
             file=sys.stderr,
         )
+    except Exception as error:
+        if not _is_of_database(error):
+            raise
+        print(
+            f"Airflow's database cannot be read: {summarize(error)}. Run `airflow db migrate` if it has no tables, or "
+            "correct sql_alchemy_conn in section [database] of Airflow's configuration.",
+            file=sys.stderr,
+        )
     return 1
+
+
+def _is_of_database(error: Exception) -> bool:
+    """Return whether a database has raised an error; where none is used, its client may not be installed."""
+    client = sys.modules.get("sqlalchemy.exc")
+    return client is not None and isinstance(error, client.DBAPIError)
 
 
 def _use_connection(chosen: argparse.Namespace) -> None:

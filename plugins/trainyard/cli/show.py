@@ -14,16 +14,19 @@ from trainyard.text import table
 
 
 def show(directory: str) -> str:
-    """Return a line for each stage of a run, and the path of its report.
+    """Return a line for each stage of a run, what cannot be read, and the path of its report.
 
     Raises:
         TrainyardError: The directory has no run record.
     """
-    records = outcomes.read_run(directory)
-    if not records:
+    unreadable: dict[str, str] = {}
+    records = outcomes.read_run(directory, unreadable)
+    if not records and not unreadable:
         raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
+    if unreadable:
+        lines += ["", *(f"cannot be read: {name}: {why}" for name, why in unreadable.items())]
     report = report_uri(directory)
     if storage.exists(report):
         lines += ["", f"report  {storage.local_path(report) or report}"]
@@ -51,11 +54,8 @@ def _last_change(directory: str) -> float:
 
 
 def _is_readable(directory: str) -> bool:
-    """Return whether a run has records or failures, none of them of an earlier release."""
-    try:
-        return bool(outcomes.read_run(directory))
-    except TrainyardError:
-        return False
+    """Return whether a run has records or failures of this release."""
+    return bool(outcomes.read_run(directory, unreadable={}))
 
 
 def _summary(record: RunRecord) -> str:

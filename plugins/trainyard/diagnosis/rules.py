@@ -131,6 +131,22 @@ _TABLE: list[tuple[str, Rule]] = [
         ),
     ),
     (
+        r"The DiskSpace quota of (?P<path>[^\n]+?) is exceeded: quota = \d+ B = (?P<limit>[^\n]+?) but",
+        sentence(
+            "The HDFS directory {path} may have {limit}, counting each replica of a block, and a write exceeded that. "
+            "Remove what is not needed, for example with `trainyard gc`, or have the quota raised (hdfs dfsadmin "
+            "-setSpaceQuota)."
+        ),
+    ),
+    (
+        r"The NameSpace quota \(directories and files\) of directory (?P<path>[^\n]+?) is exceeded: "
+        r"quota=(?P<limit>\d+)",
+        sentence(
+            "The HDFS directory {path} may have {limit} files and directories, and a write exceeded that. Remove what "
+            "is not needed, for example with `trainyard gc`, or have the quota raised (hdfs dfsadmin -setQuota)."
+        ),
+    ),
+    (
         r"Name node is in safe mode",
         sentence("HDFS is in safe mode: its NameNode waits for DataNodes, or has no disk space left. Try again later."),
     ),

@@ -8,10 +8,15 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import spark_defaults
+from trainyard.yarn.connection import read_extra
 
 
 def spark_connection(conn_id: str) -> SparkConnection:
-    """Read where a Spark connection submits. Raises TrainyardError if there is no such connection."""
+    """Return where a Spark connection submits.
+
+    Raises:
+        TrainyardError: There is no such connection, or its extra is not valid.
+    """
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -19,9 +24,12 @@ def spark_connection(conn_id: str) -> SparkConnection:
             f"there is no Spark connection {conn_id!r}; create it, for example: airflow connections add "
             f"{conn_id} --conn-type spark --conn-host 'local[2]'."
         ) from None
-    extra = connection.extra_dejson
+    extra = read_extra(conn_id, connection.extra, '{"queue": "default", "deploy-mode": "cluster"}')
+    for key in ("queue", "deploy-mode"):
+        if not isinstance(value := extra.get(key), str | None):
+            raise TrainyardError(f"connection {conn_id!r}: extra {key}={value!r}: write a string.")
     host = f"{connection.host or ''}:{connection.port}" if connection.port else connection.host or ""
     scheme = connection.conn_type
     master = host if scheme == "spark" and (not connection.port or "://" in host) else f"{scheme}://{host}"
     queue = extra.get("queue") or spark_defaults().get("spark.yarn.queue")
-    return SparkConnection(conn_id, master, queue, extra.get("deploy-mode"))
+    return SparkConnection(conn_id, master, queue, extra.get("deploy-mode") or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,11 @@ from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
 from trainyard.schemas.validation.secrets import redact
 from trainyard.yarn import cluster, site
+from trainyard.yarn.connection import read_extra
 
 EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight")
 """The keys of a connection's extra."""
-_ROOT = re.compile(r"(?:/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://[^#?])[^#?\x00-\x1f]*")
+_ROOT = re.compile(r"(?:/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://[^#?])[^#?\x00-\x1f]*(?<!\s)")
 """A storage root: an absolute path, or a URI; of a URI without a host there are three slashes. Spark and YARN take what
 follows `#` or `?` for something else than a name."""
 _ROUTES: dict[str, tuple[set[str], str]] = {}
@@ -111,15 +111,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                     'extra {"storage": "file:///..."}.'
                 ) from None
             return {}
-        try:
-            extra = json.loads(text or "{}")
-        except ValueError:
-            extra = None
-        if not isinstance(extra, dict):
-            raise TrainyardError(
-                f"connection {self.conn_id!r}: its extra is not a JSON object; write one, for example "
-                '{"storage": "file:///data/trainyard"}.'
-            )
+        extra = read_extra(self.conn_id, text, '{"storage": "file:///data/trainyard"}')
         if unknown := [key for key in extra if key not in EXTRA_FIELDS]:
             raise TrainyardError(
                 f"connection {self.conn_id!r}: extra has the unknown key {unknown[0]!r}; known are "
@@ -131,8 +123,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         if not isinstance(value, str) or not _ROOT.fullmatch(value):
             raise TrainyardError(
                 f"connection {self.conn_id!r}: extra storage={redact(value)!r}: write a URI with all its slashes "
-                "and without # or ?, for example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an "
-                "absolute path."
+                "and without #, ? or a space at the end, for example hdfs://namenode:8020/trainyard or "
+                "file:///data/trainyard, or an absolute path."
             )
         return value
 

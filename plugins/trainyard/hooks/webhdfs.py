@@ -20,6 +20,7 @@ from hdfs import Client, HdfsError, InsecureClient
 
 from trainyard.errors import TrainyardError
 from trainyard.yarn import kerberos
+from trainyard.yarn.connection import read_hosts
 
 T = TypeVar("T")
 PORT = 9870
@@ -166,7 +167,7 @@ def connect(conn_id: str) -> WebHdfs:
     Kerberos ticket.
 
     Raises:
-        TrainyardError: There is no such connection, or no ticket.
+        TrainyardError: There is no such connection, a host is a URL, or there is no ticket.
     """
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -175,9 +176,8 @@ def connect(conn_id: str) -> WebHdfs:
             f"there is no connection {conn_id!r}, which webhdfs= of the trainyard connection names; create it with the "
             "host, port and login of WebHDFS."
         ) from None
-    hosts = [host.strip() for host in (connection.host or "localhost").split(",")]
-    ported = [host if ":" in host else f"{host}:{connection.port or PORT}" for host in hosts]
-    urls = [f"{connection.schema or 'http'}://{host}" for host in ported]
+    hosts = read_hosts(conn_id, connection.host or "localhost", connection.port or PORT)
+    urls = [f"{connection.schema or 'http'}://{host}" for host in hosts]
     if conf.get("core", "security", fallback="") != "kerberos":
         return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None, timeout=TIMEOUT_SECONDS))
     session = requests.Session()

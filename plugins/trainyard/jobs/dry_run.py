@@ -38,7 +38,7 @@ class TaskPlan:
         plan: The plan, or None.
         problem: Why there is no plan.
         note: Why the plan is not known before the task runs.
-        writes: The URIs that the task writes to; they may be templates.
+        writes: The URIs that the task writes to, not the name of a table; they may have templates in them.
     """
 
     task_id: str
@@ -97,7 +97,7 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
             return _plan_later(task, unknown)
         plan = _plan(rendered, task_key, settings)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
-        return TaskPlan(task.task_id, plan, writes=(root, *outputs))
+        return TaskPlan(task.task_id, plan, writes=(root, *filter(storage.is_absolute, outputs)))
     except TrainyardError as error:
         return TaskPlan(task.task_id, None, str(error))
     except (OSError, RuntimeError) as error:

@@ -79,11 +79,12 @@ class DatasetOperator(SparkStageOperator):
     )
 
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
-        """Refuse a partition that is mapped to None: the whole dataset would be replaced, with all other partitions."""
-        if "_airflow_from_mapped" in options and options.get("partition", "") is None:
+        """Refuse a partition that is mapped to nothing: None would replace all partitions of the dataset."""
+        if "_airflow_from_mapped" in options and _is_nothing(partition := options.get("partition", "-")):
             clause = (
-                "partition=None in a mapped task would replace the whole dataset, with the partitions of the other "
-                "tasks; name a partition in each. To replace the whole dataset, remove partition"
+                f"partition={partition!r} in a mapped task names no partition, and without one the whole dataset would "
+                "be replaced, with the partitions of the other tasks; name a partition in each. To replace the whole "
+                "dataset, remove partition"
             )
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), [clause]))
         return super().__new__(cls, *args, **options)
@@ -122,7 +123,7 @@ class DatasetOperator(SparkStageOperator):
         self.options = options
         self.dataset = dataset
         self.partition = partition
-        self._has_partition = partition is not None
+        self._partition_template = str(partition) if validation.is_pending(partition) else ""
         self.force = force
         self.expect = expect
         self.drift = drift
@@ -165,15 +166,15 @@ class DatasetOperator(SparkStageOperator):
         return self._publish_result(context, plan.task_key, record)
 
     def locate_fields(self) -> dict[str, Any]:
-        """Return the spec's fields, with a partition if the operator has one: without it all others are replaced.
+        """Return the spec's fields, with a partition if the operator has one: without it all partitions are replaced.
 
         Raises:
             TrainyardError: The partition has rendered to nothing.
         """
-        if self._has_partition and self.partition is None:
+        if self._partition_template and _is_nothing(self.partition):
             raise TrainyardError(
-                f"{self.title}: partition=None: its template rendered to nothing; write one that always names a "
-                "partition. To replace the whole dataset, remove partition."
+                f"{self.title}: partition={self.partition!r}: its template {self._partition_template!r} rendered to "
+                "nothing; write one that always names a partition. To replace the whole dataset, remove partition."
             )
         return super().locate_fields()
 
@@ -203,3 +204,8 @@ class DatasetOperator(SparkStageOperator):
             "rows_per_batch": self.rows_per_batch,
             "shards": self.shards,
         }
+
+
+def _is_nothing(rendered: Any) -> bool:
+    """Return whether a template or a mapped argument names nothing; None as text is what Airflow renders by default."""
+    return rendered is None or (isinstance(rendered, str) and rendered.strip() in ("", "None"))

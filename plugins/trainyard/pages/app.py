@@ -20,9 +20,9 @@ from trainyard.pages import access, comparison, html, live, pipelines, products,
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
 from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
-from trainyard.pages.unreadable import noted
 from trainyard.report import assets
 from trainyard.report.overview import build_overview, compute_busy
+from trainyard.schemas.unreadable import noted
 from trainyard.usage import usage_report
 
 app = FastAPI(title="Trainyard", openapi_url=None)

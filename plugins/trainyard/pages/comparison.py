@@ -10,7 +10,6 @@ from typing import Any
 from trainyard import storage
 from trainyard.pages import runs
 from trainyard.pages.runs import Row, Run
-from trainyard.pages.unreadable import noted
 from trainyard.report import curves, palette
 from trainyard.report.curves import Chart, Series
 from trainyard.report.evaluations import format_metric
@@ -18,6 +17,7 @@ from trainyard.report.formats import format_duration
 from trainyard.report.overview import SCORING, measure_seconds
 from trainyard.schemas import events
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.unreadable import noted
 
 MAX_RUNS = palette.RUN_COLORS
 MISSING = "–"

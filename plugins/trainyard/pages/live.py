@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.pages.runs import Run
-from trainyard.pages.unreadable import noted
 from trainyard.report import curves
 from trainyard.report.curves import Chart
 from trainyard.schemas import events, failure, run_record, worker_progress
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
+from trainyard.schemas.unreadable import noted
 from trainyard.schemas.worker_progress import GroupProgress
 
 

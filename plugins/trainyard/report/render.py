@@ -18,9 +18,13 @@ from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.unreadable import noted
+from trainyard.storage import StoredFile
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage
 
+ATTEMPTS = 3
+"""How often a report is rendered while other tasks of the run end. Each of them renders it, too."""
 FILTERS = {
     "duration": formats.format_duration,
     "number": formats.format_number,
@@ -42,27 +46,55 @@ _TEMPLATES.globals |= {"activity_of": palette.activity_of, "assets": assets}
 
 
 def render(directory: str) -> str:
-    """Write `report.html`, and `trace.json` for Perfetto, to the run's directory, and return the report's URI."""
-    trace = events.read(directory)
+    """Write `report.html`, and `trace.json` for Perfetto, to the run's directory, and return the report's URI.
+
+    Where a task ends meanwhile, which may have written its report before, the report is rendered again.
+    """
+    for _ in range(ATTEMPTS):
+        outcomes_before = _list_outcomes(directory)
+        uri = _render(directory)
+        if _list_outcomes(directory) == outcomes_before:
+            break
+    return uri
+
+
+def _list_outcomes(directory: str) -> list[StoredFile]:
+    """Return the files of a run that say how its tasks ended, with their times."""
+    return [file for part in ("records", "failures") for file in storage.find_files(storage.join(directory, part))]
+
+
+def _render(directory: str) -> str:
+    unreadable: dict[str, str] = {}
+    trace = events.read(directory, unreadable)
     storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = storage.join(directory, "report.html")
-    page = render_page(outcomes.read_run(directory), trace, _read_usages(directory))
+    records = outcomes.read_run(directory, unreadable)
+    page = render_page(records, trace, _read_usages(directory, unreadable), unreadable)
     storage.replace(uri, page.encode())
     return uri
 
 
 def render_page(
-    records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], usages: Sequence[ResourceUsage] = ()
-) -> str:
-    """Return the report as HTML, from the records, events and resource usage of one run."""
+    records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], usages: Sequence[ResourceUsage] = (),
+    unreadable: dict[str, str] | None = None,
+) -> str:  # fmt: skip
+    """Return the report as HTML.
+
+    Args:
+        records: The records of one run.
+        trace: Its events.
+        usages: The resource usage of its applications.
+        unreadable: What cannot be read, and why, to which evaluations are added; None raises their errors.
+    """
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
         overview=overview.build_overview(records, usages),
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
         trainings=_build_trainings(records, trace),
-        evaluations=_read_evaluations(records),
+        evaluations=_read_evaluations(records, unreadable),
         datasets=[_read_dataset(r) for r in records if r.job in stages.EXPORTS and r.status == "succeeded"],
+        unreadable=unreadable or {},
     )
 
 
@@ -96,10 +128,16 @@ def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any
     return [training for training in trainings if training.charts or training.phases]
 
 
-def _read_evaluations(records: Sequence[RunRecord]) -> list[evaluations.EvaluationView]:
-    """Return the evaluations that still exist."""
-    uris = [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]
-    return [evaluations.build_view(Evaluation.load(uri)) for uri in uris if storage.exists(uri)]
+def _read_evaluations(
+    records: Sequence[RunRecord], unreadable: dict[str, str] | None
+) -> list[evaluations.EvaluationView]:
+    """Return the evaluations that still exist; note those that are `unreadable`."""
+    views: list[evaluations.EvaluationView] = []
+    for uri in [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]:
+        with noted(unreadable, uri):
+            if storage.exists(uri):
+                views.append(evaluations.build_view(Evaluation.load(uri)))
+    return views
 
 
 def _read_dataset(record: RunRecord) -> dict[str, Any]:
@@ -111,8 +149,8 @@ def _read_dataset(record: RunRecord) -> dict[str, Any]:
     return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}
 
 
-def _read_usages(directory: str) -> list[ResourceUsage]:
-    """Return the resource usage of the applications; none where it cannot be read, which is no failure of a report."""
-    with suppress(TrainyardError, OSError, RuntimeError):
+def _read_usages(directory: str, unreadable: dict[str, str]) -> list[ResourceUsage]:
+    """Return the resource usage of the applications; none, and a note, where it cannot be read."""
+    with noted(unreadable, "usage"):
         return resource_usage.read_run(directory)
     return []

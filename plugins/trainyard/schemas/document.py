@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.schemas.unreadable import noted
 from trainyard.schemas.validation.complaints import complaints
 
 
@@ -69,6 +70,21 @@ class Document(Part):
     def load(cls, uri: str) -> Self:
         """Read the document at `uri`. Raises FileNotFoundError, and TrainyardError as `from_json`."""
         return cls.from_json(storage.read(uri), origin=uri)
+
+    @classmethod
+    def load_all(cls, directory: str, unreadable: dict[str, str] | None = None) -> list[Self]:
+        """Read the documents of a directory, in the order of their names. Hidden files are left out.
+
+        Args:
+            directory: The URI of the directory.
+            unreadable: Where to note why a document cannot be read; None raises the error.
+        """
+        documents: list[Self] = []
+        for name in storage.list_names(directory):
+            if not name.startswith("."):
+                with noted(unreadable, f"{directory.rpartition('/')[2]}/{name}"):
+                    documents.append(cls.load(storage.join(directory, name)))
+        return documents
 
     @staticmethod
     def _pop_head(fields: Any, origin: str) -> tuple[str, int]:

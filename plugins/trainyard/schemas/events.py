@@ -13,13 +13,19 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from trainyard import storage
+from trainyard.schemas.unreadable import noted
 
 PART_BYTES = 1 << 20
 """A process begins its next file once the current one is this large."""
+_ANY = frozenset({"ph", "name", "ts", "args"})
+_FIELDS = {"X": _ANY | {"dur"}}
+"""The fields that an event of a phase has at least, where they are not `_ANY`."""
+_SHOWN = 80
+"""The bytes of a line that are shown in an error."""
 _FILE = re.compile(r"(?P<process>.+?)(?:\.(?P<part>\d+))?\.jsonl")
 
 
@@ -149,14 +155,21 @@ def read_process(directory: str, task: str, process: str) -> list[dict[str, Any]
     return list(_read_files(root, files))
 
 
-def read(directory: str) -> list[dict[str, Any]]:
-    """Return all events of a run, by time. `pid` numbers the task, `tid` the process within it."""
+def read(directory: str, unreadable: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return all events of a run, by time. `pid` numbers the task, `tid` the process within it.
+
+    Args:
+        directory: The run's directory.
+        unreadable: Where to note why a file, or a line of it, cannot be read; None raises the error.
+    """
     events: list[dict[str, Any]] = []
     root = storage.join(directory, "events")
     for pid, task in enumerate(storage.list_names(root), start=1):
         folder = storage.join(root, task)
-        for tid, files in enumerate(_group_files(storage.list_names(folder)).values()):
-            events += [event | {"pid": pid, "tid": tid} for event in _read_files(folder, files)]
+        for tid, (process, files) in enumerate(_group_files(storage.list_names(folder)).items()):
+            found = [event | {"pid": pid, "tid": tid} for event in _read_files(folder, files, unreadable)]
+            with noted(unreadable, f"{task}/{process}"):
+                events += _check_names(found)
     return sorted(events, key=lambda event: event["ts"])
 
 
@@ -184,7 +197,30 @@ def _group_files(names: Iterable[str]) -> dict[str, list[str]]:
     return processes
 
 
-def _read_files(root: str, files: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _read_files(root: str, files: Iterable[str], unreadable: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
     for file in files:
-        for line in storage.read(storage.join(root, file)).splitlines():
-            yield json.loads(line)
+        name, events = f"{root.rpartition('/')[2]}/{file}", list[dict[str, Any]]()
+        with noted(unreadable, name):
+            # What follows the last end of a line is the begin of one, of a process that was killed.
+            for number, line in enumerate(storage.read(storage.join(root, file)).split(b"\n")[:-1], start=1):
+                with noted(unreadable, name):
+                    events.append(_parse(line, number))
+        yield from events
+
+
+def _parse(line: bytes, number: int) -> dict[str, Any]:
+    """Return the event of a line. Raises ValueError if it is none."""
+    with suppress(ValueError):
+        event = json.loads(line)
+        if isinstance(event, dict) and _FIELDS.get(str(event.get("ph")), _ANY).issubset(event):
+            return event
+    shown = line[:_SHOWN].decode(errors="replace")
+    raise ValueError(f"line {number} is not an event of this release: {shown!r}")
+
+
+def _check_names(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events of a process. Raises ValueError if they do not begin with the names of task and process."""
+    names = {event["name"] for event in events if event["ph"] == "M"}
+    if events and not names.issuperset(("process_name", "thread_name")):
+        raise ValueError("it has no names of its task and process")
+    return events

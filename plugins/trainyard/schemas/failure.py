@@ -39,10 +39,9 @@ def read_latest(task_key: TaskKey) -> Failure | None:
     return Failure.load(uri) if storage.exists(uri) else None
 
 
-def read_run(directory: str) -> list[Failure]:
-    """Return the failures of all tasks of a run."""
-    root = storage.join(directory, "failures")
-    return [Failure.load(storage.join(root, name)) for name in storage.list_names(root) if not name.startswith(".")]
+def read_run(directory: str, unreadable: dict[str, str] | None = None) -> list[Failure]:
+    """Return the failures of all tasks of a run; note those that are `unreadable`, or raise the error for None."""
+    return Failure.load_all(storage.join(directory, "failures"), unreadable)
 
 
 def _uri(directory: str, task: str) -> str:

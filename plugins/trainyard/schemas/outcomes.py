@@ -7,16 +7,20 @@ from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
 
 
-def read_run(directory: str) -> list[RunRecord]:
+def read_run(directory: str, unreadable: dict[str, str] | None = None) -> list[RunRecord]:
     """Return the newest outcome of each task of a run, in the order of their start.
 
     Of a failure, the error is that of the task, which begins with the cause; a driver sees only the effects of some.
 
+    Args:
+        directory: The run's directory.
+        unreadable: Where to note why a document cannot be read; None raises the error.
+
     Raises:
         TrainyardError: A document cannot be read.
     """
-    outcomes = {record.task_key.task: record for record in run_record.read_run(directory)}
-    for failed in failure.read_run(directory):
+    outcomes = {record.task_key.task: record for record in run_record.read_run(directory, unreadable)}
+    for failed in failure.read_run(directory, unreadable):
         record = outcomes.get(failed.task_key.task)
         if record is None or run_record.last_attempt(record) < failed.task_key.try_number:
             outcomes[failed.task_key.task] = _without_record(failed)

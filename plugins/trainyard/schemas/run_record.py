@@ -72,10 +72,14 @@ def read_latest(task_key: TaskKey) -> RunRecord | None:
     return RunRecord.load(uri) if storage.exists(uri) else None
 
 
-def read_run(directory: str) -> list[RunRecord]:
-    """Return the records of a run, in the order in which the applications started."""
-    root = storage.join(directory, "records")
-    records = [RunRecord.load(storage.join(root, n)) for n in storage.list_names(root) if not n.startswith(".")]
+def read_run(directory: str, unreadable: dict[str, str] | None = None) -> list[RunRecord]:
+    """Return the records of a run, in the order in which the applications started.
+
+    Args:
+        directory: The run's directory.
+        unreadable: Where to note why a record cannot be read; None raises the error.
+    """
+    records = RunRecord.load_all(storage.join(directory, "records"), unreadable)
     return sorted(records, key=lambda record: record.started_at)
 
 

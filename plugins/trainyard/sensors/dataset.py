@@ -30,7 +30,8 @@ class DatasetSensor(ChangeSensor):
 
     Args:
         dataset: The dataset: a name below the storage root, or a URI.
-        since: The newest version that is known. With 0 the sensor waits until there is a dataset.
+        since: The newest version that is known. With 0 the sensor waits until there is a dataset. A dataset whose
+            newest version is lower was removed and exported again, and the sensor succeeds.
         conn_id: The connection of type `trainyard`, with the storage.
     """
 

@@ -15,7 +15,8 @@ class DatasetTrigger(ChangeTrigger):
 
     Args:
         dataset: The dataset: a name below the storage root, or a URI.
-        since: Versions up to this one are not reported. A dataset that does not exist yet has version 0.
+        since: Versions up to this one are not reported. A dataset that does not exist yet has version 0; one that was
+            removed begins at 0 again.
         conn_id: The connection of type `trainyard`, with the storage.
         poll: The seconds between two looks.
     """
@@ -29,9 +30,15 @@ class DatasetTrigger(ChangeTrigger):
         self.dataset, self.since, self.conn_id = dataset, since, conn_id
 
     def look(self) -> dict[str, Any] | None:
-        """Return the URI and the newest version, None if it is not newer than `since`."""
+        """Return the URI and the newest version, None if it is not newer than `since`.
+
+        A newest version below `since` is that of a dataset that was removed, and perhaps exported again: all of its
+        versions are new.
+        """
         uri = storage.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.dataset)
         newest = max(manifest.list_versions(uri), default=0)
+        if newest < self.since:
+            self.since = 0
         return {"uri": uri, "version": newest} if newest > self.since else None
 
     def note(self, payload: dict[str, Any]) -> None:

@@ -1,8 +1,12 @@
-"""Airflow connections of type `yarn`: how the ResourceManager is asked where HADOOP_CONF_DIR does not say it."""
+"""Airflow connections of type `yarn`: how the ResourceManager is asked where HADOOP_CONF_DIR does not say it.
+
+The functions that read the extra and the hosts are those of other connections, too.
+"""
 
 from __future__ import annotations
 
 import getpass
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +17,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
+from trainyard.schemas.validation.secrets import redact
 from trainyard.yarn import kerberos
 from trainyard.yarn.resource_manager import ROOT, ResourceManager
 
@@ -46,22 +51,65 @@ def read_connection(conn_id: str) -> ResourceManager:
         raise TrainyardError(
             f"there is no connection {conn_id!r}; create one of type yarn, with the host of the ResourceManager."
         ) from None
-    extra = _read_extra(conn_id, connection.extra_dejson)
+    extra = _read_extra(conn_id, connection.extra)
     scheme = connection.schema or "http"
     if scheme not in PORTS:
         raise TrainyardError(f"connection {conn_id!r}: schema {scheme!r}: write http or https.")
-    hosts = [host.strip() for host in (connection.host or "").split(",") if host.strip()]
+    hosts = read_hosts(conn_id, connection.host or "", connection.port or PORTS[scheme])
     if not hosts:
         raise TrainyardError(f"connection {conn_id!r}: host is empty; write that of the ResourceManager.")
-    ported = [host if ":" in host else f"{host}:{connection.port or PORTS[scheme]}" for host in hosts]
     user, auth = _authenticate(extra, connection.login or "", connection.password or "")
     return ResourceManager(
-        tuple(f"{scheme}://{host}" for host in ported), user, auth, verify=extra.ca_file or True,
+        tuple(f"{scheme}://{host}" for host in hosts), user, auth, verify=extra.ca_file or True,
         root=f"{extra.gateway}/v1/cluster/" if extra.gateway else ROOT,
     )  # fmt: skip
 
 
-def _read_extra(conn_id: str, given: dict[str, Any]) -> _Extra:
+def read_hosts(conn_id: str, text: str, port: int) -> list[str]:
+    """Return the hosts of a connection, each with its port.
+
+    Args:
+        conn_id: The connection.
+        text: Its hosts, separated by commas.
+        port: The port of hosts without one.
+
+    Raises:
+        TrainyardError: A host is a URL.
+    """
+    hosts = [host.strip() for host in text.split(",") if host.strip()]
+    for host in hosts:
+        if "/" in host:
+            raise TrainyardError(
+                f"connection {conn_id!r}: host {redact(host)!r}: write it without http:// and a path, for example "
+                f"host.example.com or host.example.com:{port}; http or https is the schema."
+            )
+    return [host if ":" in host else f"{host}:{port}" for host in hosts]
+
+
+def read_extra(conn_id: str, text: str | None, example: str) -> dict[str, Any]:
+    """Return the extra of a connection.
+
+    Args:
+        conn_id: The connection.
+        text: Its extra, which Airflow does not check.
+        example: An extra for the error.
+
+    Raises:
+        TrainyardError: The extra is not a JSON object.
+    """
+    try:
+        extra = json.loads(text or "{}")
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        raise TrainyardError(
+            f"connection {conn_id!r}: its extra is not a JSON object; write one, for example {example}."
+        )
+    return extra
+
+
+def _read_extra(conn_id: str, text: str | None) -> _Extra:
+    given = read_extra(conn_id, text, '{"auth": "basic", "gateway": "/gateway/default/resourcemanager"}')
     try:
         extra = _Extra.model_validate({name: value for name, value in given.items() if value not in (None, "")})
     except ValidationError as error:

@@ -225,9 +225,7 @@ class ResourceManager:
             except requests.RequestException as error:
                 refused.append(f"{url}: {type(error).__name__}")
                 continue
-            is_refusal = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-            is_json = "json" in _type(answer)
-            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not (is_json or is_refusal):
+            if not _is_active(answer, has_id=path.startswith("apps/application_")):
                 refused.append(f"{url}: HTTP {answer.status_code}")
                 continue
             if not answer.ok and answer.status_code != HTTPStatus.NOT_FOUND:
@@ -246,6 +244,23 @@ def _repeat(function: Callable[..., T], *arguments: object) -> T:
         reraise=True,
     )
     return attempts(function, *arguments)
+
+
+def _is_active(answer: requests.Response, has_id: bool) -> bool:
+    """Return whether an answer is that of an active ResourceManager, also a refusal.
+
+    Args:
+        answer: The answer.
+        has_id: Whether an application was named, which a ResourceManager may not have. Elsewhere only a gateway answers
+            that something is not found.
+    """
+    match answer.status_code:
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return True
+        case HTTPStatus.NOT_FOUND if not has_id:
+            return False
+        case status:
+            return status < HTTPStatus.INTERNAL_SERVER_ERROR and "json" in _type(answer)
 
 
 def _type(answer: requests.Response) -> str:

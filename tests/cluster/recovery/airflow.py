@@ -32,6 +32,8 @@ QUICK = {
     "AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "5",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+    # Each time takes a process that imports Airflow, for each of the DAGs, which do not change.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "1200",
     "AIRFLOW__API__WORKERS": "1",
 }
 

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from trainyard.errors import reason
+from trainyard.errors import TrainyardError, reason
+from trainyard.etl.datasource import source
 from trainyard.schemas import manifest, versions
 
 pytestmark = pytest.mark.spark
@@ -382,3 +383,45 @@ def test_a_manifest_of_a_newer_version_is_refused(spark, tmp_path):
 def test_an_unknown_split_is_refused_with_the_existing_ones(spark, tmp_path):
     write(make_frame(spark), tmp_path / "d")
     assert "no split 'nope'; it has test, train" in get_error(read(spark, tmp_path / "d", split="nope").collect)
+
+
+def test_what_is_saved_without_the_planner_of_spark_is_the_same(spark, tmp_path):
+    frame = make_frame(spark).withColumn("a.b `c` d", F.lit("x"))
+    options = {"splitColumn": "split", "variableLength": "tokens"}
+    expected = write(frame, tmp_path / "written", shapes=None)
+    source.save(frame, str(tmp_path / "saved"), "append", options | {"rowsPerBatch": "32"})
+    saved = manifest.read_current(str(tmp_path / "saved"))
+    assert (saved.columns, saved.spark_schema) == (expected.columns, expected.spark_schema)
+    for name, split in expected.splits.items():
+        assert [shard.sha256 for shard in saved.splits[name].shards] == [shard.sha256 for shard in split.shards]
+
+
+def test_a_session_without_the_format_saves_a_dataset(spark, tmp_path):
+    """So neither the driver nor Spark looks up the format, for which Spark starts a Python process."""
+    frame = spark.newSession().range(5)
+    with pytest.raises(Exception, match="trainyard"):
+        frame.write.format("trainyard").mode("append").save(str(tmp_path / "written"))
+    source.save(frame, str(tmp_path / "saved"), "append", {})
+    assert manifest.read_current(str(tmp_path / "saved")).rows == 5
+
+
+def test_a_failed_save_names_the_row_and_leaves_no_file(spark, tmp_path):
+    frame = spark.range(10).selectExpr("concat('k', id) as key", "array_repeat(1.5f, if(id = 7, 3, 2)) as x")
+    with pytest.raises(TrainyardError, match="'k7'"):
+        source.save(frame.coalesce(1), str(tmp_path / "saved"), "append", {})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "message"),
+    [
+        ("append", {}, "is a dataset"),
+        ("overwrite", {"spilts": "train"}, "'spilts' is not an option"),
+        ("overwrite", {"splits": "train,test"}, "split 'test' has no rows"),
+    ],
+)
+def test_a_refused_save_leaves_the_version(spark, tmp_path, mode, options, message):
+    source.save(spark.range(5), str(tmp_path), "append", {})
+    with pytest.raises(TrainyardError, match=message):
+        source.save(spark.range(9), str(tmp_path), mode, options)
+    assert (manifest.read_current(str(tmp_path)).rows, versions.unreferenced(str(tmp_path))) == (5, [])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,31 @@ def test_predictions_are_marked_so_that_the_next_run_replaces_them(spark: Any, p
 def test_an_empty_directory_is_an_output(spark: Any, partitioned: Path) -> None:
     (partitioned / "out").mkdir()
     assert write_partitions(spark, partitioned, None)["rows"] == 4
+
+
+def test_an_empty_directory_does_not_replace_predictions_that_a_killed_run_moved(spark: Any, partitioned: Path) -> None:
+    write_partitions(spark, partitioned, None)
+    (partitioned / "out").rename(partitioned / ".out.replaced")
+    (partitioned / "out").mkdir()
+
+    def fail(rows: Any) -> Any:
+        raise ValueError("the model failed")
+
+    with pytest.raises(ValueError, match="the model failed"):
+        write_partitions(spark, partitioned, None, fail)
+    assert len(read_partitions(spark, partitioned)) == 4
+    assert sorted(path.name for path in partitioned.iterdir()) == ["out", "source"]
+
+
+def test_what_a_killed_run_staged_is_removed_a_day_later(spark: Any, partitioned: Path) -> None:
+    abandoned, recent, other = (partitioned / f".{name}" for name in (f"out.{'a' * 32}", f"out.{'b' * 32}", "out.c"))
+    for folder in (abandoned, recent, other):
+        folder.mkdir()
+        (folder / "part").write_text("rows")
+    for folder in (abandoned, other):
+        os.utime(folder / "part", (0, time.time() - 25 * 60 * 60))
+    write_partitions(spark, partitioned, None)
+    assert {path.name for path in partitioned.iterdir()} == {"out", "source", recent.name, other.name}
 
 
 def write_dataset(frame: Any, uri: Path, **options: str) -> None:

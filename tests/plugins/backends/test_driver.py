@@ -76,3 +76,42 @@ DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.m
 )
 def test_a_source_is_divided_for_all_executors_of_the_start(conf: dict[str, str], cores: int) -> None:
     assert driver.count_cores(conf) == cores
+
+
+def test_the_error_of_a_job_is_printed_although_its_record_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the quota of the storage is exceeded, which is why the job has failed."""
+
+    def fail(_: object) -> None:
+        raise ConnectionRefusedError("the JVM has ended")
+
+    monkeypatch.setattr(driver, "_session", fail)
+    (tmp_path / "records").touch()
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
+    spec = tmp_path / "spec.json"
+    spec.write_text(ScriptSpec(task_key=task_key, script="toy.script").to_json())
+    monkeypatch.setattr("sys.argv", ["driver.py", "--spec", spec.as_uri()])
+    with pytest.raises(OSError, match="records"):
+        driver.main()
+    assert f"{driver.FAILED}: ConnectionRefusedError: the JVM has ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("conf", "defaults"),
+    [
+        ({"spark.master": "local[2]"}, {"spark.sql.session.timeZone": "UTC"}),
+        (
+            {"spark.master": "yarn", "spark.executor.instances": "3"},
+            {"spark.sql.session.timeZone": "UTC", "spark.default.parallelism": "3"},
+        ),
+        (
+            {"spark.master": "yarn", "spark.sql.session.timeZone": "CET", "spark.default.parallelism": "7"},
+            {},
+        ),
+    ],
+)
+def test_a_session_has_defaults_where_the_configuration_says_nothing(
+    conf: dict[str, str], defaults: dict[str, str]
+) -> None:
+    assert driver.choose_defaults(conf) == defaults

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +174,16 @@ def test_what_could_not_be_removed_is_an_error(
     monkeypatch.setattr(storage, "move", fail)
     assert main([*OPTIONS, "--delete"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "Removed 1 of 3."
+
+
+def test_a_database_of_airflow_without_tables_is_named_with_what_to_run(store: Store, tmp_path: Path) -> None:
+    environment = os.environ | {"AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{tmp_path}/empty.db"
+    command = [sys.executable, "-m", "trainyard", *OPTIONS]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert re.search(
+        r"^Airflow's database cannot be read: OperationalError: .*no such table.*\. Run `airflow db migrate` if it has "
+        r"no tables",
+        ended.stderr, re.M,
+    )  # fmt: skip

@@ -39,6 +39,15 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     assert lines[3].endswith("no column y")
 
 
+def test_a_record_that_cannot_be_read_is_named_below_the_others(tmp_path: Path) -> None:
+    save(tmp_path, "r1", "export", 10.0)
+    newer = tmp_path / "runs/toy/r1/records/train.json"
+    newer.write_text('{"document": "run record", "version": 99}')
+    lines = show.show(show.newest_run(str(tmp_path), "toy")).splitlines()
+    assert lines[1].split()[0] == "export" and lines[2] == ""
+    assert lines[3].startswith("cannot be read: records/train.json: ") and "is a run record of version 99" in lines[3]
+
+
 def set_modified(root: Path, run: str, seconds: float) -> None:
     for file in (root / "runs/toy" / run).rglob("*.json"):
         os.utime(file, (seconds, seconds))

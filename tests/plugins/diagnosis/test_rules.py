@@ -67,6 +67,16 @@ VIRTUAL = (
             'Permission denied: user=bob, access=WRITE, inode="/user":root:supergroup:drwxr-xr-x',
             "HDFS refuses WRITE on /user to user 'bob'.",
         ),
+        (
+            "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of /user/bob is exceeded: "
+            "quota = 1048576 B = 1 MB but diskspace consumed = 402653184 B = 384 MB",
+            "The HDFS directory /user/bob may have 1 MB, counting each replica of a block, and a write exceeded that.",
+        ),
+        (
+            "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException: The NameSpace quota (directories and files) of "
+            "directory /user/bob is exceeded: quota=10 file count=11",
+            "The HDFS directory /user/bob may have 10 files and directories, and a write exceeded that.",
+        ),
         ("Name node is in safe mode.\nThe reported blocks 0 needs", "HDFS is in safe mode"),
         (
             "File /x could only be written to 0 of the 1 minReplication nodes. There are 0",

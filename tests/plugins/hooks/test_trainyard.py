@@ -122,14 +122,15 @@ def test_a_storage_is_an_absolute_path_or_a_uri(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     "value",
     ["relative/dir", "./x", "~/x", "file:/tmp/x", "file:x", "file://tmp/x", "hdfs:/x", "hdfs://", " file:///x", "C:\\x",
-     "file:///x#y", "hdfs://n/a?b", 5, ["a"], {"uri": "/x"}, False],
+     "file:///x#y", "hdfs://n/a?b", "/x ", "hdfs://n/x\u3000", 5, ["a"], {"uri": "/x"}, False],
 )  # fmt: skip
 def test_another_storage_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     with pytest.raises(TrainyardError) as refused:
         settings(monkeypatch, {"storage": value})
     assert str(refused.value) == (
         f"connection 'trainyard_default': extra storage={value!r}: write a URI with all its slashes and without "
-        "# or ?, for example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an absolute path."
+        "#, ? or a space at the end, for example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an "
+        "absolute path."
     )
 
 

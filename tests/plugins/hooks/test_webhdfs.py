@@ -106,6 +106,17 @@ def test_a_connection_that_was_corrected_makes_way_for_the_other(monkeypatch: py
         assert storage.list_names("hdfs:///trainyard/runs") == ["of-two"]
 
 
+@pytest.mark.parametrize("host", ["http://nn:9870", "nn1, nn2/webhdfs"])
+def test_a_host_that_is_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ROUTE", json.dumps({"conn_type": "webhdfs", "host": host}))
+    with pytest.raises(TrainyardError) as refused:
+        webhdfs.connect("route")
+    assert str(refused.value) == (
+        f"connection 'route': host {host.split(', ')[-1]!r}: write it without http:// and a path, for example "
+        "host.example.com or host.example.com:9870; http or https is the schema."
+    )
+
+
 @pytest.mark.parametrize("read", [storage.list_names, storage.exists, storage.read, storage.list_files])
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_a_refusal_is_an_error_and_no_absent_file(

@@ -68,6 +68,11 @@ def test_a_gateway_is_asked_below_its_path_with_a_password(connection: Callable[
     ("fields", "problem"),
     [
         ({"host": ""}, "host is empty"),
+        ({"host": "http://rm1:8088"}, "host 'http://rm1:8088': write it without http:// and a path, "),
+        ({"host": "rm1,rm2/proxy"}, "host 'rm2/proxy': write it without http:// and a path, "),
+        ({"host": "rm", "extra": "{bad"}, "its extra is not a JSON object; write one, for example "),
+        ({"host": "rm", "extra": '["a"]'}, "its extra is not a JSON object; write one, for example "),
+        ({"host": "rm", "extra": "null"}, "its extra is not a JSON object; write one, for example "),
         ({"host": "rm", "schema": "ftp"}, "schema 'ftp': write http or https"),
         ({"host": "rm", "extra": {"auth": "spnego"}}, "extra auth='spnego' is not valid"),
         ({"host": "rm", "extra": {"gateway": "gateway"}}, "extra gateway='gateway' is not valid"),

@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from trainyard import filesystems
 from trainyard.jobs import dry_run
-from trainyard.operators import EvaluateOperator, Memory, Placement, TrainOperator
+from trainyard.operators import EvaluateOperator, Memory, Placement, PredictOperator, TrainOperator
 from trainyard.planning.executors import Executors
 
 
@@ -57,6 +57,31 @@ def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: p
     assert stage.plan is not None, stage
     assert (stage.plan.memory.heap, stage.plan.queue, stage.plan.placement.gpus_per_worker) == ("3g", "train", 2)
     assert stage.plan.executors == Executors(count=2, cores=2)
+
+
+@pytest.mark.parametrize(
+    ("output_format", "output", "written"),
+    [
+        ("table", "db.predictions", ()),
+        ("parquet", "toy/predictions", ("memory://s/toy/predictions",)),
+        ("parquet", "toy/{{ ds }}", ("memory://s/toy/{{ ds }}",)),
+        ("parquet", "hdfs://nn/predictions", ("hdfs://nn/predictions",)),
+        ("{{ params.kind }}", "db.predictions", ()),
+    ],
+)
+def test_a_table_is_not_a_directory_that_is_written_to(
+    monkeypatch: pytest.MonkeyPatch, output_format: str, output: str, written: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT", '{"conn_type": "trainyard", "extra": {"storage": "memory://s"}}'
+    )
+    with DAG("toy", params={"kind": "table"}) as dag:
+        PredictOperator(
+            task_id="predict", model="toy/m", source="toy/rows", keys=["id"], output=output, output_format=output_format
+        )
+    (stage,) = dry_run.plan_dag(dag)
+    assert stage.writes == ("memory://s", *written)
 
 
 @pytest.mark.parametrize(

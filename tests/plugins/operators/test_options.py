@@ -47,6 +47,8 @@ POSITIVE_NUMBER: list[Refused] = [(0, POSITIVE), (-1, POSITIVE), ("x", NUMBER), 
 INTEGER: list[Refused] = [(1.5, WHOLE), ("x", WHOLE), (None, WHOLE), ({}, WHOLE)]
 STRING: list[Refused] = [(3, f"{TEXT}, for example '3'"), (["x"], TEXT), (None, TEXT), ({}, TEXT)]
 OPTIONAL_STRING = [case for case in STRING if case[0] is not None]
+LABEL: list[Refused] = [*STRING, ("", "write 1 or more characters"), (" ", "write 1 or more characters")]
+OPTIONAL_LABEL = [case for case in LABEL if case[0] is not None]
 CONNECTION: list[Refused] = [*STRING, ("", "write 1 or more characters")]
 SWITCH: list[Refused] = [("perhaps", CHOICE), (2, CHOICE), (None, CHOICE), ([], CHOICE)]
 OPTIONAL_SWITCH = [case for case in SWITCH if case[0] is not None]
@@ -149,7 +151,7 @@ DATASET: dict[str, list[Refused]] = {
     "format": [case for case in STRING if case[0] is not None],
     "options": OPTIONS_OF_SOURCE,
     "dataset": LOCATION,
-    "partition": [(True, TEXT), (["x"], TEXT), ({}, TEXT), ("", "write 1 or more characters")],
+    "partition": [(True, TEXT), (["x"], TEXT), ({}, TEXT), *LABEL[-2:]],
     "force": SWITCH,
     "expect": [
         ("x", DICT), ([], DICT), ({"price": 3}, DICT), ({"price": {"minimum": 0}}, "correct its name, or remove it"),
@@ -167,7 +169,7 @@ DATASET: dict[str, list[Refused]] = {
         ({"train": 0.5}, "fractions must sum to 1"), ({}, "fractions must sum to 1"), ({1: 1.0}, TEXT),
         ({"a/b": 1.0}, "use letters, digits,"),
     ],
-    "split_by": OPTIONAL_STRING,
+    "split_by": OPTIONAL_LABEL,
     "split_at": [
         ("2026-10-01", DICT), ([], DICT), ({}, "write one or more dates"), ({"test": 3}, TEXT),
         ({"test": "tomorrow"}, "write a date or a time for each split, for example {'validation': '2026-10-01'"),
@@ -178,9 +180,9 @@ DATASET: dict[str, list[Refused]] = {
         ({"train": "2026-10-01"}, "remove 'train'"), ({"test": "2026-10-01"}, "needs split_by="),
         ({"a b": "2026-10-01"}, "use letters, digits,"),
     ],
-    "split_column": OPTIONAL_STRING,
+    "split_column": OPTIONAL_LABEL,
     "folds": [(1, "write 2 or more"), (2.5, WHOLE), ("x", WHOLE)],
-    "stratify": OPTIONAL_STRING,
+    "stratify": OPTIONAL_LABEL,
     "shapes": [
         ("x", DICT), ([], DICT), ({"image": 8}, LIST), ({"image": "8x8"}, LIST), ({"image": [0]}, POSITIVE),
         ({"image": ["x"]}, WHOLE),
@@ -194,7 +196,7 @@ WORKERS: list[Refused] = [*COUNT, ({}, WHOLE)]
 
 TABLE: dict[type, dict[str, list[Refused]]] = {
     ExportOperator: STAGE | DATASET,
-    FeaturizeOperator: STAGE | DATASET | {"model": LOCATION, "layer": STRING, "features": STRING},
+    FeaturizeOperator: STAGE | DATASET | {"model": LOCATION, "layer": LABEL, "features": LABEL},
     TrainOperator: GROUP
     | {
         "recipe": [*FUNCTION, (None, TEXT)],
@@ -235,13 +237,13 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "batch_size": COUNT,
         "micro_batches": COUNT,
         "seed": INTEGER,
-        "bucket_by": OPTIONAL_STRING,
+        "bucket_by": OPTIONAL_LABEL,
         "balance": SWITCH,
-        "weight_by": OPTIONAL_STRING,
+        "weight_by": OPTIONAL_LABEL,
         "precision": [("float8", "write 'float32', 'bfloat16' or 'float16'"), (16, "write 'float32'")],
         "clip_norm": POSITIVE_NUMBER,
         "early_stopping": OPTIONAL_COUNT,
-        "monitor": STRING,
+        "monitor": LABEL,
         "monitor_mode": [("best", "write 'min' or 'max'"), (1, "write 'min' or 'max'")],
         "compile": SWITCH,
         "cache_gb": POSITIVE_NUMBER,
@@ -275,9 +277,9 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "baselines": [(3, TEXT), ({}, TEXT), (["toy/other", None], TEXT), (["../x"], NAME), ("../x", NAME)],
         "dataset_version": OPTIONAL_COUNT,
-        "split": STRING,
+        "split": LABEL,
         "slices": [*STRINGS, (None, LIST)],
-        "query": OPTIONAL_STRING,
+        "query": OPTIONAL_LABEL,
         "confidence": [(0, POSITIVE), (1, "write a number less than 1"), ("x", NUMBER), (None, NUMBER)],
         "examples": [*FROM_ZERO, (None, WHOLE)],
         "rows_per_batch": OPTIONAL_COUNT,
@@ -295,7 +297,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "postprocess": FUNCTION,
         "postprocess_params": PARAMS,
         "output_format": [("csv", "write 'parquet', 'trainyard' or 'table'"), (None, "write 'parquet'")],
-        "partition_by": OPTIONAL_STRING,
+        "partition_by": OPTIONAL_LABEL,
         "rows_per_batch": OPTIONAL_COUNT,
     },
     PromoteOperator: {

@@ -1,10 +1,18 @@
-"""The report of a run without events."""
+"""The report of a run: what it shows without events, and what cannot be read."""
 
 from __future__ import annotations
 
+import itertools
+import re
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from trainyard import storage
 from trainyard.report import render
+from trainyard.schemas import outcomes
+from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -46,3 +54,64 @@ def test_the_warnings_of_a_stage_are_beside_its_figures() -> None:
         output={"workers": 2, "warnings": [warning]},
     )  # fmt: skip
     assert warning in render.render_page([record], [])
+
+
+def end(folder: Path, task: str) -> None:
+    """Write what a task that has ended leaves."""
+    key = TaskKey(dag_id="toy", run_id="r", task_id=task, directory=str(folder))
+    with EventLog(str(folder), task, "driver") as log, log.span("read"):
+        pass
+    RunRecord(
+        task_key=key, job="script", application="a", started_at=10.0, seconds=1.0, status="succeeded",
+        output={"workers": 2, "restarts": 0},
+    ).save()  # fmt: skip
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    for task in ("first", "second"):
+        end(tmp_path, task)
+    (tmp_path / "records/third.json").write_text('{"document": "run record", "version": 99}')
+    (tmp_path / "usage").mkdir()
+    (tmp_path / "usage/a.json").write_text("{")
+    file = tmp_path / "events/second/driver.jsonl"
+    file.write_bytes(b"{\n" + file.read_bytes())
+    page = storage.read(render.render(str(tmp_path))).decode()
+    assert "first" in page and "second" in page
+    section = page.split('<section id="unreadable"')[1].split("</section>")[0]
+    named = re.findall("<code>(.+?)</code>", section)
+    assert named == ["second/driver.jsonl", "records/third.json", "usage"]
+
+
+def test_without_anything_unreadable_there_is_no_section_about_it(tmp_path: Path) -> None:
+    end(tmp_path, "first")
+    assert 'id="unreadable"' not in storage.read(render.render(str(tmp_path))).decode()
+
+
+def test_a_task_that_ends_while_another_renders_is_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has read the records before, and writes the report after."""
+    end(tmp_path, "first")
+    read, others = outcomes.read_run, iter(["second"])
+
+    def read_before_another_ends(directory: str, unreadable: dict[str, str]) -> list[RunRecord]:
+        records = read(directory, unreadable)
+        for task in others:
+            end(tmp_path, task)
+            render.render(directory)
+        return records
+
+    monkeypatch.setattr(outcomes, "read_run", read_before_another_ends)
+    assert "second" in storage.read(render.render(str(tmp_path))).decode()
+
+
+def test_rendering_ends_although_tasks_end_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, numbers = outcomes.read_run, itertools.count()
+
+    def read_and_end(directory: str, unreadable: dict[str, str]) -> list[RunRecord]:
+        end(tmp_path, f"task-{next(numbers)}")
+        return read(directory, unreadable)
+
+    monkeypatch.setattr(outcomes, "read_run", read_and_end)
+    render.render(str(tmp_path))
+    assert next(numbers) == render.ATTEMPTS

@@ -172,3 +172,46 @@ def test_a_process_does_not_fail_because_its_last_events_cannot_be_written(
     with EventLog(str(tmp_path), "train", "worker 0") as log:
         log.instant("one")
     assert capfd.readouterr().out == "cannot write events: OSError: the storage is away.\n"
+
+
+def write_events(folder: Path, process: str = "driver") -> Path:
+    with EventLog(str(folder), "train", process) as log:
+        log.instant("one")
+        log.instant("two")
+    return folder / f"events/train/{process}.jsonl"
+
+
+def test_a_line_that_a_killed_process_has_not_finished_is_left_out(tmp_path: Path) -> None:
+    file = write_events(tmp_path)
+    file.write_bytes(file.read_bytes() + b'{"ph":"X","na')
+    unreadable: dict[str, str] = {}
+    assert read_names(tmp_path) == ["one", "two"]
+    assert len(events.read(str(tmp_path), unreadable)) == 4 and unreadable == {}
+    file.write_bytes(b"")
+    assert events.read(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"ph":"X","na', b"[]", b'{"ph":"X","name":"copy","ts":1,"args":{}}', b"\xff", b"{}"]
+)
+def test_a_line_that_is_no_event_is_noted_and_the_others_are_read(tmp_path: Path, line: bytes) -> None:
+    file = write_events(tmp_path)
+    file.write_bytes(line + b"\n" + file.read_bytes())
+    unreadable: dict[str, str] = {}
+    names = [event["name"] for event in events.read(str(tmp_path), unreadable) if event["ph"] == "i"]
+    assert names == ["one", "two"]
+    text = line.decode(errors="replace")
+    why = f"line 1 is not an event of this release: {text!r}"
+    assert unreadable == {"train/driver.jsonl": f"ValueError: {why}"}
+    with pytest.raises(ValueError, match="line 1 is not an event of this release"):
+        events.read(str(tmp_path))
+
+
+def test_the_events_of_a_process_without_a_name_are_noted(tmp_path: Path) -> None:
+    """As of one whose first file is gone."""
+    write_events(tmp_path)
+    file = write_events(tmp_path, "worker 0")
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[2:]))
+    unreadable: dict[str, str] = {}
+    assert {event["tid"] for event in events.read(str(tmp_path), unreadable)} == {0}
+    assert unreadable == {"train/worker 0": "ValueError: it has no names of its task and process"}

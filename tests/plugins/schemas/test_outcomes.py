@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from trainyard.errors import TrainyardError
 from trainyard.schemas import outcomes, run_record
 from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
@@ -89,3 +92,17 @@ def test_a_task_that_failed_after_its_driver_succeeded_keeps_the_result_of_the_d
     save_record(tmp_path)
     save_failure(tmp_path, 1, "the result could not be published")
     assert outcome(tmp_path) == ("succeeded", "train", None)
+
+
+def test_what_cannot_be_read_is_noted_and_the_rest_is_read(tmp_path: Path) -> None:
+    save_record(tmp_path)
+    folder = tmp_path / "runs/toy/r"
+    for part, kind in (("records", "run record"), ("failures", "failure")):
+        (folder / part).mkdir(exist_ok=True)
+        (folder / part / "other.json").write_text(f'{{"document": "{kind}", "version": 99}}')
+    unreadable: dict[str, str] = {}
+    assert [one.task_key.task for one in outcomes.read_run(str(folder), unreadable)] == ["train"]
+    assert list(unreadable) == ["records/other.json", "failures/other.json"]
+    assert "is a run record of version 99" in unreadable["records/other.json"]
+    with pytest.raises(TrainyardError, match="is a run record of version 99"):
+        outcomes.read_run(str(folder))

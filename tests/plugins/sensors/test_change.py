@@ -43,6 +43,13 @@ def test_a_version_that_is_there_is_returned_at_once(root: Path, deferrable: boo
     assert sensor.execute(CONTEXT) == {"uri": f"{root.as_uri()}/toy", "version": 2}
 
 
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_dataset_that_was_exported_again_is_new(root: Path, deferrable: bool) -> None:
+    storage.create(f"{root}/toy/versions/00000002.json", b"{}")
+    sensor = DatasetSensor(task_id="wait", dataset="toy", since=7, deferrable=deferrable, poke_interval=0.01, timeout=1)
+    assert sensor.execute(CONTEXT) == {"uri": f"{root.as_uri()}/toy", "version": 2}
+
+
 def test_a_sensor_defers_until_there_is_a_version(root: Path) -> None:
     sensor = DatasetSensor(task_id="wait", dataset="toy", since="3", deferrable=True, poke_interval=7, timeout=60)  # type: ignore[arg-type]
     with pytest.raises(TaskDeferred) as deferred:

@@ -57,6 +57,20 @@ def test_versions_that_are_known_are_not_reported(root: Path) -> None:
     assert DatasetTrigger("toy", since=0).look() == {"uri": f"{root.as_uri()}/toy", "version": 1}
 
 
+def test_a_dataset_that_was_removed_and_exported_again_is_reported(root: Path) -> None:
+    """Its versions begin at 1 again."""
+    trigger = DatasetTrigger("toy", since=3)
+    assert trigger.look() is None
+    for number in (1, 2, 3):
+        write_version(root, number)
+    assert trigger.look() == {"uri": f"{root.as_uri()}/toy", "version": 3}
+
+
+def test_the_first_versions_of_a_dataset_that_was_exported_again_are_reported(root: Path) -> None:
+    write_version(root, 1)
+    assert DatasetTrigger("toy", since=3).look() == {"uri": f"{root.as_uri()}/toy", "version": 1}
+
+
 def test_a_dataset_that_does_not_exist_has_no_versions(root: Path) -> None:
     assert DatasetTrigger("toy").look() is None
 

@@ -83,7 +83,13 @@ def test_a_standby_is_skipped_and_the_active_resource_manager_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"), [(Answer(STANDBY), 200), (Answer("gateway", 502), 502), (Answer({"apps": None}, 503), 503)]
+    ("answer", "status"),
+    [
+        (Answer(STANDBY), 200),
+        (Answer("gateway", 502), 502),
+        (Answer({"apps": None}, 503), 503),
+        (Answer({"message": "no Route matched with those values"}, 404), 404),
+    ],
 )
 def test_without_an_active_resource_manager_none_answers(answer: Answer, status: int) -> None:
     with serve(lambda *_: answer) as server, pytest.raises(UnreachableError) as error:
@@ -138,6 +144,12 @@ def test_an_unknown_application_is_none() -> None:
     missing = {"RemoteException": {"exception": "NotFoundException", "message": "app with id: x not found"}}
     with serve(lambda *_: Answer(missing, 404)) as server:
         assert ResourceManager((server.url,)).application("application_1_1") is None
+
+
+def test_a_kill_of_an_unknown_application_does_nothing() -> None:
+    with serve(lambda *_: Answer({"RemoteException": {"message": "app with id: x not found"}}, 404)) as server:
+        ResourceManager((server.url,)).kill("application_1_1")
+        assert len(server.requests) == 1
 
 
 def test_the_resource_manager_that_answered_last_is_asked_first() -> None:

@@ -21,6 +21,7 @@ from trainyard.schemas.checkpoint import INDEX
 from trainyard.schemas.document import Document
 from trainyard.schemas.manifest import read_version as read_manifest
 from trainyard.schemas.promotion import Promotion
+from trainyard.schemas.specs.source import FORMAT
 from trainyard.storage import StoredFile
 
 REMOVED = ".removed-"
@@ -333,11 +334,23 @@ def _extract(value: Any) -> Iterator[_Reference]:
         for name, version in (("dataset", "dataset_version"), ("dataset", "version"), ("uri", "version")):
             if isinstance(value.get(name), str) and isinstance(value.get(version), int):
                 yield _Reference(value[name], value[version])
+        if isinstance(pinned := value.get("weights"), Mapping):
+            yield from (_Reference(uri, str(sha256)[:16]) for uri, sha256 in pinned.items())
+        if value.get("format") == FORMAT and isinstance(value.get("options"), Mapping):
+            yield from _extract_source(value)
         for nested in value.values():
             yield from _extract(nested)
     elif isinstance(value, list | tuple):
         for nested in value:
             yield from _extract(nested)
+
+
+def _extract_source(source: Mapping[str, Any]) -> Iterator[_Reference]:
+    """Find the version that a source names in its options, whose names may be of any case."""
+    options = {name.lower(): str(value) for name, value in source["options"].items()}
+    path, version = source.get("path") or options.get("path"), options.get("version", "")
+    if isinstance(path, str) and version.strip().isdecimal():
+        yield _Reference(path, int(version))
 
 
 def _resolve(found: Iterable[_Found]) -> Iterator[Item]:

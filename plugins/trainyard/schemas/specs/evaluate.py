@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from trainyard.schemas.specs.fields import Location, Metric
+from trainyard.schemas.specs.fields import Location, Metric, Name
 from trainyard.schemas.specs.job import JobSpec
 
 
@@ -36,10 +36,10 @@ class EvaluateSpec(JobSpec):
     dataset: Location
     dataset_version: PositiveInt | None = None
     baselines: tuple[Location, ...] = ()
-    split: str = "test"
+    split: Name = "test"
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
     slices: tuple[str, ...] = ()
-    query: str | None = None
+    query: Name | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     examples: NonNegativeInt = 10
     rows_per_batch: PositiveInt | None = None

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, fold_name
-from trainyard.schemas.specs.fields import ImportPath, Location, NonEmptyText, Params
+from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Drift, Expectation, Source
 
@@ -94,11 +94,11 @@ class ExportSpec(JobSpec):
     expect: dict[str, Expectation] = {}
     drift: Drift | None = None
     splits: dict[SplitName, PositiveFloat] = FRACTIONS
-    split_by: str | None = None
+    split_by: Name | None = None
     split_at: SplitAt | None = None
-    split_column: str | None = None
+    split_column: Name | None = None
     folds: Annotated[int, Field(ge=2)] | None = None
-    stratify: str | None = None
+    stratify: Name | None = None
     shapes: dict[str, tuple[PositiveInt, ...]] = {}
     variable_length: tuple[str, ...] = ()
     seed: int = 0
@@ -139,5 +139,5 @@ class FeaturizeSpec(ExportSpec):
 
     model: Location
     weights: dict[str, str] = {}
-    layer: str
-    features: str = "features"
+    layer: Name
+    features: Name = "features"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError, to_json
 
 from trainyard import storage
@@ -48,6 +48,12 @@ def refuse_string(*example: str) -> BeforeValidator:
 def _as_text(value: Any) -> Any:
     """Convert a number, which a template in an option of text may render to."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("write 1 or more characters other than spaces")
+    return value
 
 
 def as_texts(value: Any) -> Any:
@@ -112,8 +118,12 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 """A string; a number becomes its text."""
 
 
-NonEmptyText = Annotated[str, Field(min_length=1), BeforeValidator(_as_text)]
-"""A string with a character or more; a number becomes its text."""
+Name = Annotated[str, AfterValidator(_not_blank)]
+"""The name of a column, a split or a submodule."""
+
+
+NonEmptyText = Annotated[Name, BeforeValidator(_as_text)]
+"""A string with a character other than spaces; a number becomes its text."""
 
 
 Arguments = Annotated[tuple[Text, ...], refuse_string("--epochs", "3"), AfterValidator(_arguments)]

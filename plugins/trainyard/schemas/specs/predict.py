@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from trainyard.schemas.specs.fields import ImportPath, Location, Params
+from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source
 
@@ -45,7 +45,7 @@ class PredictSpec(JobSpec):
     postprocess_params: Params = {}
     output_format: Literal["parquet", "trainyard", "table"] = "parquet"
     output: Location
-    partition_by: str | None = None
+    partition_by: Name | None = None
     rows_per_batch: PositiveInt | None = None
 
     @field_validator("output")

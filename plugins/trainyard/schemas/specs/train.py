@@ -7,9 +7,18 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import Format, ImportPath, Location, MLflowServer, Params, Precision, refuse_string
+from trainyard.schemas.specs.fields import (
+    Format,
+    ImportPath,
+    Location,
+    MLflowServer,
+    Name,
+    Params,
+    Precision,
+    refuse_string,
+)
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
+from trainyard.schemas.specs.strategies import Allreduce, Strategy, StrategyOptions
 
 
 class TrainOptions(Part):
@@ -29,7 +38,8 @@ class TrainOptions(Part):
         early_stopping: Epochs without improvement of `monitor` after which training ends.
         monitor: A validation metric, or `loss`.
         monitor_mode: Whether a smaller (`min`) or a larger (`max`) `monitor` is better. By default the metric says so
-            itself (`higher_is_better` of torchmetrics); a loss is better when it is smaller.
+            itself (`higher_is_better` of torchmetrics), and one that does not is refused; a loss is better when it is
+            smaller.
         compile: Whether to apply torch.compile.
         cache_gb: Disk space on each node for shards of remote storage, in GiB.
         gpu_cache_gb: GPU memory of each worker for the split `train`, in GiB.
@@ -43,13 +53,13 @@ class TrainOptions(Part):
     batch_size: PositiveInt = 64
     micro_batches: PositiveInt = 1
     seed: int = 0
-    bucket_by: str | None = None
+    bucket_by: Name | None = None
     balance: bool = False
-    weight_by: str | None = None
+    weight_by: Name | None = None
     precision: Precision = "float32"
     clip_norm: PositiveFloat | None = None
     early_stopping: PositiveInt | None = None
-    monitor: str = "loss"
+    monitor: Name = "loss"
     monitor_mode: Literal["min", "max"] | None = None
     compile: bool = False
     cache_gb: PositiveFloat = 32.0
@@ -71,6 +81,11 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
         raise ValueError(
             f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale differs "
             "between workers; write precision='bfloat16'"
+        )
+    if options.precision == "float16" and isinstance(strategy, Allreduce) and strategy.compression == "powersgd":
+        raise ValueError(
+            "compression='powersgd' and precision='float16' exclude each other: the error feedback would keep the "
+            "infinite values of a step whose loss scale was too large; write precision='bfloat16'"
         )
 
 

@@ -21,6 +21,7 @@ from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
 from trainyard.schemas import checkpoint, manifest, model_artifact, versions
 from trainyard.schemas.owner import Owner
+from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import Application, _application
 
@@ -215,6 +216,32 @@ def test_a_record_with_a_version_alone_is_of_the_dataset_in_the_spec(store: Stor
     run = store.run("r1", 1, output={"uri": f"{store.root}/toy/model", "dataset_version": 1})
     storage.replace(f"{run}/specs/train.json", f'{{"version": 3, "dataset": "{dataset}"}}'.encode())
     assert listed(store) == {"toy/dataset/versions/00000002.json"}
+
+
+@pytest.mark.parametrize(
+    "kind", ["export spec", "featurize spec", "train spec", "script spec", "evaluate spec", "predict spec"]
+)
+def test_what_the_spec_of_a_run_names_stays(store: Store, kind: str) -> None:
+    """Each kind of spec has some of the fields that name a version of a dataset or of a model."""
+    dataset, (first, *_) = store.dataset([100, 99, 98]), [store.model(number, 100) for number in (1, 2, 3)]
+    model, _, folder = first.rpartition("/")
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=store.run("r1", 1))
+    named: dict[str, Any] = {
+        "source": {"format": "trainyard", "path": dataset, "options": {"Version": "1"}},
+        "dataset": dataset, "dataset_version": 1, "weights": {model: folder.ljust(64, "0")}, "model": model,
+        "mix": [{"dataset": dataset, "version": 1, "share": 0.5}],
+    }  # fmt: skip
+    others = {
+        "prepare": "toy.etl:prepare", "recipe": "toy.recipe:network", "script": "toy.script", "layer": "body",
+        "metrics": ["accuracy"], "keys": ["id"], "output": f"{store.root}/output",
+    }  # fmt: skip
+    spec = SPECS[kind]
+    fields = {name: value for name, value in (named | others).items() if name in spec.model_fields}
+    storage.replace(f"{key.directory}/specs/train.json", spec(task_key=key, **fields).to_json().encode())
+    removed = listed(store)
+    assert ("toy/dataset/versions/00000001.json" not in removed) == bool({"source", "dataset_version"} & set(fields))
+    assert (f"toy/model/{folder}" not in removed) == ("weights" in fields)
+    assert {"toy/dataset/versions/00000002.json", f"toy/model/{2:016x}"} <= removed
 
 
 def test_what_a_promotion_refers_to_stays(store: Store) -> None:
