@@ -69,6 +69,14 @@ class World:
             return on_device.cpu()
         return values
 
+    def broadcast(self, values: Sequence[float]) -> list[float]:
+        """Return the `values` of rank 0 on all workers."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.broadcast(tensor, 0)
+        return tensor.tolist()
+
     def gather(self, value: Any) -> list[Any]:
         """Return the `value` of each worker, by rank."""
         values = [value] * self.size

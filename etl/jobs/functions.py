@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.source import FORMAT
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class UserFunction:
         """Call the function and return its DataFrame.
 
         Raises:
-            TrainyardError: It does not accept `params`, or returns something else.
+            TrainyardError: It does not accept `params`, returns something else, or reads a dataset although its format
+                is not registered.
         """
         function = getattr(self.module, self.name)
         try:
@@ -60,7 +62,15 @@ class UserFunction:
                 f"{self.option}={self.path!r} cannot be called as {self.option}(spark, frame, **{self.option}_params) "
                 f"with {self.option}_params={dict(params)}: {error}."
             ) from error
-        result = function(spark, frame, **params)
+        try:
+            result = function(spark, frame, **params)
+        except Exception as error:
+            if f"Failed to find the data source: {FORMAT}" in str(error):
+                raise TrainyardError(
+                    f"{self.option}={self.path!r} uses format({FORMAT!r}) in a session that does not know it. Call "
+                    "trainyard.etl.register(spark) before."
+                ) from error
+            raise
         if not isinstance(result, DataFrame):
             raise TrainyardError(
                 f"{self.option}={self.path!r} returned {type(result).__name__}; it must return a DataFrame."

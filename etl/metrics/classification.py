@@ -6,6 +6,7 @@ a binary model they are those of the positive class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,9 +29,9 @@ from trainyard.etl.metrics.family import (
 )
 
 BINS = 256
-"""Bins of scores, even in log odds, so that scores near 0 and 1 are resolved as well as those in the middle."""
-MAX_LOG_ODDS = 12.0
-"""Log odds beyond this, a probability of 6 in a million, are in the outermost bins."""
+"""Bins of scores in log odds, so that scores near 0 and 1 are resolved as well as those in the middle."""
+EVEN_LOG_ODDS, MAX_LOG_ODDS = 8.0, 300.0
+"""Half of the bins are even, up to a probability of 3 in 10,000; the others grow with the log odds up to this."""
 CONFIDENCE_BINS = 15
 """Even bins of confidence, as in Guo et al., On Calibration of Modern Neural Networks, 2017."""
 
@@ -111,7 +112,7 @@ class Classification:
             elif statistic in ("outcomes", MATRIX):
                 yield Contribution(statistic, numbers, np.arange(self.count) * 4 + truth * 2 + guess, ones)
             elif statistic == "scores":
-                yield Contribution(statistic, numbers, self._find_score_cells(probability, truth), ones)
+                yield Contribution(statistic, numbers, self._find_score_cells(rows, probability, truth), ones)
             elif statistic == "confidence":
                 yield self._contribute_confidences(numbers, probability, truth, guess)
             else:
@@ -177,14 +178,29 @@ class Classification:
         truth = rows.truth.astype(np.int64)
         return truth if self.kind == "multiclass" else truth.reshape(-1, self.count)
 
-    def _find_score_cells(self, probability: Floats, truth: Integers) -> Integers:
-        """Return the cell of each row's score of each class or label, (rows, classes or labels)."""
+    def _compute_log_odds(self, rows: ScoredRows, probability: Floats) -> Floats:
+        """Return the log odds of each class or label, also where `probability` is 1 to the last digit."""
+        output = rows.output.reshape(-1, self.count).astype(np.float64)
+        if self.link == "sigmoid":
+            return output
         with np.errstate(divide="ignore"):
-            odds = np.clip(np.log(probability) - np.log1p(-probability), -MAX_LOG_ODDS, MAX_LOG_ODDS)
-        bins = np.minimum(((odds / MAX_LOG_ODDS + 1) / 2 * BINS).astype(np.int64), BINS - 1)
+            if self.link == "exp":
+                return output - np.log(-np.expm1(np.minimum(output, 0)))
+            odds = np.log(probability) - np.log1p(-np.minimum(probability, 1))
+        if self.link == "softmax":
+            top = output.argmax(axis=1)[:, None]
+            others = output.copy()
+            np.put_along_axis(others, top, -np.inf, axis=1)
+            of_top = np.take_along_axis(output, top, axis=1) - np.logaddexp.reduce(others, axis=1, keepdims=True)
+            np.put_along_axis(odds, top, of_top, axis=1)
+        return odds
+
+    def _find_score_cells(self, rows: ScoredRows, probability: Floats, truth: Integers) -> Integers:
+        """Return the cell of each row's score of each class or label, (rows, classes or labels)."""
+        bins = _find_bins(self._compute_log_odds(rows, probability))
         classes = np.arange(self.count)
         positive = truth[:, None] == classes if self.kind == "multiclass" else truth
-        return (classes * 2 + positive) * BINS + bins  # type: ignore[no-any-return]
+        return (classes * 2 + positive) * BINS + bins
 
     def _contribute_confidences(
         self, numbers: Integers, probability: Floats, truth: Integers, guess: Integers
@@ -208,6 +224,16 @@ class Classification:
         else:
             likelihood = np.where(truth == 1, probability, 1 - probability)
         return -np.log(np.maximum(likelihood, smallest)).mean(axis=1)  # type: ignore[no-any-return]
+
+
+def _find_bins(odds: Floats) -> Integers:
+    """Return the bin of each log odds."""
+    even, sizes = BINS // 4, np.abs(odds)
+    growth = math.log(MAX_LOG_ODDS / EVEN_LOG_ODDS) / (BINS // 2 - even)
+    beyond = even + np.log(np.maximum(sizes / EVEN_LOG_ODDS, 1)) / growth
+    distance = np.where(sizes < EVEN_LOG_ODDS, sizes / EVEN_LOG_ODDS * even, beyond)
+    bins = BINS // 2 + np.floor(np.copysign(distance, odds))
+    return np.clip(bins, 0, BINS - 1).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _compute_rates(negatives: Floats, positives: Floats) -> list[list[float]]:

@@ -16,6 +16,7 @@ from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.jagged import Integers, Jagged
 from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.model.trained_model import cast
 
 Columns = Mapping[str, NDArray[Any] | Jagged]
 
@@ -105,7 +106,7 @@ def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
         )
     if len(levels) == len(column.shape):
         _check_nesting(levels, column)
-    return _cast(flat, column).reshape(-1, *column.shape)
+    return _to_numbers(flat, column).reshape(-1, *column.shape)
 
 
 def _flatten(values: pa.Array, column: Column) -> tuple[pa.Array, Integers, list[Integers]]:
@@ -144,23 +145,11 @@ def _to_jagged(lengths: Integers, flat: pa.Array, column: Column) -> Jagged:
             f"elements of shape {list(column.shape)}, {size} values each."
         )
     lengths = lengths // size
-    return Jagged(_cast(flat, column).reshape(-1, *column.shape), np.cumsum(lengths) - lengths, lengths)
+    return Jagged(_to_numbers(flat, column).reshape(-1, *column.shape), np.cumsum(lengths) - lengths, lengths)
 
 
-def _cast(values: pa.Array, column: Column) -> NDArray[Any]:
-    """Return numbers in the type of a column. Floating-point types round; no other value may change."""
-    numbers, target = values.to_numpy(zero_copy_only=False), dtype(column)
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = numbers.astype(target, copy=False)
-    if np.can_cast(numbers.dtype, target):
-        return converted  # type: ignore[no-any-return]
-    fits = np.isfinite(converted) | ~np.isfinite(numbers) if target.kind == "f" else converted == numbers
-    if not fits.all():
-        raise TrainyardError(
-            f"column {column.name!r} has the value {numbers[~fits][0]}, which its type in the training, {column.type}, "
-            "cannot represent. Prepare it as for the export, or train the model on a dataset with a wider type."
-        )
-    return converted  # type: ignore[no-any-return]
+def _to_numbers(values: pa.Array, column: Column) -> NDArray[Any]:
+    return cast(values.to_numpy(zero_copy_only=False), column)
 
 
 def _is_compatible(kind: spark.DataType, column: Column, is_label: bool) -> bool:

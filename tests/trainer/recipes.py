@@ -57,6 +57,15 @@ def tied() -> Recipe:
     return Recipe(model=Tied(), features="x", label="label", loss=nn.CrossEntropyLoss())
 
 
+def of_last_layer(freeze: tuple[str, ...] = ()) -> Recipe:
+    """Return a recipe whose optimizer has the parameters of the last layer only."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    return Recipe(
+        model=model, features="x", label="label", loss=nn.CrossEntropyLoss(), freeze=freeze,
+        optimizer=lambda _: torch.optim.AdamW(model[2].parameters(), 0.1),
+    )  # fmt: skip
+
+
 def diverging() -> Recipe:
     return Recipe(
         model=nn.Linear(8, 1),
@@ -89,6 +98,8 @@ def crashing(rank: int, how: str) -> Recipe:
 class UndefinedAtFirst(Metric):
     """NaN for the first epochs, and the number of the epoch from then on."""
 
+    higher_is_better = False
+
     def __init__(self, epochs: int) -> None:
         super().__init__()
         self._epochs, self._epoch = epochs, 0
@@ -99,6 +110,17 @@ class UndefinedAtFirst(Metric):
     def compute(self) -> float:
         self._epoch += 1
         return float("nan") if self._epoch <= self._epochs else float(self._epoch)
+
+
+class OfOneWorker(UndefinedAtFirst):
+    """The number of the epoch on rank 0, and its negative on others."""
+
+    def compute(self) -> float:
+        return super().compute() * (-1 if torch.distributed.get_rank() else 1)
+
+
+def of_one_worker() -> Recipe:
+    return replace(linear(), metrics={"metric": OfOneWorker(0)})
 
 
 def undefined_at_first(epochs: int) -> Recipe:

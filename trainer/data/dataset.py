@@ -38,7 +38,7 @@ class Dataset(IterableDataset[Columns]):
     Args:
         uri: The dataset.
         split: The name of the split.
-        columns: The columns to read; all by default.
+        columns: The columns that batches have; all by default.
         batch_size: The number of rows of a global batch, over all workers. The rows of a global batch do not depend on
             `world`.
         shuffle: Whether to shuffle rows.
@@ -98,7 +98,7 @@ class Dataset(IterableDataset[Columns]):
         data = build_reader(uri, manifest, split, tuple(dict.fromkeys((*names, *extra))), mix)
         weights = build_weights(data, balance, weight_by, World())
         order = build_order(data, batch_size, seed, shuffle, bucket_by, weights)
-        self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights)
+        self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights, names)
         self._steps = order.steps - (order.size(order.steps - 1) < world)
         self._resume = resume
         self._position = _Position()

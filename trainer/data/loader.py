@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -85,6 +85,7 @@ class Loader:
         decode: The decoder of each binary column.
         augment: A random change of decoded rows, by column.
         weights: The weights of rows.
+        columns: The columns that batches have, by default all. The others are read for `weights` and the order.
 
     Raises:
         TrainyardError: A binary column has no decoder, `bucket_by` is not a variable-length column, or a column has the
@@ -103,6 +104,7 @@ class Loader:
         decode: Mapping[str, Decode] = MappingProxyType({}),
         augment: Mapping[str, Augment] = MappingProxyType({}),
         weights: Weights | None = None,
+        columns: Collection[str] | None = None,
     ) -> None:
         decoding.check_decoders(dataset.columns, decode, augment)
         kinds = {column.name: column.kind for column in dataset.columns}
@@ -112,6 +114,7 @@ class Loader:
         self._sequences = sequences
         self._weights = weights
         self._sample = lru_cache(_SAMPLED_BLOCKS)(self._sample_block)
+        self._dropped = () if columns is None else tuple(name for name in kinds if name not in columns)
         self._has_lists = "list" in kinds.values()
         first = dataset.block(0) if decode else {}
         self._decoders = {
@@ -162,6 +165,8 @@ class Loader:
                 if step >= start:
                     tensors = groups if len(groups) == len(names) else _ungroup(ordered, groups)
                     columns = dict(zip(names, tensors, strict=True)) if size else self._read_one_row()
+                    for name in self._dropped:
+                        del columns[name]
                     yield LocalBatch(step, size, self.order.size(step), columns)
 
     def _prefetch_blocks(self, windows: Iterator[Window]) -> Iterator[Window]:

@@ -6,7 +6,7 @@ rows is the one of other loaders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ class ResidentLoader(Loader):
         device: The device.
         weights: The weights of rows.
         on_progress: Called after each block that is copied.
+        columns: The columns that batches have, by default all.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class ResidentLoader(Loader):
         device: torch.device,
         weights: Weights | None = None,
         on_progress: Callable[[], None] = lambda: None,
+        columns: Collection[str] | None = None,
     ) -> None:
-        super().__init__(dataset, order, rank, world, weights=weights)
+        super().__init__(dataset, order, rank, world, weights=weights, columns=columns)
         self._device, self._on_progress = device, on_progress
         self._first_rows = np.cumsum([0, *dataset.blocks])
         self._values: Columns = {}
@@ -75,8 +77,8 @@ class ResidentLoader(Loader):
         for number, (begin, rows) in enumerate(zip(self._first_rows.tolist(), blocks, strict=False)):
             self._dataset.prefetch(range(number, min(number + _READ_AHEAD_BLOCKS, len(blocks))))
             block = self._dataset.block(number)
-            for name, array in block.items():
-                copied = torch.from_numpy(np.array(array))
+            for name in (name for name in block if name not in self._dropped):
+                copied = torch.from_numpy(np.array(block[name]))
                 if name not in values:
                     shape = (int(self._first_rows[-1]), *copied.shape[1:])
                     values[name] = torch.empty(shape, dtype=copied.dtype, device=self._device)

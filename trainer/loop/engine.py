@@ -33,7 +33,7 @@ from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.model.losses import check_is_mean, compute_loss, explain_errors, find_shape_warnings
 from trainyard.trainer.model.network import Network
-from trainyard.trainer.model.optimizer import build_optimizer, build_schedule
+from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.strategies.base import Strategy, merge_rank_states
 from trainyard.trainer.world import World
@@ -115,9 +115,12 @@ class _Engine:
         if self._device.type == "cuda" and not run.world.shares_gpu:
             run.phases.device_times = DeviceTimes(CudaStream(self._device))
         self.network = run.network if run.strategy.sharded else run.network.to(self._device)
+        optimizer = build_optimizer(run.recipe, self.network)
+        run.warnings.update(freeze_untrained(optimizer, run.recipe.model))
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
-        optimizer = build_optimizer(run.recipe, self.network)
+        if run.strategy.sharded:  # its parameters are others now
+            optimizer = build_optimizer(run.recipe, self.network)
         self._described = describe_recipe(run.recipe, optimizer)
         self._optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
@@ -160,8 +163,9 @@ class _Engine:
                 metrics |= evaluate(
                     run.validation, epoch, recipe=run.recipe, network=self.network, world=run.world,
                     phases=run.phases, precision=run.options.precision, sharded=strategy.sharded,
+                    unread=run.unread_columns,
                 )  # fmt: skip
-        self.history.epochs.append(metrics)
+        self.history.epochs.append(self._use_first(metrics))
         if is_best(self.history, run.options):
             self.history.best = epoch
             self._best_weights = copy_tensors(get_model_state_dict(self.network))
@@ -384,6 +388,13 @@ class _Engine:
 
     def _sum_over_workers(self, value: Tensor) -> float:
         return sum_over_workers(value, self.run.world, self.run.phases)
+
+    def _use_first(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return the metrics of rank 0 on all workers, so that they choose the same best and last epoch."""
+        if self.run.world.size == 1:
+            return metrics
+        with self.run.phases.waiting():
+            return dict(zip(metrics, self.run.world.broadcast(list(metrics.values())), strict=True))
 
     def _read_loss(self, epoch: int, step: int) -> float:
         """Return the mean loss of the epoch so far, of this worker's rows. Raises TrainyardError if it diverged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop.phases import Phases
-from trainyard.trainer.model.losses import compute_loss
+from trainyard.trainer.model.losses import compute_loss, explain_errors
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.world import World
@@ -29,6 +29,7 @@ def evaluate(
     phases: Phases,
     precision: str,
     sharded: bool,
+    unread: Collection[str],
 ) -> dict[str, float]:
     """Return `validation_loss` and the recipe's metrics over a split, merged over all workers.
 
@@ -41,6 +42,7 @@ def evaluate(
         phases: The phases of this worker.
         precision: "float32", "bfloat16" or "float16".
         sharded: Whether every forward pass is a collective, in which workers without rows must take part.
+        unread: The columns of the dataset that batches do not have.
     """
     metrics = {name: metric.to(world.device) for name, metric in recipe.metrics.items()}
     loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
@@ -51,14 +53,15 @@ def evaluate(
             if batch.rows == 0 and not sharded:
                 continue
             columns = to_device(batch.columns, world.device)
-            if recipe.step:
-                loss_sum += _take_step(recipe.step, network, columns).double() * batch.rows
-            if not recipe.step or metrics:
-                output = network(columns)
-                if not recipe.step:
-                    loss_sum += compute_loss(recipe, output, columns).double() * batch.rows
-                for metric in metrics.values() if batch.rows else ():
-                    metric.update(output, columns[recipe.label or ""])
+            with explain_errors(network, unread):
+                if recipe.step:
+                    loss_sum += _take_step(recipe.step, network, columns).double() * batch.rows
+                if not recipe.step or metrics:
+                    output = network(columns)
+                    if not recipe.step:
+                        loss_sum += compute_loss(recipe, output, columns).double() * batch.rows
+                    for metric in metrics.values() if batch.rows else ():
+                        metric.update(output, columns[recipe.label or ""])
     results = {"validation_loss": sum_over_workers(loss_sum, world, phases) / loader.order.rows}
     for name, metric in metrics.items():
         results[name] = _to_number(name, metric.compute())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.cache import ShardCache, cache_directory
-from trainyard.trainer.data.loader import Loader, build_order
+from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
 from trainyard.trainer.data.resident import ResidentLoader
 from trainyard.trainer.data.split_reader import SplitReader
@@ -83,11 +85,39 @@ def _build_training_loader(
         check_resident(recipe, data)
         free_bytes = torch.cuda.mem_get_info(world.device)[0]
         if has_room(data, options.gpu_cache_gb, free_bytes, world.shares_gpu):
-            return ResidentLoader(data, order, world.rank, world.size, world.device, weights, on_progress)
+            return ResidentLoader(
+                data, order, world.rank, world.size, world.device, weights, on_progress, recipe.columns
+            )
+    transform = partial(apply_transform, recipe.transform) if recipe.transform else None
     return Loader(
-        data, order, world.rank, world.size, recipe.transform, is_gpu, recipe.sequences,
-        recipe.decode, recipe.augment, weights,
+        data, order, world.rank, world.size, transform, is_gpu, recipe.sequences,
+        recipe.decode, recipe.augment, weights, recipe.columns,
     )  # fmt: skip
+
+
+def apply_transform(transform: Callable[[Columns], Columns], columns: Columns) -> Columns:
+    """Return what a recipe's `transform` makes of the columns of a batch.
+
+    Raises:
+        TrainyardError: A tensor has another number of rows than the batch, of which micro-batches get their part.
+    """
+    first, values = next(iter(columns.items()))
+    rows = values.size(0)
+    transformed = transform(columns)
+    if not isinstance(transformed, Mapping):
+        raise TrainyardError(
+            f"the recipe's transform= returned a {type(transformed).__name__}; return a dict of tensors by column."
+        )
+    for name, column in transformed.items():
+        if not isinstance(column, Tensor) or column.ndim == 0 or column.size(0) != rows:
+            is_tensor = isinstance(column, Tensor)
+            described = f"shape {list(column.shape)}" if is_tensor else f"type {type(column).__name__}"
+            raise TrainyardError(
+                f"the recipe's transform= returned column {name!r} of {described} for a batch of {rows} rows. Return "
+                "as many rows in each tensor, because micro-batches have a part of them; repeat one value for each "
+                f"row, as by torch.as_tensor(value).expand(len(columns[{first!r}]))."
+            )
+    return transformed
 
 
 def check_resident(recipe: Recipe, data: SplitReader | Mixture) -> None:

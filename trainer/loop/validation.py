@@ -109,17 +109,23 @@ def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> 
         validates: Whether there is a validation split.
 
     Raises:
-        TrainyardError: `monitor` is not a metric of an epoch.
+        TrainyardError: `monitor` is not a loss or a metric of the recipe, or the metric leaves open what is better.
     """
     monitor, metrics = options.monitor, recipe.metrics if validates else {}
-    names = ["loss", "rows_per_second", *(["validation_loss"] if validates else []), *metrics]
+    names = ["loss", *(["validation_loss"] if validates else []), *metrics]
     if monitor not in names:
         without = " There is no validation split, so that the recipe's metrics are not computed."
         raise TrainyardError(
-            f"monitor={monitor!r} is not a metric of an epoch; the metrics are {', '.join(sorted(names))}. "
+            f"monitor={monitor!r} is not a metric that the best epoch can be chosen by; these are "
+            f"{', '.join(sorted(names))}. "
             f"Write one of them, or add it to the recipe's metrics.{'' if validates else without}"
         )
-    is_higher_better = monitor == "rows_per_second" or (monitor in metrics and metrics[monitor].higher_is_better)
+    is_higher_better = metrics[monitor].higher_is_better if monitor in metrics else False
+    if is_higher_better is None and options.monitor_mode is None:
+        raise TrainyardError(
+            f"monitor={monitor!r}: the metric does not say whether higher is better (its higher_is_better is None); "
+            "write monitor_mode='min' or 'max'."
+        )
     mode = options.monitor_mode or ("max" if is_higher_better else "min")
     return options.model_copy(update={"monitor_mode": mode})
 

@@ -78,11 +78,9 @@ class Network(nn.Module):
     def _scale(self, number: int, values: Tensor) -> Tensor:
         if values.dtype in (torch.uint8, torch.bool):
             values = values.float()
-        if self._is_scaled[number]:
-            values = values - getattr(self, f"mean_{number}")  # before doubles, such as timestamps, lose digits
-        if values.dtype == torch.float64:
-            values = values.float()
-        return values * getattr(self, f"scale_{number}") if self._is_scaled[number] else values
+        if self._is_scaled[number]:  # before doubles, such as timestamps, lose digits
+            values = (values - getattr(self, f"mean_{number}")) * getattr(self, f"scale_{number}")
+        return values.float() if values.dtype == torch.float64 else values
 
 
 def explain_types(network: nn.Module, error: Exception) -> None:
@@ -110,7 +108,7 @@ def compute_normalization(
         per: Whether to normalize each element, each channel (index of the first axis), or all elements alike.
 
     Raises:
-        TrainyardError: The dataset has no statistics of each element.
+        TrainyardError: The dataset has no statistics of each element, or they are not finite.
     """
     return {
         column.name: _reduce(column, statistics[column.name], per)
@@ -131,20 +129,33 @@ def _reduce(column: Column, statistics: Statistics, per: Per) -> Normalization:
     mean = torch.tensor(statistics.mean, dtype=torch.float64).reshape(groups, -1)
     std = torch.tensor(statistics.std, dtype=torch.float64).reshape(groups, -1)
     center = mean.mean(dim=1)
-    std = (std**2 + (mean - center[:, None]) ** 2).mean(dim=1).sqrt()
-    std = torch.where(std > 1e-12 * center.abs().clamp(min=1), std, torch.ones_like(std))
+    std = _compute_root_mean_square(torch.hypot(std, mean - center[:, None]))
+    if not (center.isfinite().all() and std.isfinite().all()):
+        at = int((~(center.isfinite() & std.isfinite())).nonzero()[0])
+        raise TrainyardError(
+            f"normalize={per!r}: column {column.name!r} has the mean {center[at]:g} and the standard deviation "
+            f"{std[at]:g} in the training split. Remove values that are not finite or too large in prepare, or write "
+            "normalize=None."
+        )
+    std = torch.where(std > 1e-12 * center.abs(), std, torch.ones_like(std))
     return Normalization(mean=tuple(center.tolist()), std=tuple(std.tolist()), per=per)
 
 
+def _compute_root_mean_square(values: Tensor) -> Tensor:
+    """Return the root mean square of each row; squares of the values themselves may overflow, or become 0."""
+    largest = values.amax(dim=1).clamp(min=torch.finfo(values.dtype).tiny)
+    return (values / largest[:, None]).square().mean(dim=1).sqrt() * largest
+
+
 def _build_buffers(normalization: Normalization, column: Column) -> tuple[Tensor, Tensor]:
-    """Return the mean, in the precision of the column, and the reciprocal of the standard deviation."""
+    """Return the mean and the reciprocal of the standard deviation, in the precision of the column."""
+    dtype = torch.float64 if column.type == "double" else torch.float32
     mean = torch.tensor(normalization.mean, dtype=torch.float64)
-    scale = 1 / torch.tensor(normalization.std, dtype=torch.float64)
+    scale = (1 / torch.tensor(normalization.std, dtype=torch.float64)).clamp(max=torch.finfo(dtype).max)
     if normalization.per == "element":
         target: tuple[int, ...] = column.shape
     elif normalization.per == "channel":
         target = (-1, *(1 for _ in column.shape[1:]))
     else:
         target = (1,) * len(column.shape)
-    dtype = torch.float64 if column.type == "double" else torch.float32
-    return mean.reshape(target).to(dtype), scale.reshape(target).float()
+    return mean.reshape(target).to(dtype), scale.reshape(target).to(dtype)

@@ -31,6 +31,34 @@ def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     return optimizer
 
 
+def freeze_untrained(optimizer: Optimizer, model: nn.Module) -> list[str]:
+    """Freeze the parameters of a recipe's `model` that are in no group of its optimizer, and return a warning of them.
+
+    Nothing would remove their gradients, which would add up, be clipped with the others and be sent to other workers.
+
+    Raises:
+        TrainyardError: The optimizer has none of the parameters.
+    """
+    in_groups = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    required = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    untrained = [name for name, parameter in required.items() if id(parameter) not in in_groups]
+    if not untrained:
+        return []
+    if len(untrained) == len(required):
+        raise TrainyardError(
+            "the optimizer has none of the parameters of the model that require a gradient, so that nothing would be "
+            "trained; use the parameters that optimizer= is called with."
+        )
+    for name in untrained:
+        required[name].requires_grad_(False)
+    count = len(required) - len(untrained)
+    return [
+        f"the optimizer has {count} of the {len(required)} parameters that require a gradient; the others, such as "
+        f"{untrained[0]!r}, are not trained, as if freeze= named them. Add them to the optimizer, or name them in "
+        "freeze=."
+    ]
+
+
 def build_schedule(recipe: Recipe, optimizer: Optimizer, steps: int) -> LRScheduler | None:
     """Return the learning rate schedule, None for a recipe without one.
 

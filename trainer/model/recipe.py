@@ -62,9 +62,10 @@ class Recipe:
         normalize: Scale float and uint8 features by mean and standard deviation of the training split: for each
             "element", each "channel" (index of the first axis), or "all" elements alike. Decoded columns are not
             scaled.
-        transform: A function of whole training batches, which runs in a thread of its own. The numbers of torch's
-            random functions that take a generator (and so of most distributions, but not of dropout) depend there on
-            the seed, the epoch, the step and the worker only.
+        transform: A function from the columns of a worker's training batch to those to train on, which runs in a thread
+            of its own. It returns as many rows as it gets, in each tensor: `lam.expand(rows)` for one value of all
+            rows. The numbers of torch's random functions that take a generator (and so of most distributions, but not
+            of dropout) depend there on the seed, the epoch, the step and the worker only.
         metrics: Metrics of torchmetrics on (output, label) of the validation split, by name.
         classes: The number of classes, if the label is a class: labels out of range are refused before training.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,20 @@ class TrainedModel:
 
         Args:
             columns: The feature columns: arrays (rows, ...); for a variable-length column a Jagged or a list of
-                arrays (length, ...); for a binary column a list, or an array of objects, of bytes.
+                arrays (length, ...); for a binary column a list, or an array of objects, of bytes. Numbers may have any
+                type, and become those of the column.
 
         Raises:
-            TrainyardError: A column is missing, or has another shape than in training.
+            TrainyardError: A column is missing, has another shape than in training, other rows than another column, or
+                a number that its type cannot represent.
         """
         batch: dict[str, Tensor] = {}
         for column in self.artifact.inputs:
             batch |= self._to_tensors(column, columns)
+        rows = {column.name: batch[column.name].size(0) for column in self.artifact.inputs}
+        if len(set(rows.values())) > 1:
+            counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+            raise TrainyardError(f"the columns have different numbers of rows: {counts}. Pass as many rows of each.")
         return self._network({name: tensor.to(self.device) for name, tensor in batch.items()})  # type: ignore[no-any-return]
 
     @torch.inference_mode()
@@ -129,14 +136,20 @@ class TrainedModel:
                 f"but the rows have {', '.join(columns)}."
             )
         values: Any = columns[column.name]
+        if not hasattr(values, "__len__") or isinstance(values, str | bytes) or getattr(values, "ndim", 1) == 0:
+            described = "a single number" if hasattr(values, "ndim") else f"of type {type(values).__name__}"
+            raise TrainyardError(
+                f"column {column.name!r} is {described}; pass an array or a list with a value for each row."
+            )
         if column.name in self.recipe.decode and not (isinstance(values, Tensor) or _is_decoded(values)):
             values = decoding.decode_rows(column.name, self.recipe.decode[column.name], values)
         if column.kind == "list":
             rows = values if isinstance(values, Jagged) else _to_jagged(values, column)
             if rows.values.shape[1:] != column.shape:
                 raise _shape_error(column, rows.values.shape[1:])
-            tensors = jagged.to_tensors(column.name, rows, self.recipe.sequences)
-            return tensors | {column.name: _convert(tensors[column.name], column)}
+            return jagged.to_tensors(
+                column.name, replace(rows, values=cast(rows.values, column)), self.recipe.sequences
+            )
         if isinstance(values, Jagged):
             raise TrainyardError(
                 f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows are bytes, or "
@@ -145,7 +158,7 @@ class TrainedModel:
         tensor = values if isinstance(values, Tensor) else torch.from_numpy(_to_numbers(values, column))
         if tensor[:1].numel() not in (math.prod(column.shape), 0):
             raise _shape_error(column, tuple(tensor.shape[1:]))
-        return {column.name: _convert(tensor.reshape(-1, *column.shape), column)}
+        return {column.name: _convert(tensor, column).reshape(-1, *column.shape)}
 
 
 def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
@@ -192,9 +205,15 @@ def _to_jagged(rows: Any, column: Column) -> Jagged:
 
 def _to_numbers(values: Any, column: Column) -> NDArray[Any]:
     """Return a copy of values as an array of numbers; without any, of the type of the column."""
-    array = np.array(values)
-    if array.dtype == object:
-        array = np.array(array.tolist())
+    try:
+        array = np.array(values)
+        if array.dtype == object:
+            array = np.array(array.tolist())
+    except ValueError as error:  # numpy's for lists of different lengths
+        of = _describe_elements(column)
+        raise TrainyardError(
+            f"the model takes column {column.name!r} with {of}shape {list(column.shape)}, but its rows differ in shape."
+        ) from error
     if array.size and array.dtype.kind not in "biuf":
         raise TrainyardError(
             f"the model takes column {column.name!r} with numbers ({column.type}), but its rows hold values of type "
@@ -204,9 +223,32 @@ def _to_numbers(values: Any, column: Column) -> NDArray[Any]:
 
 
 def _convert(values: Tensor, column: Column) -> Tensor:
-    """Return the values of a column of floats as in training, be they integers or in another precision."""
-    types = {"float": torch.float32, "double": torch.float64}
-    return values.to(types.get(column.type, values.dtype))
+    """Return the values of a column in the type that they have in training."""
+    if values.dtype == torch.from_numpy(np.empty(0, dtype(column))).dtype:
+        return values
+    if values.dtype == torch.bfloat16:  # which numpy does not have
+        values = values.float()
+    return torch.from_numpy(cast(values.detach().cpu().numpy(), column))
+
+
+def cast(numbers: NDArray[Any], column: Column) -> NDArray[Any]:
+    """Return numbers in the type of a column.
+
+    Raises:
+        TrainyardError: The type cannot represent a number. Only numbers of floating-point types are rounded.
+    """
+    target = dtype(column)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = numbers.astype(target, copy=False)
+    if np.can_cast(numbers.dtype, target):
+        return converted
+    fits = np.isfinite(converted) | ~np.isfinite(numbers) if target.kind == "f" else converted == numbers
+    if not fits.all():
+        raise TrainyardError(
+            f"column {column.name!r} has the value {numbers[~fits][0]}, which its type in the training, {column.type}, "
+            "cannot represent. Prepare it as for the export, or train the model on a dataset with a wider type."
+        )
+    return converted
 
 
 def check_prediction(predicted: Any, recipe: str) -> None:
@@ -243,8 +285,12 @@ def to_array(name: str, tensor: Tensor) -> NDArray[Any]:
     return tensor.cpu().to(_WIDER_TYPES.get(tensor.dtype, tensor.dtype)).numpy()
 
 
+def _describe_elements(column: Column) -> str:
+    return "elements of " if column.kind == "list" else ""
+
+
 def _shape_error(column: Column, shape: tuple[int, ...]) -> TrainyardError:
-    of = "elements of " if column.kind == "list" else ""
+    of = _describe_elements(column)
     return TrainyardError(
         f"the model takes column {column.name!r} with {of}shape {list(column.shape)}, "
         f"but its rows have {of}shape {list(shape)}."

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Threshold as Options
 from trainyard.trainer.strategies import local
 from trainyard.trainer.strategies.base import (
@@ -75,7 +76,18 @@ class Threshold(Strategy[Options]):
         self._on_communication(wall, time.perf_counter_ns() - start, True)
 
     def synchronize(self) -> None:
-        """Copy buffers from rank 0 to all workers."""
+        """Copy buffers from rank 0 to all workers.
+
+        Raises:
+            TrainyardError: A gradient was not finite: what it has changed stays in the residual, and is never sent.
+        """
+        are_finite = self.world.gather(bool(self._residual.isfinite().all()))
+        if not all(are_finite):
+            raise TrainyardError(
+                f"the training diverged: a gradient of worker {are_finite.index(False)} was not finite, and its "
+                "changes are no longer sent. Lower the learning rate in the recipe, set clip_norm=, or normalize the "
+                "features."
+            )
         broadcast_buffers(self._network, self.world)
 
     def rank_state(self) -> dict[str, Tensor]:

@@ -61,7 +61,8 @@ class TrainOperator(WorkerGroupOperator):
         early_stopping: Epochs without improvement of `monitor` after which training ends.
         monitor: A validation metric, or `loss`.
         monitor_mode: Whether a smaller (`min`) or larger (`max`) `monitor` is better. By default the metric says so
-            itself (`higher_is_better` of torchmetrics); a loss is better when it is smaller.
+            itself (`higher_is_better` of torchmetrics), and one that does not is refused; a loss is better when it is
+            smaller.
         compile: Whether to apply torch.compile to the model.
         cache_gb: Disk space on each node for shards of remote storage, in GiB. A larger split is read by ranges in
             each epoch.

@@ -416,7 +416,7 @@ def test_a_failed_save_names_the_row_and_leaves_no_file(spark, tmp_path):
     ("mode", "options", "message"),
     [
         ("append", {}, "is a dataset"),
-        ("overwrite", {"spilts": "train"}, "'spilts' is not an option"),
+        ("overwrite", {"parts": "train"}, "'parts' is not an option"),
         ("overwrite", {"splits": "train,test"}, "split 'test' has no rows"),
     ],
 )

@@ -131,6 +131,12 @@ def test_a_bad_export_is_refused_and_leaves_no_files(spark, tmp_path, source, fi
     assert not (tmp_path / "dataset" / "manifest.json").exists()
 
 
+def test_a_prepare_that_reads_a_dataset_is_told_to_register_the_format(spark, tmp_path, source):
+    message = r"^prepare='prepares:dataset' uses format\('trainyard'\) .* Call trainyard.etl.register\(spark\) before"
+    with pytest.raises(TrainyardError, match=message):
+        run(spark.newSession(), make_spec(tmp_path, source, prepare="prepares:dataset"))
+
+
 def test_a_column_of_the_data_names_the_splits_and_is_not_stored(spark, tmp_path, source):
     result = run(spark, make_spec(tmp_path, source, prepare="prepares:days", shapes={}, split_column="part"))
     assert result["splits"] == {"known": 900, "new": 100}

@@ -158,6 +158,35 @@ def test_scores_near_one_are_resolved_as_well_as_those_in_the_middle():
     assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=3e-3)
 
 
+@pytest.mark.parametrize(
+    ("center", "spread", "tolerance"),
+    [(0, 1, 0.002), (0, 10, 0.002), (0, 30, 0.002), (20, 1, 0.04), (-15, 1, 0.03), (60, 5, 0.02), (-200, 20, 0.02)],
+)
+def test_scores_beyond_the_probabilities_of_ordinary_models_are_ranked(center, spread, tolerance):
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 2, 5000)
+    logits = center + spread * (rng.normal(size=5000) + 2 * truth - 1)
+    metrics = compute_metrics(["auroc", "average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=tolerance)
+    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits), abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("link", "spread"), [("softmax", 1), ("softmax", 10), ("softmax", 30), ("exp", 1), ("exp", 10)]
+)
+def test_scores_of_many_classes_are_those_of_their_log_odds(link, spread):
+    logits, truth = make_classes(2000, 3)
+    logits *= spread
+    logarithms = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    output = logits if link == "softmax" else logarithms
+    metrics = compute_metrics(["auroc"], OutputSpec((3,), (), 3, link), output, truth).metrics
+    odds = np.stack(
+        [logits[:, k] - np.logaddexp.reduce(np.delete(logits, k, axis=1), axis=1) for k in range(3)], axis=1
+    )
+    areas = [reference.roc_auc_score(truth == k, odds[:, k]) for k in range(3)]
+    assert metrics["auroc"] == approx(np.mean(areas), abs=2e-3)
+
+
 def test_a_metric_without_a_value_is_none():
     model = compute_metrics(["auroc"], OutputSpec((), (), 2, "sigmoid"), np.zeros(5), np.ones(5, int))
     assert model.metrics == {"auroc": None}
@@ -250,7 +279,7 @@ def test_f1_of_a_binary_model_without_positives_is_zero_as_in_scikit_learn():
 def test_there_is_a_roc_curve_of_limited_size_for_each_of_a_few_classes_that_occur(count, curves):
     logits, truth = make_classes(rows=2000, count=count)
     truth[truth == 3] = 2
-    found = compute_metrics(["auroc"], OutputSpec((count,), (), count, "softmax"), logits, truth).curves
+    found = compute_metrics(["auroc"], OutputSpec((count,), (), count, "softmax"), 2 * logits, truth).curves
     assert list(found) == [f"ROC of {number}" for number in range(count) if number != 3][:curves]
     assert all(len(curve) == 64 and curve[-1] == [1, 1] for curve in found.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,3 +195,19 @@ def test_a_transform_gets_whole_batches(uri: str) -> None:
 def test_several_workers_are_refused(uri: str) -> None:
     with pytest.raises(TrainyardError, match="num_workers=2: each worker of the DataLoader would read every batch"):
         list(DataLoader(Dataset(uri, batch_size=20), batch_size=None, num_workers=2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"balance": "label"}, {"weight_by": "weight"}, {"bucket_by": "tokens"}, {"balance": "label", "world": 9}],
+)
+@pytest.mark.parametrize("columns", [["row"], ["label", "row", "weight", "tokens"]])
+def test_batches_have_the_requested_columns_only(tmp_path: Path, columns: list[str], options: dict[str, Any]) -> None:
+    """Columns that the order of rows depends on are read beside them."""
+    rows = datasets.sequences(70) | {"weight": 1.0 + np.arange(70) % 3}
+    uri = datasets.write(tmp_path, {"train": rows}, rows_per_batch=16)
+    batches = list(Dataset(uri, columns=columns, batch_size=30, **options))
+    requested = {*columns, *(["tokens_mask"] if "tokens" in columns else [])}
+    assert [set(batch) for batch in batches] == [requested] * len(batches)
+    every = list(Dataset(uri, batch_size=30, **options))
+    assert [batch["row"].tolist() for batch in batches] == [batch["row"].tolist() for batch in every]

@@ -103,3 +103,11 @@ def test_columns_of_all_types_are_gathered(tmp_path: Path, dtype: str) -> None:
     for batch in ResidentLoader(split, order, 0, 1, CPU).epoch(0):
         assert batch.columns["x"].dtype == getattr(torch, dtype)
         assert batch.columns["x"].tolist() == values[batch.columns["row"].numpy()].tolist()
+
+
+def test_a_column_of_weights_is_not_in_batches_that_do_not_need_it(uris: tuple[str, str]) -> None:
+    data, order, weights = read(uris, weighted=True)
+    resident = ResidentLoader(data, order, 0, 1, CPU, weights, columns=("x", "row"))
+    loader = Loader(data, order, weights=weights, columns=("x", "row"))
+    assert list_batches(resident, 0, 0) == list_batches(loader, 0, 0)
+    assert set(next(resident.epoch(0)).columns) == {"x", "row"}

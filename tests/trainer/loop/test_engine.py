@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tests.trainer import datasets
 from tests.trainer.recipes import Modes, linear
-from tests.trainer.runs import list_committed
+from tests.trainer.runs import get_losses, list_committed
+from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.schemas.checkpoint import INDEX, Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
@@ -21,6 +22,7 @@ from trainyard.trainer.loop.engine import TerminatedError
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"
 
@@ -179,3 +181,67 @@ def test_another_precision_than_in_the_checkpoint_resumes(
 ) -> None:
     resume(batches, tmp_path, {}, epochs=1, precision=before)
     assert len(resume(batches, tmp_path, {}, epochs=2, precision=after).history.epochs) == 2
+
+
+NOT_TRAINED = (
+    "the optimizer has 2 of the 4 parameters that require a gradient; the others, such as '0.weight', are not trained, "
+    "as if freeze= named them. Add them to the optimizer, or name them in freeze=."
+)
+
+
+def train_last_layer(
+    world: World | None, batches: str, folder: str, epochs: int = 3, **options: Any
+) -> tuple[list[float], list[str]]:
+    fitted = fit(
+        f"{RECIPES}:of_last_layer", dataset=batches, model=f"{folder}/model", world=world, epochs=epochs,
+        batch_size=50, clip_norm=0.5, checkpoints=f"{folder}/checkpoints", **options,
+    )  # fmt: skip
+    return get_losses(fitted.history.epochs), fitted.warnings
+
+
+def test_parameters_that_the_optimizer_does_not_have_are_frozen(batches: str, tmp_path: Path) -> None:
+    """Otherwise their gradients, which nothing removes, would add up, and clip_norm would count them."""
+    losses, warnings = train_last_layer(None, batches, str(tmp_path / "a"))
+    frozen, without = train_last_layer(None, batches, str(tmp_path / "b"), recipe_params={"freeze": ["0"]})
+    assert losses == frozen
+    assert (warnings, without) == ([NOT_TRAINED], [])
+    train_last_layer(None, batches, str(tmp_path / "c"), epochs=1)
+    assert train_last_layer(None, batches, str(tmp_path / "c"))[0] == losses
+
+
+def train_last_layer_by(world: World, batches: str, folder: str, strategy: str) -> tuple[list[float], list[str]]:
+    train_last_layer(world, batches, folder, epochs=1, strategy=strategy)
+    return train_last_layer(world, batches, folder, strategy=strategy)
+
+
+@pytest.mark.ranks
+def test_parameters_that_the_optimizer_does_not_have_are_frozen_on_all_workers(batches: str, tmp_path: Path) -> None:
+    alone = train_last_layer(None, batches, str(tmp_path))[0]
+    with Workers(2) as pair:
+        for strategy in ("allreduce", "fsdp", "threshold"):
+            for losses, warnings in pair(train_last_layer_by, batches, str(tmp_path / strategy), strategy):
+                assert warnings == [NOT_TRAINED]
+                if strategy != "threshold":
+                    assert losses == pytest.approx(alone, rel=1e-4)
+
+
+def test_an_optimizer_of_other_parameters_is_refused(batches: str, tmp_path: Path) -> None:
+    Schedule.fields = {"optimizer": lambda _: torch.optim.SGD(torch.nn.Linear(8, 3).parameters(), 0.1)}
+    with pytest.raises(TrainyardError, match=r"^the optimizer has none of the parameters of the model"):
+        fit(f"{__name__}:scheduled", dataset=batches, model=str(tmp_path), epochs=1, batch_size=50)
+
+
+def train_with_metric_of_one_worker(world: World, batches: str, model: str) -> list[dict[str, float]]:
+    return fit(
+        f"{RECIPES}:of_one_worker", dataset=batches, model=model, world=world, epochs=6, batch_size=50,
+        monitor="metric", early_stopping=2,
+    ).history.epochs  # fmt: skip
+
+
+@pytest.mark.ranks
+def test_all_workers_stop_by_the_metrics_of_the_first(batches: str, tmp_path: Path) -> None:
+    """Also of a metric whose value each worker computes from its own rows."""
+    with Workers(2) as pair:
+        first, second = pair(train_with_metric_of_one_worker, batches, str(tmp_path))
+    assert first == second
+    assert [epoch["metric"] for epoch in first] == [1, 2, 3]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from tests.trainer import datasets
@@ -82,10 +82,29 @@ class Centers(nn.Module):
         return nn.functional.cross_entropy(output + self.centers, label)
 
 
+class Correct(Metric):
+    """A metric that leaves open whether higher is better, as those of torchmetrics do by default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("rows", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, output: Tensor, label: Tensor) -> None:
+        self.rows += (output.argmax(1) == label).sum()
+
+    def compute(self) -> Tensor:
+        return self.rows
+
+
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {}, {"monitor": "acuracy"},
-        "^monitor='acuracy' is not a metric of an epoch; the metrics are accuracy, loss, rows_per_second, validation_l",
+        "^monitor='acuracy' is not a metric that the best epoch can be chosen by; these are accuracy, loss, valid",
+    ),
+    ({}, {"monitor": "rows_per_second"}, "^monitor='rows_per_second' is not a metric that the best epoch can"),
+    (
+        {"metrics": {"own": Correct()}}, {"monitor": "own"},
+        "^monitor='own': the metric does not say whether higher is better .*; write monitor_mode='min' or 'max'",
     ),
     ({"model": Scaled(8, 3)}, {}, "'_extra_state' in the state of the model is no tensor, and would not be saved"),
     ({"loss": Centers()}, {}, "loss= has parameters, which would neither be trained nor saved"),
@@ -152,7 +171,7 @@ def test_a_step_may_compute_gradients_in_validation(tmp_path: Path) -> None:
 
 def test_a_metric_of_the_recipe_is_not_monitored_without_a_validation_split(tmp_path: Path) -> None:
     Variant.fields = {}
-    message = "the metrics are loss, rows_per_second. .* There is no validation split, so that the recipe's metrics are"
+    message = "; these are loss. .* There is no validation split, so that the recipe's metrics are"
     with pytest.raises(TrainyardError, match=message):
         train(tmp_path, datasets.blobs(100), {"monitor": "accuracy"})
 
@@ -170,6 +189,18 @@ def test_higher_is_better_where_the_metric_says_so(tmp_path: Path, mode: str | N
     accuracies = [epoch["accuracy"] for epoch in fitted.history.epochs]
     assert len(set(accuracies)) > 1
     assert fitted.metrics["accuracy"] == best(accuracies)
+
+
+@pytest.mark.parametrize(("mode", "best"), [("max", max), ("min", min)])
+def test_a_metric_that_leaves_open_whether_higher_is_better_has_the_mode_of_the_options(
+    tmp_path: Path, mode: str, best: Any
+) -> None:
+    Variant.fields = {
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, 0.003),
+        "metrics": {"own": Correct()},
+    }
+    fitted = train(tmp_path, options={"monitor": "own", "monitor_mode": mode, "epochs": 4})
+    assert fitted.metrics["own"] == best(epoch["own"] for epoch in fitted.history.epochs)
 
 
 def test_the_label_may_be_a_feature(tmp_path: Path) -> None:
@@ -231,6 +262,24 @@ def test_a_column_that_a_step_uses_without_declaring_it_is_named(tmp_path: Path)
         train(tmp_path, weighted_blobs(100))
 
 
+def weigh_in_validation(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    losses = nn.functional.cross_entropy(model(batch), batch["label"], reduction="none")
+    return losses.mean() if model.training else (losses * batch["weight"]).mean()
+
+
+@pytest.mark.parametrize("step", [weigh, weigh_in_validation])
+@pytest.mark.parametrize("options", [{}, {"weight_by": "weight"}])
+def test_batches_of_training_and_validation_have_the_same_columns(
+    tmp_path: Path, step: Any, options: dict[str, Any]
+) -> None:
+    """Also where training reads a column of weights to draw rows."""
+    rows = datasets.blobs(100) | {"weight": np.ones(100)}
+    uri = datasets.write(tmp_path / "dataset", {"train": rows, "validation": rows})
+    Variant.fields = {"step": step}
+    with pytest.raises(TrainyardError, match=r"uses the column 'weight', .* Write extra_columns=\['weight'\]"):
+        fit(f"{__name__}:varied", dataset=uri, model=str(tmp_path), epochs=1, batch_size=25, **options)
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -242,6 +291,35 @@ def test_invalid_extra_columns_are_refused(tmp_path: Path, extra: Any, message: 
     Variant.fields = {"step": weigh, "extra_columns": extra}
     with pytest.raises(TrainyardError, match=message):
         train(tmp_path, weighted_blobs(100))
+
+
+def mix(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    return columns | {"share": torch.rand(())}
+
+
+def double(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: torch.cat([column, column]) for name, column in columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (mix, r"column 'share' of shape \[\] for a batch of 25 rows.*\.expand\(len\(columns\['x'\]\)\)"),
+        (double, r"column 'x' of shape \[50, 8\] for a batch of 25 rows"),
+        (lambda columns: columns | {"share": 0.5}, r"column 'share' of type float for a batch of 25 rows"),
+        (lambda columns: None, r"a NoneType; return a dict of tensors"),
+    ],
+)
+def test_a_transform_that_changes_the_number_of_rows_is_refused(tmp_path: Path, transform: Any, message: str) -> None:
+    """Their micro-batches would drop rows; a group that became smaller has some."""
+    Variant.fields = {"transform": transform}
+    with pytest.raises(TrainyardError, match=f"^the recipe's transform= returned {message}"):
+        train(tmp_path)
+
+
+def test_a_transform_may_add_columns(tmp_path: Path) -> None:
+    Variant.fields = {"transform": lambda columns: columns | {"share": torch.rand(()).expand(len(columns["x"]))}}
+    assert len(train(tmp_path, options={"micro_batches": 2}).history.epochs) == 2
 
 
 def blobs_with_ignored(rows: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Statistics
 from trainyard.trainer.model.network import Network, compute_normalization
 from trainyard.trainer.model.recipe import Per
@@ -21,12 +23,13 @@ class Identity(nn.Module):
         return values
 
 
-def normalize(values: Any, per: Per, kind: str = "tensor") -> Tensor:
-    """Return the normalized values of a column of doubles."""
+def normalize(values: Any, per: Per, kind: str = "tensor", type_: str = "double") -> Tensor:
+    """Return the normalized values of a column, by default of doubles."""
     shape = () if kind == "list" else values.shape[1:]
     flat = values.reshape(len(values) if kind == "tensor" else -1, *(shape or (1,)))
-    column = Column(name="x", kind=kind, type="double", shape=shape)
-    statistics = Statistics(count=len(flat), mean=tuple(flat.mean(0)), std=tuple(flat.std(0)))
+    column = Column(name="x", kind=kind, type=type_, shape=shape)
+    flat = flat.astype(np.longdouble)
+    statistics = Statistics(count=len(flat), mean=tuple(map(float, flat.mean(0))), std=tuple(map(float, flat.std(0))))
     network = Network(Identity(), (column,), compute_normalization({"x": statistics}, (column,), per))
     assert not network.state_dict()
     tensor = torch.from_numpy(values)
@@ -38,6 +41,36 @@ def test_doubles_with_a_large_mean_are_normalized(per: Per, axis: int | None) ->
     normalized = normalize(TIMES, per)
     assert normalized.dtype == torch.float32
     assert normalized.numpy() == pytest.approx((TIMES - TIMES.mean(axis)) / TIMES.std(axis), abs=1e-5)
+
+
+@pytest.mark.parametrize(("per", "axis"), [("element", 0), ("channel", 0), ("all", None)])
+@pytest.mark.parametrize("factor", [1e-300, 1e-200, 1e-13, 1e10, 1e39, 1e200, 1e290])
+def test_doubles_of_any_magnitude_are_normalized(factor: float, per: Per, axis: int | None) -> None:
+    values = np.random.default_rng(0).normal(size=(50, 3))
+    normalized = normalize(values * factor, per)
+    assert normalized.dtype == torch.float32
+    assert normalized.numpy() == pytest.approx((values - values.mean(axis)) / values.std(axis), abs=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-13, 1e30])
+def test_floats_of_any_magnitude_are_normalized(factor: float) -> None:
+    values = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    normalized = normalize(values * np.float32(factor), "element", type_="float")
+    assert normalized.numpy() == pytest.approx((values - values.mean(0)) / values.std(0), abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-30, 1e10])
+@pytest.mark.parametrize("per", ["element", "channel", "all"])
+def test_constants_become_zero(value: float, per: Per) -> None:
+    assert normalize(np.full((7, 3), value), per).numpy() == pytest.approx(np.zeros((7, 3)), abs=1e-5)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, math.inf), (math.nan, 1.0), (math.inf, math.nan)])
+def test_statistics_that_are_not_finite_are_refused(mean: float, std: float) -> None:
+    column = Column(name="x", kind="scalar", type="double")
+    statistics = Statistics(count=5, mean=(mean,), std=(std,))
+    with pytest.raises(TrainyardError, match=r"^normalize='element': column 'x' has the mean .* Remove values that"):
+        compute_normalization({"x": statistics}, (column,), "element")
 
 
 @pytest.mark.parametrize("values", [TIMES[:, 0]])

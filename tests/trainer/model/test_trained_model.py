@@ -184,3 +184,86 @@ def test_rows_may_be_an_array_of_objects(model: TrainedModel) -> None:
     objects = np.empty(3, dtype=object)
     objects[:] = list(rows)
     torch.testing.assert_close(model.output({"x": objects}), model.output({"x": rows}))
+
+
+class Numbers(nn.Module):
+    """The sum of an embedded number, of two bytes, and of a flag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.city = nn.Embedding(5, 1)
+
+    def forward(self, city: Tensor, bytes_: Tensor, flag: Tensor, price: Tensor) -> Tensor:
+        return self.city(city)[:, 0] + bytes_.sum(1) + flag + price
+
+
+def numbers() -> Recipe:
+    return Recipe(
+        model=Numbers(), features=("city", "bytes", "flag", "price"), label="label", loss=nn.MSELoss(),
+    )  # fmt: skip
+
+
+NUMBERS = {
+    "city": np.array([0, 4, 2, 1], np.int32),
+    "bytes": np.array([[0, 255], [1, 2], [3, 4], [5, 6]], np.uint8),
+    "flag": np.array([True, False, True, False]),
+    "price": np.array([0.5, 1.5, -2.0, 8.0], np.float32),
+}
+
+
+@pytest.fixture(scope="module")
+def of_numbers(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    folder = tmp_path_factory.mktemp("numbers")
+    uri = datasets.write(folder / "data", {"train": NUMBERS | {"label": np.zeros(4, np.float32)}})
+    fit(f"{__name__}:numbers", dataset=uri, model=str(folder / "model"), epochs=1, batch_size=4)
+    return load_model(str(folder / "model"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {name: values.tolist() for name, values in NUMBERS.items()},
+        {"city": NUMBERS["city"].astype(np.int8), "bytes": NUMBERS["bytes"].astype(np.int64)},
+        {"city": NUMBERS["city"].astype(np.float32), "bytes": NUMBERS["bytes"].astype(np.float64)},
+        {"flag": NUMBERS["flag"].astype(np.int64), "price": NUMBERS["price"].astype(np.float64)},
+        {"city": torch.from_numpy(NUMBERS["city"]).long(), "bytes": torch.from_numpy(NUMBERS["bytes"]).bfloat16()},
+        {"city": NUMBERS["city"][:, None], "price": torch.from_numpy(NUMBERS["price"]).half().requires_grad_()},
+    ],
+)
+def test_numbers_of_any_type_become_those_of_the_column(of_numbers: TrainedModel, columns: dict[str, Any]) -> None:
+    assert of_numbers.output(NUMBERS | columns).tolist() == of_numbers.output(NUMBERS).tolist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"city": [0, 4, 2, 1.5]}, r"^column 'city' has the value 1\.5, which its type in the training, int32, cannot"),
+        ({"city": [0, 4, 2, 1 << 40]}, r"^column 'city' has the value 1099511627776, .* int32"),
+        ({"bytes": np.full((4, 2), -1)}, r"^column 'bytes' has the value -1, .* uint8"),
+        ({"flag": [0, 1, 2, 0]}, r"^column 'flag' has the value 2, .* bool"),
+        ({"price": np.full(4, 1e300)}, r"^column 'price' has the value 1e\+300, .* float"),
+        ({"city": [0.0, 1.0, np.nan, 2.0]}, r"^column 'city' has the value nan, .* int32"),
+        ({"city": 3}, r"^column 'city' is of type int; pass an array or a list with a value for each row"),
+        ({"price": torch.tensor(2.5)}, r"^column 'price' is a single number; pass an array or a list with a value for"),
+        (
+            {"city": NUMBERS["city"][:3]},
+            "^the columns have different numbers of rows: city 3, bytes 4, flag 4",
+        ),
+        (
+            {"bytes": [[1, 2], [3], [4, 5], [6, 7]]},
+            r"takes column 'bytes' with shape \[2\], but its rows differ in",
+        ),
+    ],
+)
+def test_what_a_column_cannot_have_is_refused(of_numbers: TrainedModel, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(TrainyardError, match=message):
+        of_numbers.output(NUMBERS | columns)
+
+
+def test_elements_of_variable_length_become_numbers_of_the_column(bags: TrainedModel) -> None:
+    rows = datasets.sequences(3)
+    floats = {"tokens": [row.astype(np.float64) for row in rows["tokens"]], "frames": rows["frames"]}
+    assert bags.output(floats).tolist() == bags.output(rows).tolist()
+    floats["tokens"][1] = np.array([0.5])
+    with pytest.raises(TrainyardError, match=r"^column 'tokens' has the value 0\.5, .* int64"):
+        bags.output(floats)

@@ -212,6 +212,10 @@ def test_threshold_reduces_all_elements_where_that_takes_fewer_bytes(batches: st
         ),
         ("threshold", {"precision": "float16"}, "strategy='threshold' and precision='float16' exclude each other"),
         ("fsdp", {"precision": "float16"}, "write precision='bfloat16'"),
+        (
+            {"name": "allreduce", "compression": "powersgd"}, {"precision": "float16"},
+            "compression='powersgd' and precision='float16' exclude each other: ",
+        ),
     ],
 )  # fmt: skip
 def test_invalid_options_are_refused_before_training(

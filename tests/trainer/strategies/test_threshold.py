@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.trainer.workers import Workers
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Threshold as Options
 from trainyard.trainer.strategies import threshold as module
 from trainyard.trainer.strategies.base import merge_rank_states
@@ -209,3 +210,12 @@ def test_every_change_is_in_the_weights_of_all_workers_or_left_to_send() -> None
     changes, left = (torch.stack(values).mean(0) for values in zip(of_first, of_second, strict=True))
     assert torch.allclose(first + left, changes, atol=1e-5)
     assert 0 < int((first != 0).sum()) < 2500
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_residual_that_is_not_finite_ends_the_training(value: float) -> None:
+    """Nothing of it would ever be sent."""
+    strategy = restore([build_state([1.0, value], 0.1)], 0, 1)
+    with pytest.raises(TrainyardError, match=r"^the training diverged: .* worker 0 .* Lower the learning rate"):
+        strategy.synchronize()
+    restore(STATES, 0, 1).synchronize()
