@@ -55,7 +55,8 @@ def render_data_source() -> str:
         "Data source options",
         "Spark reads and writes datasets by the format `trainyard`, after "
         "`trainyard.etl.register(spark)`, also in a function such as `prepare`: Spark starts a Python process to find "
-        "it, so jobs and the estimator, which need none, do not register it. Option names are matched without regard to case, and every value is a string.",
+        "it, so jobs and the estimator, which need none, do not register it. Option names are matched without regard "
+        "to case, and every value is a string.",
         section('Write: `df.write.format("trainyard")`', table(["option", "meaning"], list(_options("Write options")))),
         section('Read: `spark.read.format("trainyard")`', table(["option", "meaning"], list(_options("Read options")))),
     )
