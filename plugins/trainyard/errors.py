@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _IN_SPARK_WORKER = re.compile(
     r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
@@ -37,3 +39,14 @@ def reason(error: BaseException) -> str | None:
         link = link.__cause__ or link.__context__
     messages = _IN_SPARK_WORKER.findall(str(error))
     return messages[-1].strip() if messages else None
+
+
+@contextmanager
+def noted(unreadable: dict[str, str] | None, name: str) -> Iterator[None]:
+    """End the `with` at an error, and add to `unreadable` why what is called `name` cannot be read; raise for None."""
+    try:
+        yield
+    except Exception as error:  # each file system raises exceptions of its own
+        if unreadable is None:
+            raise
+        unreadable[name] = summarize(error)

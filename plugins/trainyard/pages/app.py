@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.datastructures import URL
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, noted
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, comparison, html, live, pipelines, products, runs
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
@@ -22,7 +22,6 @@ from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
 from trainyard.report import assets
 from trainyard.report.overview import build_overview, compute_busy
-from trainyard.schemas.unreadable import noted
 from trainyard.usage import usage_report
 
 app = FastAPI(title="Trainyard", openapi_url=None)

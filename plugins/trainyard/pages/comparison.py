@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard import storage
+from trainyard.errors import noted
 from trainyard.pages import runs
 from trainyard.pages.runs import Row, Run
 from trainyard.report import curves, palette
@@ -17,7 +18,6 @@ from trainyard.report.formats import format_duration
 from trainyard.report.overview import SCORING, measure_seconds
 from trainyard.schemas import events
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.unreadable import noted
 
 MAX_RUNS = palette.RUN_COLORS
 MISSING = "–"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, noted
 from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
@@ -15,7 +15,6 @@ from trainyard.schemas import events, failure, run_record, worker_progress
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.unreadable import noted
 from trainyard.schemas.worker_progress import GroupProgress
 
 

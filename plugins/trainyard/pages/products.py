@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard import storage
+from trainyard.errors import noted
 from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
@@ -16,7 +17,6 @@ from trainyard.report.stages import EXPORTS
 from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.unreadable import noted
 
 
 @dataclass(frozen=True)

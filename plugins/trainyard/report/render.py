@@ -11,14 +11,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, noted
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.unreadable import noted
 from trainyard.storage import StoredFile
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
-from trainyard.schemas.unreadable import noted
+from trainyard.errors import TrainyardError, noted
 from trainyard.schemas.validation.complaints import complaints
 
 

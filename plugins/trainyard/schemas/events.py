@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from trainyard import storage
-from trainyard.schemas.unreadable import noted
+from trainyard.errors import noted
 
 PART_BYTES = 1 << 20
 """A process begins its next file once the current one is this large."""
