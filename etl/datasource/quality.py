@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Split, Statistics
+from trainyard.schemas.manifest import Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.text import table
 
@@ -77,6 +77,19 @@ def check_drift(
         f"split {name}, column {column}: drifted by {drift:.3g} (warning from {limits.warn:g} on)"
         for name, column, drift in drifts if drift >= limits.warn
     )  # fmt: skip
+
+
+def compare_models(new: Provenance, others: Mapping[str, Partition]) -> tuple[str, ...]:
+    """Return a warning if other partitions of the dataset have features of other weights than the new one."""
+    models = {name: other.provenance.model for name, other in others.items() if other.provenance.model}
+    differ = [name for name, model in models.items() if new.model and model != new.model]
+    if not differ:
+        return ()
+    more = f" (and {len(differ) - 1} more)" if len(differ) > 1 else ""
+    return (
+        f"partition {differ[0]!r}{more} has features of the weights {models[differ[0]][:16]}, and this one of "
+        f"{new.model[:16]}; features of different weights do not compare, so write all partitions with one model",
+    )
 
 
 def measure_drift(new: Statistics, old: Statistics) -> float:

@@ -88,7 +88,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             base = manifest.read_latest(dataset)
             if base:
                 self._check_base(base, result)
-                result = self._add_drift_warnings(base, result)
+                result = self._add_warnings(base, result)
             document = self._build_next_version(base, result)
             self._check_splits(document)
             with suppress(FileExistsError):  # another writer committed this version number first
@@ -143,13 +143,14 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return build_single_partition_manifest(result, partition or "", base.number + 1 if base else 1)
         return add_partition(self.options.path, base, partition, result)
 
-    def _add_drift_warnings(self, base: DatasetManifest, result: WriteResult) -> WriteResult:
-        """Compare with the partitions that stay; if none does, with those that are replaced."""
-        if self.options.drift is None:
-            return result
-        others = {name: partition for name, partition in base.partitions.items() if name != self.options.partition}
-        previous = collect_statistics(self.options.path, base, others or base.partitions)
-        warnings = quality.check_drift(self.options.path, result.splits, previous, self.options.drift)
+    def _add_warnings(self, base: DatasetManifest, result: WriteResult) -> WriteResult:
+        """Compare with the partitions that stay; the drift, if none does, with those that are replaced."""
+        name, dataset = self.options.partition, self.options.path
+        others = {other: partition for other, partition in base.partitions.items() if name not in (None, other)}
+        warnings = quality.compare_models(result.provenance, others)
+        if self.options.drift:
+            previous = collect_statistics(dataset, base, others or base.partitions)
+            warnings += quality.check_drift(dataset, result.splits, previous, self.options.drift)
         return replace(result, provenance=result.provenance.model_copy(update={"warnings": warnings}))
 
     def _check_splits(self, document: DatasetManifest) -> None:

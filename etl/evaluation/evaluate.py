@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,14 +18,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
-from trainyard.etl.evaluation.scorer import Scorer
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
 from trainyard.etl.metrics import regression
+from trainyard.etl.metrics.family import MetricFamily
 from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import RANGE_KEYS, check_slice_count, merge_sums
-from trainyard.etl.scoring.inputs import check_inputs, to_array
-from trainyard.etl.scoring.scan import Rows, map_batches, select
+from trainyard.etl.scoring.inputs import check_inputs
+from trainyard.etl.scoring.scan import Rows, get_session, map_batches, select
+from trainyard.etl.scoring.worker_call import call_in_worker
+from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.manifest import Column
 
@@ -83,7 +85,7 @@ def evaluate(
             to a model, or there are no rows.
     """
     models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
-    evaluated = [EvaluatedModel.load(uri, metrics, weights or {}) for uri in models]
+    evaluated = _load(rows, models, metrics, weights or {})
     _check_labels(evaluated)
     slices = tuple(dict.fromkeys(slices))
     required = [*slices, *([query] if query else [])]
@@ -99,15 +101,46 @@ def evaluate(
         evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
     shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
     inputs = [column.name for model in evaluated for column in model.artifact.inputs]
-    scorer = Scorer(tuple(evaluated), slices, query, examples, tuple(shown), rows_per_batch)
+    score = partial(
+        _score, models=tuple(evaluated), slices=slices, query=query, examples=examples, shown_columns=tuple(shown),
+        rows_per_batch=rows_per_batch,
+    )  # fmt: skip
     columns = list(dict.fromkeys([*inputs, evaluated[0].label.name, *required, *shown]))
     if query:
         by_query = get_column(query)
         rows = select(rows, columns).repartition(by_query).sortWithinPartitions(by_query)
     schema = from_arrow_schema(STATE_SCHEMA)
-    states = map_batches(rows, columns, scorer.score, schema).repartition(*RANGE_KEYS)
+    states = map_batches(rows, columns, score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
     return _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
+
+
+def _load(
+    rows: Rows, models: Sequence[str], metrics: Sequence[str], weights: Mapping[str, str]
+) -> list[EvaluatedModel]:
+    """Read the artifacts of models, and let a worker choose how to compute the metrics of each."""
+    loaded = []
+    for uri in models:
+        artifact = model_artifact.read(uri, weights)
+        if artifact.label is None:
+            raise TrainyardError(f"the model {uri} was trained without a label, so its output cannot be evaluated.")
+        loaded.append((uri, artifact.to_json(), artifact.label))
+    families = call_in_worker(get_session(rows), partial(_choose_families, loaded, tuple(metrics)))
+    return [EvaluatedModel(*model, chosen) for model, chosen in zip(loaded, families, strict=True)]
+
+
+def _choose_families(
+    models: Sequence[tuple[str, str, Column]], metrics: Sequence[str]
+) -> list[tuple[MetricFamily, ...]]:
+    from trainyard.etl.evaluation.families import choose_families  # imports torch, as only workers do
+
+    return [choose_families(*model, metrics) for model in models]
+
+
+def _score(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
+    from trainyard.etl.evaluation.scorer import Scorer
+
+    return Scorer(**options).score(batches)
 
 
 def _build_result(
@@ -132,6 +165,8 @@ def _build_result(
 
 def _read_some_labels(rows: Rows, label: Column) -> NDArray[Any]:
     """Return the labels of the first rows."""
+    from trainyard.etl.scoring.arrays import to_array  # imports torch, here for models of regression
+
     batch = select(rows, [label.name]).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
     labels = to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
     assert isinstance(labels, np.ndarray)

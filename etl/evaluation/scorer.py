@@ -19,7 +19,7 @@ from trainyard.etl.evaluation.queries import encode_values, regroup_batches
 from trainyard.etl.evaluation.states import build_state
 from trainyard.etl.metrics.family import Integers, ScoredRows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
-from trainyard.etl.scoring import inputs, worker_model
+from trainyard.etl.scoring import arrays, worker_model
 
 Candidate = tuple[float, int, str]
 """An example: its loss, its rank among equal losses (the earlier the higher), and its JSON."""
@@ -63,7 +63,7 @@ class Scorer:
             groupings = [everything, *self._number_slices(accumulator, batch)]
             buckets = random.integers(0, BUCKETS, batch.num_rows)
             for number, model in enumerate(self.models):
-                truth = inputs.to_array(batch, model.label)
+                truth = arrays.to_array(batch, model.label)
                 assert isinstance(truth, np.ndarray)
                 rows = ScoredRows(self._apply(model, batch), truth, query)
                 accumulator.add(number, rows, groupings, buckets)
@@ -75,7 +75,7 @@ class Scorer:
     def _apply(self, model: EvaluatedModel, batch: pa.RecordBatch) -> NDArray[Any]:
         trained = worker_model.load_model(model.uri, model.document)
         tuner = worker_model.get_tuner(model.uri, model.document, self.rows_per_batch)
-        columns = {column.name: inputs.to_array(batch, column) for column in trained.artifact.inputs}
+        columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
         output = tuner.apply(lambda rows: {"output": trained.output(rows).float().cpu().numpy()}, columns)["output"]
         if not np.isfinite(output).all():
             raise TrainyardError(

@@ -11,7 +11,11 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import trainyard.etl.evaluation.evaluate
-import trainyard.etl.scoring.worker_model  # noqa: F401
+import trainyard.etl.evaluation.families
+import trainyard.etl.evaluation.scorer
+import trainyard.etl.jobs.featurize
+import trainyard.etl.jobs.predict
+import trainyard.etl.scoring.outputs  # noqa: F401
 
 with suppress(ImportError):  # most recipes import it; a prediction does not need it
     import torchmetrics  # noqa: F401

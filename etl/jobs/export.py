@@ -28,7 +28,11 @@ from trainyard.schemas.specs.export import ExportSpec
 
 
 def run(
-    spark: SparkSession, spec: ExportSpec, events: EventLog, transform: Callable[[DataFrame], DataFrame] | None = None
+    spark: SparkSession,
+    spec: ExportSpec,
+    events: EventLog,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    model: str = "",
 ) -> dict[str, Any]:
     """Export a dataset in one pass over the source.
 
@@ -39,6 +43,7 @@ def run(
         spec: The job.
         events: The log for the spans of its steps.
         transform: A function that is applied to the DataFrame after `prepare`.
+        model: The sha256 of the weights that `transform` applies.
 
     Returns:
         The summary of the dataset's version.
@@ -58,7 +63,7 @@ def run(
     split = spec.split_column or splits.SPLIT
     shuffled = splits.shuffle(_assign_splits(frame, spec), shards, spec.seed, split)
     with events.span("write dataset", shards=shards), arrow_batches.limit_batch_rows(spec.rows_per_batch, spark):
-        _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module))
+        _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     for warning in version.provenance.warnings:
@@ -113,7 +118,7 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
     datasource.save(frame, spec.dataset, "overwrite", options)
 
 
-def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType) -> Provenance:
+def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType, model: str) -> Provenance:
     return Provenance(
         application=spark.sparkContext.applicationId,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,6 +126,7 @@ def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType)
         prepare=spec.prepare,
         code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
         fingerprint=spec.fingerprint,
+        model=model,
         versions={
             "trainyard": trainyard.__version__,
             "python": platform.python_version(),

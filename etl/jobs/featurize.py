@@ -7,29 +7,28 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.jobs import export
-from trainyard.etl.jobs.predict import to_arrow_column
 from trainyard.etl.jobs.preload import preload
-from trainyard.etl.scoring import inputs, worker_model
-from trainyard.etl.scoring.inputs import Columns
+from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import map_batches
+from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.export import FeaturizeSpec
-from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 
 
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> dict[str, Any]:
     """Export a dataset of features; return its summary. Arguments and errors are those of the export job."""
     preload(spark)
-    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features, weights=spec.weights)
-    return export.run(spark, spec, events, transform)
+    sha256 = model_artifact.read(spec.model, spec.weights).weights_sha256
+    weights = {spec.model: sha256}
+    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features, weights=weights)
+    return export.run(spark, spec, events, transform, sha256)
 
 
 def features(
@@ -53,26 +52,27 @@ def features(
     """
     artifact = model_artifact.read(model, weights or {})
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
-    document = artifact.to_json()
-    restore_model(model, artifact).features(layer, inputs.build_zero_rows(artifact.inputs))
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]
     if name in [field.name for field in kept]:
         raise TrainyardError(f"features={name!r} is already a column of the rows; choose another name.")
+    document = artifact.to_json()
+    call_in_worker(frame.sparkSession, partial(_check_layer, model, document, layer))
     schema = StructType([*kept, StructField(name, ArrayType(FloatType(), containsNull=False), nullable=False)])
-    arrow_schema = to_arrow(schema)
-
-    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                apply_layer = partial(_apply_layer, worker_model.load_model(model, document), layer)
-                rows = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
-                output = worker_model.get_tuner(model, document, None).apply(apply_layer, rows)["features"]
-                values = [batch.column(field.name) for field in kept] + [to_arrow_column(output)]
-                yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
-
+    apply = partial(
+        _featurize_batches, uri=model, document=document, layer=layer, kept=[field.name for field in kept],
+        schema=to_arrow(schema),
+    )  # fmt: skip
     return map_batches(frame, frame.columns, apply, schema)
 
 
-def _apply_layer(model: TrainedModel, layer: str, rows: Columns) -> dict[str, NDArray[Any]]:
-    return {"features": model.features(layer, rows).float().cpu().numpy()}
+def _check_layer(model: str, document: str, layer: str) -> None:
+    from trainyard.etl.scoring.outputs import check_layer  # imports torch, as only workers do
+
+    check_layer(model, document, layer)
+
+
+def _featurize_batches(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
+    from trainyard.etl.scoring.outputs import featurize_batches
+
+    return featurize_batches(batches, **options)

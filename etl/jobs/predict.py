@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import torch
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.jobs import arrow_batches, destinations, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
-from trainyard.etl.scoring import inputs, worker_model
-from trainyard.etl.scoring.scan import DatasetScan, Rows, map_batches
+from trainyard.etl.scoring import inputs
+from trainyard.etl.scoring.scan import DatasetScan, Rows, get_session, map_batches
+from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
-from trainyard.trainer.model.trained_model import (
-    PREDICTION,
-    TrainedModel,
-    check_prediction,
-    restore_model,
-    to_array,
-)
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
@@ -107,7 +99,7 @@ def predict(
     artifact = model_artifact.read(model, weights or {})
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
-    outputs = build_output_schema(restore_model(model, artifact))
+    outputs = call_in_worker(get_session(rows), partial(_describe_predictions, model, document))
     names = {name.lower() for name in outputs.names}
     if conflicts := [key for key in keys if key.lower() in names]:
         raise TrainyardError(
@@ -115,61 +107,21 @@ def predict(
             "recipe's predict, or remove it from keys=. Spark ignores the case of names."
         )
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
-    arrow_schema = to_arrow(schema)
-
-    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                trained = worker_model.load_model(model, document)
-                tuner = worker_model.get_tuner(model, document, rows_per_batch)
-                columns = {column.name: inputs.to_array(batch, column) for column in artifact.inputs}
-                predicted = tuner.apply(trained.predict, columns)
-                values = [batch.column(key) for key in keys]
-                values += [to_arrow_column(predicted[field.name]) for field in outputs.fields]
-                yield from pa.Table.from_arrays(values, names=arrow_schema.names).cast(arrow_schema).to_batches()
-
+    apply = partial(
+        _predict_batches, uri=model, document=document, keys=tuple(keys), schema=to_arrow(schema),
+        rows_per_batch=rows_per_batch,
+    )  # fmt: skip
     used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])
     return map_batches(rows, list(used), apply, schema)
 
 
-def build_output_schema(model: TrainedModel) -> StructType:
-    """Return the columns of the model's predictions, as they are for two rows of zeros.
+def _describe_predictions(model: str, document: str) -> StructType:
+    from trainyard.etl.scoring.outputs import describe_predictions  # imports torch, as only workers do
 
-    Raises:
-        TrainyardError: The recipe's `predict` does not return tensors of rows by name, or their shape depends on the
-            length of the rows, or one of them is complex or uint64.
-    """
-    with torch.inference_mode():
-        samples = [model.recipe.predict(model.output(rows)) for rows in inputs.build_samples(model.artifact.inputs)]
-    for predicted in samples:
-        check_prediction(predicted, model.artifact.recipe)
-        _check_rows(predicted, model.artifact.recipe)
-    for name, tensor in samples[0].items():
-        if tensor.shape != samples[-1][name].shape:
-            raise TrainyardError(
-                f"predict of the recipe {model.artifact.recipe!r} returns a value for each element of a "
-                f"variable-length row in {name!r}, but a column has the same number in each row; return one value, or "
-                "pad to a fixed length."
-            )
-    columns = {name: to_array(name, tensor) for name, tensor in samples[0].items()}
-    return StructType(
-        [StructField(name, from_arrow_type(to_arrow_column(values).type)) for name, values in columns.items()]
-    )
+    return describe_predictions(model, document)
 
 
-def _check_rows(predicted: Mapping[str, torch.Tensor], recipe: str) -> None:
-    for name, value in predicted.items():
-        if value.shape[:1] != (2,):
-            raise TrainyardError(
-                f"predict of the recipe {recipe!r} returns a tensor of shape {list(value.shape)} in {name!r} for 2 "
-                f"rows; {PREDICTION}."
-            )
+def _predict_batches(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
+    from trainyard.etl.scoring.outputs import predict_batches
 
-
-def to_arrow_column(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Return an array (rows, ...) as an Arrow column of numbers, or of lists of the flattened other dimensions."""
-    if values.ndim == 1:
-        return pa.array(values)
-    flat = values.reshape(len(values), -1)
-    offsets = np.arange(len(values) + 1, dtype=np.int32) * flat.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.ravel()))
+    return predict_batches(batches, **options)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from trainyard.etl.scoring.inputs import Columns
+    from trainyard.etl.scoring.arrays import Columns
 
 
 class BatchSizeTuner:

@@ -31,6 +31,7 @@ class DatasetScan:
         batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard.
 
     Attributes:
+        spark: The session.
         dataset: The URI of the dataset.
         manifest: The version that is read.
         schema: The schema of the rows.
@@ -43,7 +44,7 @@ class DatasetScan:
     def __init__(
         self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
     ) -> None:
-        self._spark, self.dataset, self.batch_rows = spark, dataset, batch_rows
+        self.spark, self.dataset, self.batch_rows = spark, dataset, batch_rows
         self._options = ReadOptions.parse({**(options or {}), "path": dataset})
         self.manifest = manifests.read_version(dataset, self._options.version, self._options.since)
         self.schema = read_schema(self.manifest.spark_schema)
@@ -62,15 +63,20 @@ class DatasetScan:
         reader = DatasetReader(StructType([self.schema[name] for name in columns]), self._options, self.manifest)
         partitions, batch_rows = reader.partitions(), self.batch_rows
         # A worker reads the broadcast once, and not once a task.
-        shared = self._spark.sparkContext.broadcast((reader, partitions))
+        shared = self.spark.sparkContext.broadcast((reader, partitions))
 
         def apply(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return function(_read(shared.value, numbers, batch_rows))
 
-        return self._spark.range(0, len(partitions), 1, max(len(partitions), 1)).mapInArrow(apply, schema)
+        return self.spark.range(0, len(partitions), 1, max(len(partitions), 1)).mapInArrow(apply, schema)
 
 
 Rows: TypeAlias = DataFrame | DatasetScan
+
+
+def get_session(rows: Rows) -> SparkSession:
+    """Return the session that rows are read in."""
+    return rows.spark if isinstance(rows, DatasetScan) else rows.sparkSession
 
 
 def select(rows: Rows, columns: Sequence[str]) -> DataFrame:

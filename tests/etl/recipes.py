@@ -39,7 +39,15 @@ class Elements(Total):
         return columns[0].float() * self.one
 
 
-NETWORKS = {"Total": Total, "Both": Both, "Elements": Elements}
+class Twice(Total):
+    """Return twice the sum, with other weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Parameter(torch.full((), 2.0))
+
+
+NETWORKS = {"Total": Total, "Both": Both, "Elements": Elements, "Twice": Twice}
 PREDICTIONS = {
     "tensor": lambda output: {"prediction": output},
     "no dict": lambda output: output,

@@ -99,11 +99,19 @@ def apply_transform(transform: Callable[[Columns], Columns], columns: Columns) -
     """Return what a recipe's `transform` makes of the columns of a batch.
 
     Raises:
-        TrainyardError: A tensor has another number of rows than the batch, of which micro-batches get their part.
+        TrainyardError: It needs a column that is not read, or a tensor has another number of rows than the batch, of
+            which micro-batches get their part.
     """
     first, values = next(iter(columns.items()))
     rows = values.size(0)
-    transformed = transform(columns)
+    names = ", ".join(columns)
+    try:
+        transformed = transform(columns)
+    except KeyError as error:
+        raise TrainyardError(
+            f"the recipe's transform= raised KeyError({error}); the columns of its batch are {names}. To use another "
+            "column of the dataset, name it in extra_columns= of the recipe."
+        ) from error
     if not isinstance(transformed, Mapping):
         raise TrainyardError(
             f"the recipe's transform= returned a {type(transformed).__name__}; return a dict of tensors by column."

@@ -109,6 +109,20 @@ def missing_code(fields: Mapping[str, Any], dag_file: Path) -> list[str]:
 
 def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:
     """Return the recipes of the models that a job applies; loading the models imports them."""
-    models = [spec["model"], *spec.get("baselines", ())] if "model" in spec and "recipe" not in spec else []
-    known, weights = [model for model in models if not is_pending(model)], spec.get("weights", {})
+    known, weights = [model for model in _applied_models(spec) if not is_pending(model)], spec.get("weights", {})
     return [model_artifact.read(model, weights).recipe for model in known if model_artifact.exists(model)]
+
+
+def pin_models(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a rendered spec with the weights that its models have now; the driver starts later.
+
+    Raises:
+        TrainyardError: A model does not exist.
+    """
+    models = _applied_models(spec)
+    pinned = {uri: model_artifact.read(uri, spec["weights"]).weights_sha256 for uri in models}
+    return {**spec, "weights": pinned} if models else spec
+
+
+def _applied_models(spec: Mapping[str, Any]) -> list[str]:
+    return [spec["model"], *spec.get("baselines", ())] if "weights" in spec else []

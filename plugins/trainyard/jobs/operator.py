@@ -23,7 +23,14 @@ from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, check_requests
-from trainyard.jobs.locations import change_locations, missing_code, pin_results, replace_results, resolve_names
+from trainyard.jobs.locations import (
+    change_locations,
+    missing_code,
+    pin_models,
+    pin_results,
+    replace_results,
+    resolve_names,
+)
 from trainyard.jobs.options import as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
@@ -229,10 +236,14 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Return the plan of the application, once all templates are rendered.
 
         Raises:
-            TrainyardError: An option is not valid, or the cluster can never run the application.
+            TrainyardError: An option is not valid, a model is missing, or the cluster can never run the application.
         """
         spec = self.build_spec(task_key, settings.storage)
-        return self.plan_application(task_key, settings, spec.model_dump(mode="json"))
+        plan = self.plan_application(task_key, settings, spec.model_dump(mode="json"))
+        try:
+            return replace(plan, spec=pin_models(plan.spec))
+        except TrainyardError as error:
+            raise type(error)(f"{self.title}: {error}") from None
 
     def build_spec(self, task_key: TaskKey, root: str) -> JobSpec:
         """Build the spec of the job, once all templates are rendered.

@@ -133,8 +133,9 @@ class Split(Part):
 class Provenance(Part):
     """What wrote a dataset, and from what.
 
-    `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `warnings` name
-    columns that have drifted.
+    `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `model` is the
+    sha256 of the weights whose features the rows have. `warnings` name columns that have drifted, and partitions with
+    features of other weights.
     """
 
     application: str
@@ -143,6 +144,7 @@ class Provenance(Part):
     prepare: str = ""
     code_hash: str = ""
     fingerprint: str = ""
+    model: str = ""
     versions: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
 

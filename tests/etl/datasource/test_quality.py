@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.errors import TrainyardError, reason
-from trainyard.etl.datasource.quality import check_drift, check_expectations, measure_drift
+from trainyard.etl.datasource.quality import check_drift, check_expectations, compare_models, measure_drift
 from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import Split, Statistics
+from trainyard.schemas.manifest import Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 
 PRICE = Statistics(count=90, nulls=10, mean=(5.0,), std=(2.0,), min=(-1.0,), max=(9.5,))
@@ -157,6 +157,28 @@ def test_statistics_that_do_not_compare_have_no_drift(new, old):
 
 def split(**statistics: Statistics) -> dict[str, Split]:
     return {"train": Split(rows=1, shards=(), statistics=statistics)}
+
+
+def written_with(model: str) -> Provenance:
+    return Provenance(application="a", written_at="now", model=model)
+
+
+def partitions(*models: str) -> dict[str, Partition]:
+    return {
+        f"p{n}": Partition(directory="d", version=1, rows=1, provenance=written_with(m)) for n, m in enumerate(models)
+    }
+
+
+def test_features_of_other_weights_in_the_dataset_are_a_warning():
+    [warning] = compare_models(written_with("a" * 64), partitions("a" * 64, "b" * 64, "c" * 64))
+    assert warning.startswith(
+        f"partition 'p1' (and 1 more) has features of the weights {'b' * 16}, and this one of {'a' * 16};"
+    )
+
+
+@pytest.mark.parametrize(("new", "others"), [("a", ["a", "a"]), ("a", []), ("a", [""]), ("", ["b"])])
+def test_features_of_the_same_or_of_unknown_weights_are_no_warning(new, others):
+    assert compare_models(written_with(new), partitions(*others)) == ()
 
 
 OLD, NEW = {"train": {"kind": KIND}}, split(kind=Statistics(count=1, values={"cat": 1, "dog": 1}))

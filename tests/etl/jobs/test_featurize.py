@@ -44,7 +44,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("known")
     dataset = datasets.write(folder / "dataset", {"train": make_digits(0, 1, 2, 3, 4)})
     fit(
-        "transfer.recipe:convnet", recipe_params={"classes": 5}, dataset=dataset, model=str(folder / "model"), epochs=3,
+        "transfer.recipe:convnet", recipe_params={"classes": 5}, dataset=dataset, model=str(folder / "model"), epochs=8,
         batch_size=64,
     )  # fmt: skip
     return str(folder / "model")
@@ -85,7 +85,7 @@ def test_features_of_a_network_trained_on_other_digits_improve_a_model_of_few_ro
     expected = pretrained.features("4", {"image": images[some["id"]]}).numpy()
     np.testing.assert_allclose(np.stack(some["features"]), expected, atol=1e-5)
 
-    few = {"epochs": 40, "batch_size": 8, "seed": 3}
+    few = {"epochs": 10, "batch_size": 8, "seed": 3}
     fit(
         "transfer.recipe:head", recipe_params={"size": 1568, "classes": 5}, dataset=summary["uri"],
         model=str(tmp_path / "head"), **few,
@@ -122,3 +122,16 @@ def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
     frame = spark.range(3).selectExpr("cast(id as float) as `a.b`", "id as `the.key`", "1f as y")
     featurized = featurize.features(frame, train_total(frame, tmp_path, features=["a.b"]), "sum")
     assert sorted(map(tuple, featurized.collect())) == [(n, 1.0, [n]) for n in range(3)]
+
+
+def test_partitions_with_features_of_different_weights_are_a_warning(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(20).selectExpr("cast(id as float) as x", "cast(id as float) as y")
+    models = [train_total(frame, tmp_path / name, features=["x"], model=name) for name in ("Total", "Twice")]
+    frame.write.parquet(str(tmp_path / "rows"))
+    splits = {"train": 1.0}
+    summaries = [
+        run_job(spark, tmp_path, str(tmp_path / "rows"), model, layer="sum", partition=day, splits=splits)
+        for day, model in zip(("monday", "tuesday"), models, strict=True)
+    ]
+    assert [len(summary["warnings"]) for summary in summaries] == [0, 1]
+    assert summaries[1]["warnings"][0].startswith("partition 'monday' has features of the weights ")

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from tests.etl.models import train
 from trainyard.errors import TrainyardError
-from trainyard.etl.scoring import inputs
+from trainyard.etl.scoring import arrays, inputs
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
@@ -103,7 +103,7 @@ def test_a_missing_or_different_column_is_named(model: ModelArtifact, name: str,
 def read(rows: list[Any], kind: pa.DataType, column: Column) -> Any:
     """Return rows as the model gets them."""
     batch = pa.record_batch({column.name: pa.array([None, *rows, None], kind)}).slice(1, len(rows))
-    return inputs.to_array(batch, column)
+    return arrays.to_array(batch, column)
 
 
 def make_column(kind: Any, type_: str, *shape: int) -> Column:

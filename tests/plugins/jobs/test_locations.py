@@ -10,7 +10,10 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 from airflow.sdk.definitions.xcom_arg import ResolveMixin
 
+from tests.plugins.evaluations import write_model
 from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import Settings
+from trainyard.jobs.locations import pin_models
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
     EvaluateOperator,
@@ -121,6 +124,31 @@ def test_a_job_applies_the_weights_that_the_other_task_returned(
 
 def test_the_newest_weights_of_a_model_that_is_named_are_applied(dag: DAG) -> None:
     assert build_spec(EvaluateOperator(task_id="t", dag=dag, **EVALUATE)).weights == {}  # type: ignore[attr-defined]
+
+
+def test_the_weights_that_models_have_when_an_application_is_planned_are_those_that_it_applies(tmp_path: Path) -> None:
+    """Another run may promote a champion before the driver reads it."""
+    champion, other = str(tmp_path / "champion"), str(tmp_path / "other")
+    old, current = (write_model(tmp_path / "champion", weights).weights_sha256 for weights in (b"old", b"new"))
+    beside = write_model(tmp_path / "other", b"other").weights_sha256
+    spec = {"model": champion, "baselines": [other], "weights": {}}
+    assert pin_models(spec) == spec | {"weights": {champion: current, other: beside}}
+    assert pin_models(spec | {"weights": {champion: old}})["weights"] == {champion: old, other: beside}
+
+
+def test_a_model_that_does_not_exist_is_refused_before_anything_is_submitted(
+    dag: DAG, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    operator = EvaluateOperator(task_id="t", dag=dag, **EVALUATE)
+    with pytest.raises(TrainyardError, match=r"^EvaluateOperator 't': file:///.*/toy/model is not a model"):
+        operator.plan(
+            TaskKey(dag_id="d", run_id="r", task_id="t", directory=str(tmp_path)), Settings(tmp_path.as_uri())
+        )
+
+
+def test_a_training_has_no_weights_to_pin() -> None:
+    assert pin_models({"model": "new", "recipe": "a:b"}) == {"model": "new", "recipe": "a:b"}
 
 
 def test_baselines_are_scored_with_the_weights_that_other_tasks_returned(dag: DAG) -> None:

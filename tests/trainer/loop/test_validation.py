@@ -317,6 +317,13 @@ def test_a_transform_that_changes_the_number_of_rows_is_refused(tmp_path: Path, 
         train(tmp_path)
 
 
+def test_a_transform_that_uses_a_column_which_is_not_read_is_told_how_to_read_it(tmp_path: Path) -> None:
+    Variant.fields = {"transform": lambda columns: columns | {"x": columns["z"]}}
+    message = r"^the recipe's transform= raised KeyError\('z'\); the columns of its batch are x, label\. To use another"
+    with pytest.raises(TrainyardError, match=message):
+        train(tmp_path)
+
+
 def test_a_transform_may_add_columns(tmp_path: Path) -> None:
     Variant.fields = {"transform": lambda columns: columns | {"share": torch.rand(()).expand(len(columns["x"]))}}
     assert len(train(tmp_path, options={"micro_batches": 2}).history.epochs) == 2

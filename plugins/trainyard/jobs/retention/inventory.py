@@ -40,7 +40,8 @@ _STAGED = re.compile(r"staged-[0-9a-f]{32}")
 _STEP = re.compile(r"step-\d+-group-\d+")
 _VERSION = re.compile(r"versions/(\d{8,})\.json")
 _HASH = re.compile(r"[0-9a-f]{16}")
-_ENVIRONMENT = re.compile(r"spark-[0-9a-f]{16}\.zip|[0-9a-f]{16}-.+")
+_ENVIRONMENT = re.compile(r"(spark-[0-9a-f]{16}\.zip|[0-9a-f]{16}-.+)|\.(spark-|[0-9a-f]{16}-).+\.[0-9a-f]{32}")
+"""An archive, or a hidden file of one that is still uploaded, or whose upload was ended."""
 Files = list[StoredFile]
 
 
@@ -295,9 +296,14 @@ def _read_model(directory: str) -> tuple[tuple[_Reference, ...], str]:
 
 def _scan_environments(root: str) -> Iterator[_Found]:
     for file in storage.find_files(root):
-        if _ENVIRONMENT.fullmatch(file.path):
-            uri = storage.join(root, file.path)
-            yield _Found(Item("environments", uri, root, file.modified or 0, file.modified, file.bytes))
+        if match := _ENVIRONMENT.fullmatch(file.path):
+            is_whole = bool(match[1])
+            yield _Found(
+                Item(
+                    "environments", storage.join(root, file.path), root, file.modified or 0, file.modified, file.bytes,
+                    counted=is_whole, min_age=0 if is_whole else SAFE_SECONDS,
+                )
+            )  # fmt: skip
 
 
 def _scan_owners(root: str) -> Iterator[_Found]:

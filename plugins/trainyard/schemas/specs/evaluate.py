@@ -15,7 +15,7 @@ class EvaluateSpec(JobSpec):
 
     Attributes:
         model: The URI of the model.
-        weights: The sha256 of the weights of models that other tasks returned, by their URIs.
+        weights: The sha256 of the weights of the models, by their URIs. Of others the newest are scored.
         dataset: The URI of the dataset.
         dataset_version: The version of the dataset, by default the newest.
         baselines: The URIs of models that are scored on the same rows.

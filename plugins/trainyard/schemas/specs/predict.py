@@ -18,7 +18,7 @@ class PredictSpec(JobSpec):
 
     Attributes:
         model: The URI of the model.
-        weights: The sha256 of the weights of a model that another task returned, by its URI.
+        weights: The sha256 of the weights of the model, by its URI. By default its newest.
         source: What Spark reads.
         prepare: The user's function that shapes the source, `module:function`.
         prepare_params: Its keyword arguments.

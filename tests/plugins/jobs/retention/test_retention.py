@@ -284,6 +284,15 @@ def test_environments_are_removed_while_nothing_is_active(store: Store) -> None:
     assert listed(store) == {f"environments/{names[0]}"}
 
 
+def test_what_an_ended_upload_of_an_environment_left_is_removed(store: Store) -> None:
+    names = [f"{'b' * 16}-python.tar.gz", f".{'b' * 16}-python.tar.gz.{'c' * 32}", f".spark-{'a' * 16}.zip.{'d' * 32}"]
+    for name, days in zip(names, (100, 100, 1), strict=True):
+        storage.replace(f"{store.root}/environments/{name}", b"zip")
+        make_old(store.folder / "environments" / name, days)
+    assert listed(store) == {f"environments/{names[1]}"}
+    assert listed(store, keep=5) == {f"environments/{names[1]}"}, "it does not count as one of the newest"
+
+
 def test_the_environment_that_the_connection_names_stays(store: Store) -> None:
     names = [f"{letter * 16}-environment.tar.gz" for letter in "abc"]
     for name in names:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.trainer import datasets
-from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.etl.evaluation.families import choose_families
 from trainyard.etl.metrics.classification import Classification
+from trainyard.etl.scoring.worker_call import call_in_worker
+from trainyard.schemas import model_artifact
 from trainyard.trainer.loop.fit import fit
+
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
@@ -27,12 +33,16 @@ from trainyard.trainer.loop.fit import fit
     ],
 )
 def test_the_loss_says_what_the_output_is(
-    tmp_path: Path, loss: str, classes: int | None, link: str, ignored: int | None
+    spark: Any, tmp_path: Path, loss: str, classes: int | None, link: str, ignored: int | None
 ) -> None:
     columns = datasets.blobs(100)
     dataset = datasets.write(tmp_path / "dataset", {"train": columns | {"label": np.asarray(columns["label"]) % 2}})
     recipe = {"loss": loss, "classes": classes}
-    fit("tests.etl.recipes:with_loss", recipe_params=recipe, dataset=dataset, model=str(tmp_path / "model"), epochs=1)
-    _, family = EvaluatedModel.load(str(tmp_path / "model"), ["accuracy"], {}).families
+    uri = str(tmp_path / "model")
+    fit("tests.etl.recipes:with_loss", recipe_params=recipe, dataset=dataset, model=uri, epochs=1)
+    artifact = model_artifact.read_current(uri)
+    assert artifact.label
+    choose = partial(choose_families, uri, artifact.to_json(), artifact.label, ["accuracy"])
+    _, family = call_in_worker(spark, choose)  # torch has one thread in a worker
     assert isinstance(family, Classification)
     assert (family.link, family.ignored) == (link, ignored)
