@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run all tests in two processes: those on a real Hadoop, which mostly wait for it, and all others.
+# Run all tests in two processes that take about as long: those on a real Hadoop, then those of groups of workers, and
+# all others.
 # The last lines say which tests failed, and which were not run because this machine lacks a program.
 set -euo pipefail
 set -m # lets an interrupt be forwarded to the tests in the background, which then stop their Hadoop
@@ -21,9 +22,11 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; the
   markers=(-m "not browser")
 fi
 hadoop=true
+beside=(tests/cluster tests/trainer/group)
 if ! .venv/bin/python -c 'from stack.hadoop.jars import fetch_jars; fetch_jars()'; then
   not_run+=("NOT RUN: tests/cluster. Install Maven, which fetches Hadoop: apt-get install maven, or brew install maven")
   hadoop=false
+  beside=(tests/cluster)
 fi
 
 mkdir -p .run
@@ -31,12 +34,12 @@ log=$PWD/.run/cluster-tests.log
 : >"$log"
 status=0
 if $hadoop; then
-  in_home "$PWD/.run/cluster-tests" "${markers[@]}" tests/cluster >"$log" 2>&1 &
+  in_home "$PWD/.run/cluster-tests" "${markers[@]}" "${beside[@]}" >"$log" 2>&1 &
   cluster=$!
   tail -n +1 -f --pid=$cluster "$log" | sed -u 's/^/cluster | /' &
   output=$!
 fi
-(in_home "$PWD/.run" "${markers[@]}" --ignore=tests/cluster) || status=$?
+(in_home "$PWD/.run" "${markers[@]}" "${beside[@]/#/--ignore=}") || status=$?
 if $hadoop; then
   [ $status != $INTERRUPTED ] || kill -INT $cluster || true # it may have ended
   wait $cluster || status=$?

@@ -13,7 +13,7 @@ PROGRAMS = ("bash", "cat", "dirname", "grep", "mkdir", "sed", "tail")
 PYTEST = """
 case "$*" in
   *--ignore=tests/cluster*) echo "others: $*"; exit {others};;
-  *) echo "FAILED tests/cluster/test_x.py::test_y - boom"; echo "==== 1 failed, 2 passed in 1s ====";  exit {cluster};;
+  *) echo "on Hadoop: $*"; echo "FAILED tests/cluster/test_x.py::test_y - boom"; echo "==== 1 failed, 2 passed in 1s ====";  exit {cluster};;
 esac
 """
 
@@ -45,7 +45,8 @@ def run_tests(
 def test_with_everything_all_tests_run(tmp_path: Path) -> None:
     process = run_tests(tmp_path)
     assert process.returncode == 0
-    assert "others: --ignore=tests/cluster\n" in process.stdout
+    assert "cluster | on Hadoop: tests/cluster tests/trainer/group\n" in process.stdout
+    assert "others: --ignore=tests/cluster --ignore=tests/trainer/group\n" in process.stdout
     assert "NOT RUN" not in process.stdout
 
 
@@ -64,12 +65,13 @@ def test_the_last_lines_are_the_failures_on_hadoop(tmp_path: Path) -> None:
 def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(tmp_path: Path) -> None:
     process = run_tests(tmp_path, browser=False)
     assert process.returncode == 0
-    assert "others: -m not browser --ignore=tests/cluster\n" in process.stdout
+    assert "others: -m not browser --ignore=tests/cluster --ignore=tests/trainer/group\n" in process.stdout
     assert process.stdout.splitlines()[-1].startswith("NOT RUN: tests of pages in a browser. Install chromium")
 
 
 def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(tmp_path: Path) -> None:
     process = run_tests(tmp_path, hadoop=False)
     assert process.returncode == 0
-    assert "FAILED tests/cluster" not in process.stdout
+    assert "on Hadoop" not in process.stdout
+    assert "others: --ignore=tests/cluster\n" in process.stdout
     assert process.stdout.splitlines()[-1].startswith("NOT RUN: tests/cluster. Install Maven")
