@@ -13,7 +13,11 @@ PROGRAMS = ("bash", "cat", "dirname", "grep", "mkdir", "sed", "tail")
 PYTEST = """
 case "$*" in
   *--ignore=tests/cluster*) echo "others: $*"; exit {others};;
-  *) echo "on Hadoop: $*"; echo "FAILED tests/cluster/test_x.py::test_y - boom"; echo "==== 1 failed, 2 passed in 1s ====";  exit {cluster};;
+  *)
+    echo "on Hadoop: $*"
+    echo "FAILED tests/cluster/test_x.py::test_y - boom"
+    echo "==== 1 failed, 2 passed in 1s ===="
+    exit {cluster};;
 esac
 """
 
