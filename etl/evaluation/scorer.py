@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
@@ -20,6 +21,7 @@ from trainyard.etl.evaluation.states import build_state
 from trainyard.etl.metrics.family import Integers, ScoredRows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
+from trainyard.trainer.model.trained_model import to_array
 
 Candidate = tuple[float, int, str]
 """An example: its loss, its rank among equal losses (the earlier the higher), and its JSON."""
@@ -106,17 +108,17 @@ class Scorer:
         losses = next((x for x in (family.compute_losses(rows) for family in model.families) if x is not None), None)
         if losses is None:
             return
-        import torch
-
         numbers = np.argsort(-losses, kind="stable")[: self.examples]
-        recipe = worker_model.load_model(model.uri, model.document).recipe
-        predictions = recipe.predict(torch.from_numpy(rows.output[numbers]))
+        trained = worker_model.load_model(model.uri, model.document)
+        with torch.inference_mode():
+            predicted = trained.recipe.predict(torch.from_numpy(rows.output[numbers]).to(trained.device))
+        predictions = {name: to_array(name, tensor) for name, tensor in predicted.items()}
         shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()
         for index, (number, values) in enumerate(zip(numbers, shown, strict=True)):
             example = {
                 "loss": float(losses[number]),
                 "label": rows.truth[number].tolist(),
-                "prediction": {name: np.asarray(tensor[index]).tolist() for name, tensor in predictions.items()},
+                "prediction": {name: column[index].tolist() for name, column in predictions.items()},
                 "row": values,
             }
             yield float(losses[number]), -seen - index, json.dumps(example, default=str)

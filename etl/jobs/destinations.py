@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.jobs import source_partitions
@@ -78,7 +78,12 @@ def list_source(spec: PredictSpec) -> list[SourceFile] | None:
         return []
     try:
         return storage.list_files(spec.source.path)
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise
+    except Exception as error:  # there is no client or no credentials here; Spark reads the source with its own
+        print(f"The files of the source cannot be listed, so all are predicted: {summarize(error)}", flush=True)
         return None
 
 

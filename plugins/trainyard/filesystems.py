@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 
@@ -65,7 +66,7 @@ def locate(uri: str) -> tuple[Any, str]:
 
 
 def _keep_names(scheme: str) -> None:
-    """Let hdfs-native use the whole path of a URI: it drops what follows `#`, `?` and `;`, as of version 0.14."""
+    """Let hdfs-native take names as they are: as of 0.14 it drops what follows `#`, `?`, `;`, and changes capitals."""
     client = fsspec.get_filesystem_class(scheme)
     if not client.__module__.startswith("hdfs_native."):
         return
@@ -73,7 +74,15 @@ def _keep_names(scheme: str) -> None:
     def strip_protocol(_: type, path: str) -> str:
         return f"/{path.partition('://')[2].partition('/')[2]}" if SCHEME.match(path) else path or "/"
 
-    fixed = type(client.__name__, (client,), {"_strip_protocol": classmethod(strip_protocol)})
+    def get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        url = urlsplit(path)
+        return {"host": url.netloc.rpartition("@")[2].removesuffix(f":{url.port}") or None, "port": url.port}
+
+    methods = {
+        "_strip_protocol": classmethod(strip_protocol),
+        "_get_kwargs_from_urls": staticmethod(get_kwargs_from_urls),
+    }
+    fixed = type(client.__name__, (client,), methods)
     fsspec.register_implementation(scheme, fixed, clobber=True)
 
 

@@ -53,7 +53,7 @@ def build_plan(operator: JobOperator, root: str, settings: Settings | None = Non
     run = storage.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
     plan = operator.plan(task_key, settings or Settings(storage=root, shared=True))
-    storage.replace(plan.spec_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
+    storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
     return plan
 
 

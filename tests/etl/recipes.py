@@ -48,7 +48,9 @@ class Twice(Total):
 
 
 NETWORKS = {"Total": Total, "Both": Both, "Elements": Elements, "Twice": Twice}
+TEMPERATURE = nn.Parameter(torch.ones(()))
 PREDICTIONS = {
+    "learned": lambda output: {"prediction": output * TEMPERATURE},
     "tensor": lambda output: {"prediction": output},
     "no dict": lambda output: output,
     "list": lambda output: {"prediction": [0, 1]},

@@ -299,3 +299,16 @@ def test_a_local_name_may_have_colons(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/a:b"
     storage.replace(uri, b"1")
     assert storage.read(uri) == b"1"
+
+
+def test_the_name_of_a_nameservice_may_have_capitals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = {
+        "dfs.nameservices": "PRODHA",
+        "dfs.ha.namenodes.PRODHA": "nn1",
+        "dfs.namenode.rpc-address.PRODHA.nn1": "h:8020",
+    }
+    entries = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items())
+    (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{''.join(entries)}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    client, path = filesystems.locate("hdfs://PRODHA/trainyard")
+    assert (client.host, client.port, path) == ("PRODHA", None, "/trainyard")

@@ -97,9 +97,11 @@ class YarnBackend:
             return step.record
         if isinstance(step, Submit):
             plan = self._make_plan()
+            for ended in step.after:
+                plan = self._remediate(plan, ended, log)
             if step.after:
-                log(f"{step.after.id} of an earlier attempt ended {step.after.state}; a new application is submitted.")
-                plan = self._remediate(plan, step.after, log)
+                last = step.after[-1]
+                log(f"{last.id} of an earlier attempt ended {last.state}; a new application is submitted.")
             submitted = self._submit(plan, manager, log)
             application = self._keep_oldest(submitted, manager, log)
             reattached = application is not submitted
@@ -206,7 +208,7 @@ class YarnBackend:
     def _remediate(self, plan: Plan, ended: Application, log: Log) -> Plan:
         """Return the plan with the memory that an earlier attempt needed, up to `grow_memory_to`."""
         record = self._record_of(ended.id)
-        error = (record.error or "") if record else ""
+        error = (record.error or "") if record else resource_usage.read_error(self._task_key, ended.id)
         plan, change = remediate(plan, diagnose(plan, error, ended.diagnostics))
         if change:
             log(change)

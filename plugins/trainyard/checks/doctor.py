@@ -272,7 +272,7 @@ def _list_partition_checks(
 
 def _check_runtime(manager: ResourceManager, queue: str, partition: str, needs: Requirements, conn_id: str) -> str:
     environment = TrainyardHook(conn_id).get_conn().environment
-    conf = packed_settings(environment, {}) if environment else {}
+    conf = packed_settings(environment, {}, "") if environment else {}
     runtime = node_runtime(conf, spark_environment())
     if not runtime.is_checkable:
         return f"{runtime.python}, shipped with applications, not checked"

@@ -100,15 +100,17 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
 
     def mv(self, path1: str, path2: str, overwrite: bool = False, **_: Any) -> None:
         """Rename in one step. Raises FileExistsError if `path2` exists and is not to be overwritten."""
-        if overwrite:
-            self._client._rename(path1, destination=path2, renameoptions="OVERWRITE")
-            return
         try:
-            self._client._rename(path1, destination=path2, renameoptions="NONE")
+            answer = self._client._rename(path1, destination=path2, renameoptions="OVERWRITE" if overwrite else "NONE")
         except HdfsError as error:
-            if "FileAlreadyExists" in str(error) or self.exists(path2):
+            if not overwrite and ("FileAlreadyExists" in str(error) or self.exists(path2)):
                 raise FileExistsError(path2) from error
             raise
+        if answer.content:  # that of a rename without options, which replaces nothing and reports no error
+            raise TrainyardError(
+                f"the server at {self._client.url} does not know the options of RENAME, so files cannot be replaced in "
+                "one step; HttpFS is such a server. Name the NameNodes in the connection that webhdfs= names."
+            )
 
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove a file or directory."""

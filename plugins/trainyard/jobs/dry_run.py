@@ -13,7 +13,7 @@ from airflow.sdk.definitions.xcom_arg import PlainXComArg, ResolveMixin
 from airflow.sdk.execution_time.context import VariableAccessor
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.validation import UNRENDERED, is_pending, pending_options, validated
@@ -37,6 +37,7 @@ class TaskPlan:
         task_id: The task.
         plan: The plan, or None.
         problem: Why there is no plan.
+        is_temporary: Whether the problem may pass: a storage, a server or a ticket is not available now.
         note: Why the plan is not known before the task runs.
         writes: The URIs that the task writes to, not the name of a table; they may have templates in them.
     """
@@ -44,6 +45,7 @@ class TaskPlan:
     task_id: str
     plan: Plan | None
     problem: str = ""
+    is_temporary: bool = False
     note: str = ""
     writes: tuple[str, ...] = ()
 
@@ -99,10 +101,10 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
         return TaskPlan(task.task_id, plan, writes=(root, *filter(storage.is_absolute, outputs)))
     except TrainyardError as error:
-        return TaskPlan(task.task_id, None, str(error))
+        return TaskPlan(task.task_id, None, str(error), isinstance(error, UnavailableError))
     except (OSError, RuntimeError) as error:
         problem = f"{task.title}: the storage of connection {rendered.conn_id!r} cannot be read: {error}"
-        return TaskPlan(task.task_id, None, problem)
+        return TaskPlan(task.task_id, None, problem, is_temporary=True)
 
 
 def _plan_later(task: JobOperator, unknown: Sequence[str]) -> TaskPlan:

@@ -403,11 +403,12 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))
 
     def _write_spec(self, plan: Plan) -> None:
-        spec = self.SPEC.model_validate(plan.spec)
-        try:
-            storage.replace(plan.spec_uri, spec.to_json().encode())
-        except Exception as error:  # each storage raises exceptions of its own
-            raise AirflowException(f"{self.title}: {plan.spec_uri} cannot be written: {summarize(error)}") from error
+        spec = self.SPEC.model_validate(plan.spec).to_json().encode()
+        for uri in (plan.attempt_uri, plan.spec_uri):
+            try:
+                storage.replace(uri, spec)
+            except Exception as error:  # each storage raises exceptions of its own
+                raise AirflowException(f"{self.title}: {uri} cannot be written: {summarize(error)}") from error
 
     def _finish_or_defer(
         self, context: Context, task_key: TaskKey, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]

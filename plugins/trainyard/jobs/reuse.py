@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard import __version__, storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 from trainyard.planning.imports import imported_files
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
 _NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "weights")
+_logger = logging.getLogger(__name__)
 _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
 
@@ -48,7 +50,8 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
         application = _describe_application(options)
-    except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, TrainyardError):
+    except Exception as error:  # each storage raises exceptions of its own; Spark may read what this process cannot
+        _logger.info("The export has no fingerprint: %s", summarize(error))
         return ""
     if not files or not modules:
         return ""

@@ -75,17 +75,18 @@ def settings(root: str, known: Mapping[str, str], spark_home: Path) -> dict[str,
     return changes
 
 
-def packed_settings(uri: str, known: Mapping[str, str]) -> dict[str, str]:
+def packed_settings(uri: str, known: Mapping[str, str], archives: str) -> dict[str, str]:
     """Return the settings with which driver and executors run the Python and Java of a packed environment.
 
     Args:
         uri: The archive that `trainyard environment pack` made.
-        known: The settings so far. Those that name a Python keep it; their archives remain.
+        known: The settings so far. Those that name a Python keep it.
+        archives: The other archives, which remain.
     """
     if _PYTHON in known:
         return {}
     return {
-        ARCHIVES: ",".join([f"{uri}#{FOLDER}", *filter(None, [known.get(ARCHIVES)])]),
+        ARCHIVES: ",".join([f"{uri}#{FOLDER}", *filter(None, [archives])]),
         _PYTHON: PACKED_PYTHON,
         "spark.yarn.appMasterEnv.JAVA_HOME": PACKED_JAVA,
         _JAVA: PACKED_JAVA,

@@ -79,11 +79,12 @@ class SparkConnection:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What this installation provides: the driver program, the code archive, environment variables."""
+    """What this installation provides: driver program, code archive, environment variables, archives of Spark's own."""
 
     program: str
     py_files: tuple[str, ...]
     env: Mapping[str, str]
+    archives: str = ""
 
 
 def check_preflight(value: str, where: str) -> Preflight:

@@ -57,7 +57,9 @@ class Plan:
         files: Files for the working directory of each container.
         arguments: The arguments of the driver program.
         env: Environment variables that are added to those of the submitting process.
-        spec_uri: The URI of the job spec.
+        spec_uri: The URI of the job spec of the newest attempt.
+        attempt_uri: The URI of its copy that the application reads. A later attempt, which may have another spec, does
+            not replace it while the application waits to start.
         spec: The fields of the job spec, as JSON.
     """
 
@@ -85,6 +87,7 @@ class Plan:
     arguments: tuple[str, ...]
     env: Mapping[str, str]
     spec_uri: str
+    attempt_uri: str
     spec: Mapping[str, Any]
 
     @property
@@ -125,6 +128,7 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         requested = executors.of_workers(job.workers, shared, job.cores_per_worker)
     task_key = job.task_key
     spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
+    attempt_uri = storage.join(task_key.directory, "attempts", task_key.task, f"{task_key.try_number}.json")
     tag = application_tag(task_key)
     tags = (tag, COMMON_TAG, storage_tag(job.storage))
     return Plan(
@@ -149,9 +153,10 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         jars=job.jars,
         packages=job.packages,
         files=(*job.files, *(placement.files(job.placement) if spark.master == "yarn" else ())),
-        arguments=("--spec", spec_uri),
+        arguments=("--spec", attempt_uri),
         env=dict(runtime.env) | (LOCAL_ENV | dict(job.env_vars) if slots else {}) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
+        attempt_uri=attempt_uri,
         spec=job.spec,
     )
 

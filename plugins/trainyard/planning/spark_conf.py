@@ -139,7 +139,8 @@ def spark_conf(
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
-            conf |= environment.packed_settings(job.environment, conf)
+            archives = conf.get(environment.ARCHIVES) or runtime.archives
+            conf |= environment.packed_settings(job.environment, conf, archives)
     if daemon and slots:  # it starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf

@@ -92,7 +92,7 @@ def render_page(
         timeline=timeline.build_timeline(trace),
         trainings=_build_trainings(records, trace),
         evaluations=_read_evaluations(records, unreadable),
-        datasets=[_read_dataset(r) for r in records if r.job in stages.EXPORTS and r.status == "succeeded"],
+        datasets=[_read_dataset(r, unreadable) for r in records if r.job in stages.EXPORTS and r.status == "succeeded"],
         unreadable=unreadable or {},
     )
 
@@ -139,10 +139,10 @@ def _read_evaluations(
     return views
 
 
-def _read_dataset(record: RunRecord) -> dict[str, Any]:
+def _read_dataset(record: RunRecord, unreadable: dict[str, str] | None) -> dict[str, Any]:
     """Return the result of an export, and the manifest of the dataset unless it was replaced or removed since."""
     dataset: DatasetManifest | None = None
-    with suppress(TrainyardError):
+    with noted(unreadable, record.output["uri"]), suppress(TrainyardError):
         current = manifest.read_current(record.output["uri"])
         dataset = current if current.content_hash == record.output["content_hash"] else None
     return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}

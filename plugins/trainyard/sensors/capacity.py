@@ -130,9 +130,8 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
 
         stage = plan_task(self._find_stage(), dict(context["params"]))
         if stage.plan is None:
-            raise TrainyardError(
-                f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {stage.problem or stage.note}"
-            )
+            error = UnavailableError if stage.is_temporary else TrainyardError
+            raise error(f"CapacitySensor {self.task_id!r}: stage={self.stage!r}: {stage.problem or stage.note}")
         return stage.plan
 
     def _find_stage(self) -> Any:

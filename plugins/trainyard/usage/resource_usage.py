@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
@@ -34,7 +35,7 @@ class ResourceUsage(Document):
 
     `core_seconds` are vcores x seconds as YARN counts them, or slots x seconds on a local master. `memory_mb_seconds`
     are 0 on a local master, which does not count them. The application computed for `busy_seconds`. `page` is its page
-    at the ResourceManager.
+    at the ResourceManager. `error` is why its job failed: the run record is replaced by that of the next attempt.
     """
 
     KIND: ClassVar[str] = "resource usage"
@@ -49,11 +50,12 @@ class ResourceUsage(Document):
     memory_mb_seconds: NonNegativeFloat = 0.0
     gpu_seconds: NonNegativeFloat = 0.0
     page: str = ""
+    error: str = ""
 
     @property
     def uri(self) -> str:
         """The file that it is stored in."""
-        return storage.join(self.task_key.directory, "usage", f"{self.task_key.task}.{self.application}.json")
+        return _uri(self.task_key, self.application)
 
 
 def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> ResourceUsage:
@@ -76,6 +78,7 @@ def of_yarn(task_key: TaskKey, record: RunRecord | None, ended: Application, pag
         task_key=task_key, application=ended.id, queue=ended.queue, started_at=started_at, seconds=seconds,
         busy_seconds=min(_read_busy_seconds(task_key, record), seconds), core_seconds=allocated.get("vcores", 0.0),
         memory_mb_seconds=allocated.get("memory-mb", 0.0), gpu_seconds=allocated.get("yarn.io/gpu", 0.0), page=page,
+        error=(record.error or "") if record else "",
     )  # fmt: skip
 
 
@@ -86,6 +89,13 @@ def save(usage: ResourceUsage, log: Log) -> None:
             storage.replace(usage.uri, usage.to_json().encode())
     except (OSError, RuntimeError) as error:
         log(f"The resource usage of {usage.application} could not be written: {error}")
+
+
+def read_error(task_key: TaskKey, application: str) -> str:
+    """Return why the job of an earlier application of a task failed, "" if that is not known."""
+    with suppress(OSError, RuntimeError, TrainyardError):
+        return ResourceUsage.load(_uri(task_key, application)).error
+    return ""
 
 
 def read_run(directory: str) -> list[ResourceUsage]:
@@ -119,3 +129,7 @@ def _read_busy_seconds(task_key: TaskKey, record: RunRecord | None) -> float:
         if record:
             return busy_seconds(record, events.read_process(task_key.directory, task_key.task, "driver"))
     return 0.0
+
+
+def _uri(task_key: TaskKey, application: str) -> str:
+    return storage.join(task_key.directory, "usage", f"{task_key.task}.{application}.json")

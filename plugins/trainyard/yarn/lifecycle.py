@@ -15,9 +15,9 @@ from trainyard.yarn.resource_manager import Application
 
 @dataclass(frozen=True)
 class Submit:
-    """Submit an application: none runs, and there is no result. `after` is the newest one that ended, if any."""
+    """Submit an application: none runs, and there is no result. `after` are those that have ended, oldest first."""
 
-    after: Application | None = None
+    after: tuple[Application, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ def decide_on_start(applications: Sequence[Application], record: RunRecord | Non
     ended = [application for application in applications if application.id != superseded]
     if record and record.status == "succeeded" and record.application != superseded:
         return UseResult(record)
-    return Submit(after=ended[-1] if ended else None)
+    return Submit(after=tuple(ended))

@@ -265,6 +265,15 @@ def test_names_of_columns_may_have_dots(spark: Any, tmp_path: Path) -> None:
     assert [part.rows for part in result.model.slices] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("prediction", ["half", "learned"])
+def test_examples_have_the_predictions_that_a_prediction_has(spark: Any, tmp_path: Path, prediction: str) -> None:
+    """Of types that NumPy does not have, and computed with parameters."""
+    rows = spark.range(9).selectExpr("cast(id as float) as x", "cast(id + 1 as float) as y")
+    uri = train_total(rows, tmp_path, prediction=prediction)
+    [example] = evaluate(rows, [uri], ["mae"], examples=1).examples
+    assert example.prediction == {"prediction": example.row["x"]}
+
+
 def test_a_row_without_a_query_is_refused(spark: Any, regression: str) -> None:
     rows = make_frame(spark, datasets.blobs(10)).selectExpr("*", "nullif(of, 1) as query")
     with pytest.raises(Exception, match="query='query' names a column that is null in a row; fill it, or drop rows"):

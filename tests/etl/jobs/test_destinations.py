@@ -47,6 +47,15 @@ def run(spark: Any, spec: PredictSpec, rows: Any, predict: Callable[[Any], Any] 
     return destinations.write(spark, spec, "weights", rows, predict, destinations.list_source(spec))
 
 
+@pytest.mark.parametrize("uri", ["wasbs://container@account/rows", "oss://bucket/rows"])
+def test_a_source_that_only_spark_can_read_has_no_list_of_files(uri: str) -> None:
+    spec = PredictSpec(
+        task_key=make_task_key(Path("/s")), model="model", source=Source(format="parquet", path=uri), output="/out",
+        keys=("id",), partition_by="of",
+    )  # fmt: skip
+    assert destinations.list_source(spec) is None
+
+
 def read_partitions(spark: Any, directory: Path) -> dict[int, Any]:
     return {row.id: row.of for row in spark.read.parquet(str(directory / "out")).collect()}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,6 +29,8 @@ from trainyard.schemas.owner import Owner, find_owner, list_submissions
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
+from trainyard.usage import resource_usage
+from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.yarn.resource_manager import Application, ResourceManager, UnreachableError
 
 SUBMIT = """#!/bin/bash
@@ -305,6 +308,41 @@ def test_a_task_that_failed_for_good_ends_every_application_of_its_own(
     cluster.entries[OTHER] = application(9, applicationTags=plan.conf["spark.yarn.tags"])
     backend.kill_all()
     assert cluster.killed == [OTHER]
+
+
+DRIVER_KILLED = (
+    "Container [pid=2,containerID=container_1795290845344_0000_01_000001] is running 50892800B beyond the 'PHYSICAL' "
+    "memory limit. Current usage: 2.5 GB of 1.4 GB physical memory used; 3.2 GB of 4.0 GB virtual memory used."
+)
+WORKER_KILLED = "Container killed by YARN for exceeding physical memory limits. 3.6 GB of 3 GB physical memory used."
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "error", "option"), [(DRIVER_KILLED, "", "driver_memory"), ("", WORKER_KILLED, "memory")]
+)
+def test_the_memory_that_an_attempt_needed_is_requested_after_another_failure_too(
+    cluster: Cluster, plan: Plan, task_key: TaskKey, monkeypatch: pytest.MonkeyPatch,
+    diagnostics: str, error: str, option: str,
+) -> None:  # fmt: skip
+    """The node of the second attempt was lost; in a container of the first size the third would be killed again."""
+    tag = plan.conf["spark.yarn.tags"]
+    cluster.entries = {
+        OLDER: application(0, "FAILED", applicationTags=tag, diagnostics=diagnostics),
+        OTHER: application(9, "FAILED", applicationTags=tag, diagnostics="Container released on a *lost* node"),
+    }
+    usage = ResourceUsage(
+        task_key=task_key, application=OLDER, queue="train", started_at=1.0, seconds=2.0, busy_seconds=0.0,
+        core_seconds=4.0, error=error,
+    )  # fmt: skip
+    resource_usage.save(usage, print)
+    submitted: list[Plan] = []
+    monkeypatch.setattr(YarnBackend, "_fit", lambda self, plan, log: submitted.append(plan) or plan)
+    cluster.script(REGISTER)
+    growing = replace(plan, grow_memory_to="16g")
+    YarnBackend(plan.operator, task_key, plan.storage, lambda: growing).run(lambda line: None)
+    assert [name for name in ("memory", "driver_memory") if getattr(submitted[0], name) != getattr(plan, name)] == [
+        option
+    ]
 
 
 def write_record(task_key: TaskKey, **fields: Any) -> RunRecord:

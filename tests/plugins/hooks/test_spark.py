@@ -49,36 +49,3 @@ def test_a_value_that_is_no_string_is_refused(monkeypatch: pytest.MonkeyPatch, k
     with pytest.raises(TrainyardError) as refused:
         spark_connection("spark_prod")
     assert str(refused.value) == f"connection 'spark_prod': extra {key}={value!r}: write a string."
-
-
-@pytest.mark.parametrize(
-    ("fields", "master"),
-    [
-        ({"conn_type": "spark", "host": "spark://node", "port": 7077}, "spark://node:7077"),
-        ({"conn_type": "spark", "host": "node", "port": 7077}, "spark://node:7077"),
-        ({"conn_type": "spark", "host": "local[*, 4]"}, "local[*, 4]"),
-        ({"conn_type": "k8s", "host": "node", "port": 443}, "k8s://node:443"),
-    ],
-)
-def test_host_and_port_are_a_master(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], master: str) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_PROD", json.dumps(fields))
-    assert spark_connection("spark_prod").master == master
-
-
-@pytest.mark.parametrize(
-    ("fields", "master"),
-    [
-        ({"conn_type": "trainyard"}, "trainyard://"),
-        ({"conn_type": "spark"}, ""),
-        ({"conn_type": "spark", "host": "n"}, "n"),
-    ],
-)
-def test_a_connection_without_a_master_of_spark_is_refused(
-    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], master: str
-) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_PROD", json.dumps(fields))
-    with pytest.raises(TrainyardError) as refused:
-        spark_connection("spark_prod")
-    assert str(refused.value).startswith(
-        f"connection 'spark_prod' of type {fields['conn_type']!r} has the master {master!r}; write a connection of type"
-    )

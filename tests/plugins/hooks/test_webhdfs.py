@@ -158,3 +158,15 @@ def test_a_name_node_that_does_not_answer_is_an_error_after_a_while(monkeypatch:
         connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(OSError, match="timed out"):
             storage.list_names("hdfs://nn1:8020/trainyard/runs")
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_server_that_ignores_how_to_rename_is_refused(
+    monkeypatch: pytest.MonkeyPatch, overwrite: bool, answer: bool
+) -> None:
+    """HttpFS answers as HDFS does without options: false, and no error, where the file exists."""
+    with serve(lambda *_: Answer({"boolean": answer})) as server:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", server.url)
+        with pytest.raises(TrainyardError, match=r"does not know the options of RENAME.*HttpFS is such a server"):
+            filesystems.find_registered("hdfs://nn1:8020/x").mv("/a", "/b", overwrite=overwrite)

@@ -29,6 +29,7 @@ from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import ApplicationTrigger
@@ -243,9 +244,23 @@ def test_a_spec_that_cannot_be_written_fails_the_attempt_with_its_uri_and_one_li
         raise RuntimeError(r'RPCError("DSQuotaExceededException", "The quota is exceeded\n\tat org.apache.Quota")')
 
     monkeypatch.setattr(storage, "replace", exceed)
-    with pytest.raises(AirflowException, match=r"specs/\w+\.json cannot be written: .*quota is exceeded$") as failed:
+    with pytest.raises(AirflowException, match=r"/1\.json cannot be written: .*quota is exceeded$") as failed:
         operator.execute(context(operator))
     assert not isinstance(failed.value, AirflowFailException)
+
+
+def test_an_attempt_does_not_change_the_spec_that_the_application_of_an_earlier_one_reads(
+    operator: JobOperator, backend: RecordingBackend, tmp_path: Path
+) -> None:
+    """That application may wait for resources, and start later."""
+    backend.step = raise_refusal
+    for try_number, seed in ((1, 5), (2, 6)):
+        operator.seed = seed  # type: ignore[attr-defined]
+        with pytest.raises(AirflowException):
+            operator.execute(context(operator, try_number=try_number))
+    [run] = (tmp_path / "s" / "runs" / "toy").iterdir()
+    read = [ExportSpec.load(str(run / name)).seed for name in ("attempts/export/1.json", "attempts/export/2.json")]
+    assert (read, ExportSpec.load(str(run / "specs/export.json")).seed) == ([5, 6], 6)
 
 
 def test_a_plan_that_is_refused_fails_the_task(

@@ -101,6 +101,20 @@ def test_storage_that_nodes_share_is_accepted_on_yarn(
     assert planned(dag_file, monkeypatch, extra).storage == extra["storage"]
 
 
+@pytest.mark.parametrize(
+    ("conf", "archives"), [({}, "hdfs:///apps/vocab.zip#vocab"), ({"spark.archives": "hdfs:///x.zip"}, "hdfs:///x.zip")]
+)
+def test_archives_of_spark_defaults_remain_beside_a_packed_environment_unless_the_application_names_others(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conf: dict[str, str], archives: str
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.archives hdfs:///apps/vocab.zip#vocab")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    extra = {"storage": "hdfs:///s", "environment": "hdfs:///e.tar.gz"}
+    assert planned(dag_file, monkeypatch, extra, conf=conf).conf["spark.archives"] == (
+        f"hdfs:///e.tar.gz#environment,{archives}"
+    )
+
+
 def test_storage_on_a_local_disk_is_accepted_on_a_local_master(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned(dag_file, monkeypatch, {"storage": "file:///data"}, spark_conn_id="spark_local").storage
 

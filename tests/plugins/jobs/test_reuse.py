@@ -279,6 +279,21 @@ def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
         assert reuse.fingerprint(spec | changes, dag_file, make_options()) == ""
 
 
+def test_a_source_whose_client_has_no_credentials_here_has_no_fingerprint(
+    spec: dict[str, Any], pipelines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reads it with its own; a client raises errors of any class."""
+
+    class NoCredentialsError(Exception):
+        pass
+
+    def refuse(uri: str) -> Any:
+        raise NoCredentialsError("Unable to locate credentials")
+
+    monkeypatch.setattr(storage, "list_files", refuse)
+    assert reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options()) == ""
+
+
 @pytest.fixture
 def features(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> dict[str, Any]:
     """An export of features of a model, whose recipe is in another package."""

@@ -70,7 +70,7 @@ PACKED = "hdfs:///t/environments/a-environment.tar.gz"
 
 
 def test_an_application_runs_the_python_and_java_of_a_packed_environment() -> None:
-    conf = environment.packed_settings(PACKED, {})
+    conf = environment.packed_settings(PACKED, {}, "")
     assert conf["spark.archives"] == f"{PACKED}#environment"
     assert environment.node_runtime(conf, {"PYSPARK_PYTHON": "/usr/bin/python3"}) == environment.NodeRuntime(
         "./environment/bin/python", "{{PWD}}/environment/java", {"environment": PACKED}
@@ -78,12 +78,12 @@ def test_an_application_runs_the_python_and_java_of_a_packed_environment() -> No
 
 
 def test_archives_of_the_application_remain_beside_a_packed_environment() -> None:
-    conf = environment.packed_settings(PACKED, {"spark.archives": "/x/words.zip"})
+    conf = environment.packed_settings(PACKED, {}, "/x/words.zip")
     assert conf["spark.archives"] == f"{PACKED}#environment,/x/words.zip"
 
 
 def test_an_application_that_names_a_python_has_no_packed_environment() -> None:
-    assert environment.packed_settings(PACKED, {"spark.pyspark.python": "/opt/bin/python"}) == {}
+    assert environment.packed_settings(PACKED, {"spark.pyspark.python": "/opt/bin/python"}, "") == {}
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_the_plan_has_what_the_job_requests_and_the_installation_provides() -> N
     assert plan.env == {**RUNTIME.env, "TRAINYARD_TAG": plan.tag}
 
 
-def test_the_only_argument_is_the_uri_of_the_job_spec() -> None:
-    assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/specs/train.json")
+def test_the_only_argument_is_the_uri_of_the_job_spec_of_the_attempt() -> None:
+    assert planned().arguments == ("--spec", "file:///s/runs/toy/r1/attempts/train/1.json")
 
 
 def test_the_users_configuration_wins() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
 
 from trainyard.errors import UnavailableError
+from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.operators import TrainOperator
 from trainyard.sensors import CapacitySensor
 
 
@@ -26,7 +29,22 @@ def test_a_failover_neither_fails_the_sensor_nor_starts_the_stage(monkeypatch: p
     assert [sensor.poke({}), sensor.poke({})] == [False, True]  # type: ignore[typeddict-item]
 
 
-DAG = """
+@pytest.mark.parametrize("error", [UnavailableError("there is no valid ticket"), OSError("no NameNode answers")])
+def test_the_sensor_asks_again_where_the_stage_cannot_be_planned_now(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(hook: TrainyardHook) -> Settings:
+        raise error
+
+    monkeypatch.setattr(TrainyardHook, "get_conn", refuse)
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    sensor = CapacitySensor(task_id="room", stage="train", deferrable=False, dag=dag)
+    TrainOperator(task_id="train", recipe="toy.recipe:network", dataset="toy/dataset", model="toy/model", dag=dag)
+    assert sensor.poke({"params": {}}) is False  # type: ignore[typeddict-item]
+
+
+DAG_FILE = """
 from airflow.sdk import DAG
 from trainyard.operators import TrainOperator
 from trainyard.sensors import CapacitySensor
@@ -42,13 +60,13 @@ with DAG("toy", schedule=None):
     ("stage", "problem"), [("nope", "is not a task of this DAG"), ("room", "submits no application")]
 )
 def test_a_stage_that_cannot_be_waited_for_is_an_import_error(dag_file: Path, stage: str, problem: str) -> None:
-    dag_file.write_text(DAG.format(stage=stage))
+    dag_file.write_text(DAG_FILE.format(stage=stage))
     [error] = DagBag(dag_file).import_errors.values()
     assert f"CapacitySensor 'room': stage='{stage}' {problem}; write one of train." in error
 
 
 @pytest.mark.airflow
 def test_a_stage_may_be_defined_after_the_sensor(dag_file: Path) -> None:
-    dag_file.write_text(DAG.format(stage="train"))
+    dag_file.write_text(DAG_FILE.format(stage="train"))
     bag = DagBag(dag_file)
     assert (list(bag.dags), bag.import_errors) == (["toy"], {})

@@ -50,7 +50,7 @@ def test_the_result_of_a_finished_application_is_used() -> None:
 def test_a_record_of_an_earlier_application_is_not_used() -> None:
     assert decide_on_start(
         [application(1), application(2, "KILLED", "KILLED")], record(1), application(1).id
-    ) == Submit(after=application(2, "KILLED", "KILLED"))
+    ) == Submit(after=(application(2, "KILLED", "KILLED"),))
 
 
 def test_the_result_of_an_application_is_used_although_a_younger_duplicate_was_killed() -> None:
@@ -65,7 +65,7 @@ def test_the_result_of_an_application_that_yarn_has_forgotten_is_used() -> None:
 
 @pytest.mark.parametrize("latest", [None, record(1, "failed")])
 def test_an_ended_application_without_a_successful_record_is_submitted_again(latest: RunRecord | None) -> None:
-    assert decide_on_start([application(1)], latest, None) == Submit(after=application(1))
+    assert decide_on_start([application(1)], latest, None) == Submit(after=(application(1),))
 
 
 def test_a_superseded_result_is_computed_again() -> None:

@@ -29,8 +29,8 @@ REMOVED = ".removed-"
 _OWN = frozenset({"runs", "owners", "environments"})
 _RUN_PARTS = frozenset(
     {
-        "specs", "records", "results", "events", "failures", "progress", "usage", "tensorboard", "checkpoints",
-        "report.html", "trace.json",
+        "specs", "attempts", "records", "results", "events", "failures", "progress", "usage", "tensorboard",
+        "checkpoints", "report.html", "trace.json",
     }
 )  # fmt: skip
 _RUN_MARKS = frozenset({"specs", "records", "failures", "events", "checkpoints"})
@@ -141,16 +141,16 @@ def _read_run(uri: str, files: Files) -> tuple[tuple[_Reference, ...], str]:
     problem = ""
     for file in sorted(files, reverse=True):  # specs before records
         part, _, task = file.path.partition("/")
-        if part not in ("specs", "records") or task.startswith("."):
+        if part not in ("specs", "attempts", "records") or _is_hidden(task):
             continue
         fields = _read_document(storage.join(uri, file.path))
         if isinstance(fields, str):
             problem = problem or fields
-        elif part == "specs":
+        elif part == "records":
+            references += _extract({"dataset": datasets.get(task, "")} | dict(fields.get("output") or {}))
+        else:
             datasets[task] = str(fields.get("dataset", ""))
             references += _extract(fields)
-        else:
-            references += _extract({"dataset": datasets.get(task, "")} | dict(fields.get("output") or {}))
     return tuple(references), problem
 
 

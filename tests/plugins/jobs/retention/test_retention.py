@@ -221,7 +221,8 @@ def test_a_record_with_a_version_alone_is_of_the_dataset_in_the_spec(store: Stor
 @pytest.mark.parametrize(
     "kind", ["export spec", "featurize spec", "train spec", "script spec", "evaluate spec", "predict spec"]
 )
-def test_what_the_spec_of_a_run_names_stays(store: Store, kind: str) -> None:
+@pytest.mark.parametrize("file", ["specs/train.json", "attempts/train/1.json"])
+def test_what_the_spec_of_a_run_names_stays(store: Store, kind: str, file: str) -> None:
     """Each kind of spec has some of the fields that name a version of a dataset or of a model."""
     dataset, (first, *_) = store.dataset([100, 99, 98]), [store.model(number, 100) for number in (1, 2, 3)]
     model, _, folder = first.rpartition("/")
@@ -237,7 +238,7 @@ def test_what_the_spec_of_a_run_names_stays(store: Store, kind: str) -> None:
     }  # fmt: skip
     spec = SPECS[kind]
     fields = {name: value for name, value in (named | others).items() if name in spec.model_fields}
-    storage.replace(f"{key.directory}/specs/train.json", spec(task_key=key, **fields).to_json().encode())
+    storage.replace(f"{key.directory}/{file}", spec(task_key=key, **fields).to_json().encode())
     removed = listed(store)
     assert ("toy/dataset/versions/00000001.json" not in removed) == bool({"source", "dataset_version"} & set(fields))
     assert (f"toy/model/{folder}" not in removed) == ("weights" in fields)
