@@ -51,6 +51,40 @@ class DictNet(Net):
         return [optimizer], [StepLR(optimizer, 1, 0.5)]
 
 
+class Words(LightningModule):
+    """The mean over a row's tokens and frames, of which the default batch is (tokens, mask, frames, mask, label)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 4), nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor, mask: Tensor, frames: Tensor, _: Tensor) -> Tensor:
+        rows = torch.cat([self.embed(tokens), frames], 2) * mask[:, :, None]
+        return self.head(rows.sum(1) / mask.sum(1, keepdim=True))  # type: ignore[no-any-return]
+
+    def training_step(self, batch: tuple[Tensor, ...]) -> Tensor:
+        *features, label = batch
+        return nn.functional.cross_entropy(self(*features), label)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), 0.05)
+
+
+class NamedWords(Words):
+    """Take the columns by name."""
+
+    def training_step(self, batch: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
+        names = ("tokens", "tokens_mask", "frames", "frames_mask", "label")
+        return super().training_step(tuple(batch[name] for name in names))
+
+
+def words(named: bool = False) -> Recipe:
+    return lightning.from_lightning(
+        NamedWords() if named else Words(), features=["tokens", "frames"], label="label", classes=3,
+        normalize="element", batch=dict if named else None,
+    )  # fmt: skip
+
+
 def net(interval: str = "epoch", normalize: Any = None) -> Recipe:
     return lightning.from_lightning(
         Net(interval), features="x", label="label", classes=3, normalize=normalize,

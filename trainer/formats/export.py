@@ -14,11 +14,14 @@ import importlib.util
 import tempfile
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, cast, get_args
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.retries import replace_file, retry
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
@@ -47,6 +50,7 @@ def export(model: str, format: str, output: str) -> None:
 
     Raises:
         TrainyardError: There is no model, the model cannot be written in the format, or the directory exists.
+        UnavailableError: The storage does not answer.
     """
     artifact = artifacts.read_current(model)
     check_formats([format], artifact.inputs)
@@ -58,13 +62,16 @@ def write_formats(model: str, artifact: ModelArtifact, formats: Iterable[str]) -
 
     Raises:
         TrainyardError: The model cannot be written in one of the formats.
+        UnavailableError: The storage does not answer.
     """
     folder = storage.join(model, artifact.folder)
     uris = {name: storage.join(folder, get_format(name).FILE) for name in formats}
     for name, output in uris.items():
-        storage.remove(output)
+        retry(f"remove {output}", partial(storage.remove, output))
         try:
             _write(model, artifact, name, output)
+        except UnavailableError:
+            raise
         except TrainyardError as error:
             raise TrainyardError(
                 f"{error} The trained model is in {folder}; the previous model artifact stays current."
@@ -117,20 +124,28 @@ def _write(model: str, artifact: ModelArtifact, format: str, output: str) -> Non
 def _publish(path: Path, index: str, output: str) -> None:
     """Copy a file or directory to the storage, where it appears in one step, or with its index."""
     if path.is_file():
-        storage.replace(output, path.read_bytes())
+        replace_file(output, path.read_bytes())
         return
-    if storage.exists(output):
+    if retry(f"read {output}", partial(storage.exists, output)):
         raise TrainyardError(f"{output} exists already; choose another output, or remove it.")
     if not storage.renames_directories(output):
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
         for name in sorted(files, key=lambda name: (name == index, name)):
-            storage.replace(storage.join(output, name), (path / name).read_bytes())
+            replace_file(storage.join(output, name), (path / name).read_bytes())
         return
     staged = f"{output.rstrip('/')}.{uuid.uuid4().hex}"
     try:
         for file in path.rglob("*"):
             if file.is_file():
-                storage.replace(storage.join(staged, file.relative_to(path).as_posix()), file.read_bytes())
-        storage.move(staged, output)
-    finally:
-        storage.remove(staged)
+                replace_file(storage.join(staged, file.relative_to(path).as_posix()), file.read_bytes())
+        retry(f"rename {staged}", partial(_move, staged, output))
+    except BaseException:
+        with suppress(Exception):  # the error that is raised has the cause
+            storage.remove(staged)
+        raise
+
+
+def _move(source: str, target: str) -> None:
+    """Rename a directory in one step, which an attempt whose answer was lost may have done already."""
+    if storage.exists(source) or not storage.exists(target):
+        storage.move(source, target)

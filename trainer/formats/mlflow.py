@@ -6,6 +6,7 @@ MLflow model do not include what the recipe's package imports beside torch: noth
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -17,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from trainyard import storage
+from trainyard.retries import read_file
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.formats import code
@@ -38,7 +40,7 @@ class Scorer:
     def predict(self, frame: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the predictions of the rows of `frame`."""
         inputs = self._model.artifact.inputs
-        return _to_frame(self._model.predict({c.name: np.array(frame[c.name].tolist(), dtype(c)) for c in inputs}))
+        return _to_frame(self._model.predict({c.name: np.array(frame[c.name].tolist()) for c in inputs}))
 
 
 def _load_pyfunc(path: str) -> Scorer:
@@ -66,7 +68,9 @@ def write(model: str, artifact: ModelArtifact, path: Path) -> None:
 
 def _to_frame(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
     """Return arrays (rows, ...) as a frame: numbers, or lists of the flattened rest."""
-    return pd.DataFrame({k: v if v.ndim == 1 else list(v.reshape(len(v), -1)) for k, v in columns.items()})
+    return pd.DataFrame(
+        {k: v if v.ndim == 1 else list(v.reshape(len(v), math.prod(v.shape[1:]))) for k, v in columns.items()}
+    )
 
 
 def _widen(type: np.dtype[Any]) -> np.dtype[Any]:
@@ -77,5 +81,5 @@ def _widen(type: np.dtype[Any]) -> np.dtype[Any]:
 def _copy_artifact(model: str, artifact: ModelArtifact, folder: Path) -> None:
     for file in artifact.weights:
         (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file.path).write_bytes(storage.read(storage.join(model, file.path)))
+        (folder / file.path).write_bytes(read_file(storage.join(model, file.path)))
     (folder / "model.json").write_text(artifact.to_json())

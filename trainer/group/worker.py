@@ -74,9 +74,9 @@ def run(
         except BaseException as error:  # also of sys.exit() in a recipe
             outcome = build_failure(rank, error, clock)
             heartbeats.report_failure(outcome)
-        for tracker in trackers:  # after the report: a server that is down may take minutes
+        for tracker in trackers:  # after the report: a server or storage that is down may take minutes
             with suppress(Exception):
-                tracker.end(outcome.error is None)
+                tracker.finish(outcome.error is None)
         end_process_group(abort=outcome.error is not None)
         events.close()
     if outcome.is_cause:

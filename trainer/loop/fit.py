@@ -47,6 +47,7 @@ from trainyard.trainer.loop.validation import (
     find_warnings,
     ignores_labels,
     parse_options,
+    parse_params,
     parse_strategy,
 )
 from trainyard.trainer.model import artifact, transfer, weights
@@ -116,7 +117,8 @@ def fit(
         recipe: The import path of the recipe, "module:name".
         dataset: The URI of the dataset.
         model: The URI of the model to write.
-        recipe_params: The parameters of the recipe.
+        recipe_params: The parameters of the recipe: values that JSON has. The recipe gets what the model artifact
+            stores, in which tuples are lists and keys are strings.
         strategy: A name, a dict of the name and options, or an object of `trainyard.schemas.specs.strategies`.
         world: The workers, whose process group exists; by default those that `torchrun` started, or this process alone.
         workers: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
@@ -137,7 +139,7 @@ def fit(
     with init_world(world) as world:
         parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
         job = _Job(
-            recipe=recipe, params=dict(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
+            recipe=recipe, params=parse_params(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
             options=parsed, strategy=parse_strategy(strategy), application=application,
             manifest=hold_out(version, parsed.fold) if parsed.fold else version, phases=phases or Phases(None),
         )  # fmt: skip

@@ -79,4 +79,5 @@ class Progress:
                 tracker.epoch(number, metrics)
             except Exception as error:  # tracking must not end the training
                 self._trackers.remove(tracker)
+                tracker.failed = True
                 print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)

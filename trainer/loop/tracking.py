@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
+from trainyard.retries import replace_file
 
 RUN_TAG = "trainyard.run"
+HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+"""Rank 0 waits for the server while the other workers wait for rank 0; MLflow's own defaults take many minutes."""
 
 
 class Tracker(ABC):
-    """Receives the metrics of a run, which ends with the body of a `with`."""
+    """Receives the metrics of a run, which ends with the body of a `with`.
+
+    Attributes:
+        failed: Whether `epoch` raised an error: the tracker gets no more calls.
+    """
+
+    failed: bool = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.end(kind is None)
+        self.finish(kind is None)
+
+    def finish(self, succeeded: bool) -> None:
+        """End the run, unless the tracker failed."""
+        if not self.failed:
+            self.end(succeeded)
 
     @abstractmethod
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
@@ -36,6 +51,8 @@ class Tracker(ABC):
 
 class TensorBoard(Tracker):
     """Write event files for TensorBoard.
+
+    A storage that does not answer after an epoch costs nothing: the next epoch writes the whole file.
 
     Args:
         uri: The directory of the files, on any storage.
@@ -59,22 +76,28 @@ class TensorBoard(Tracker):
         """Record the metrics of an epoch, counted from 1."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, number)
-        self._publish()
+        try:
+            self._publish(storage.replace)
+        except Exception as error:  # each file system raises exceptions of its own
+            print(f"TensorBoard: epoch {number} is not written yet: {summarize(error)}", flush=True)
 
     def end(self, succeeded: bool) -> None:
         """Close the event file."""
         self._writer.close()
-        self._publish()
+        self._publish(replace_file)
         self._folder.cleanup()
 
-    def _publish(self) -> None:
+    def _publish(self, write: Callable[[str, bytes], None]) -> None:
         self._writer.flush()
         for file in Path(self._folder.name).iterdir():
-            storage.replace(storage.join(self._uri, file.name), file.read_bytes())
+            write(storage.join(self._uri, file.name), file.read_bytes())
 
 
 class MLflow(Tracker):
     """Record a run on an MLflow tracking server.
+
+    If the server does not answer, it gets no metrics of this run, and a line is printed. A request has 10 seconds and
+    two retries, unless the environment sets MLFLOW_HTTP_REQUEST_TIMEOUT or MLFLOW_HTTP_REQUEST_MAX_RETRIES.
 
     Args:
         uri: The URI of the server.
@@ -84,10 +107,12 @@ class MLflow(Tracker):
         params: The parameters of the run.
 
     Raises:
-        TrainyardError: MLflow is not installed, or the server does not accept the run.
+        TrainyardError: MLflow is not installed, the URI is invalid, or the server refuses the run.
     """
 
     def __init__(self, uri: str, experiment: str, name: str, identity: str, params: Mapping[str, Any]) -> None:
+        for variable, value in HTTP_DEFAULTS.items():
+            os.environ.setdefault(variable, value)
         try:
             from mlflow.entities import Metric, Param
             from mlflow.exceptions import MlflowException
@@ -95,11 +120,16 @@ class MLflow(Tracker):
         except ImportError as error:
             raise _missing_package_error("mlflow", "mlflow-skinny", error) from error
         self._metric = Metric
+        self._run: str | None = None
         try:
             self._client = MlflowClient(uri)
             texts = [Param(key, str(value)) for key, value in params.items()]
             self._run = self._resume_run(experiment, identity) or self._create_run(experiment, name, identity, texts)
         except MlflowException as error:
+            if _has_no_answer(error):
+                self.failed = True
+                print(f"MLflow failed, and gets no metrics of this run: {error}", flush=True)
+                return
             raise TrainyardError(
                 f"mlflow={uri!r}: the run cannot be tracked there: {error}. Write the URI of a tracking server, "
                 "for example 'http://mlflow:5000'."
@@ -107,12 +137,15 @@ class MLflow(Tracker):
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
+        if self._run is None:
+            return
         now = int(1000 * time.time())
         self._client.log_batch(self._run, [self._metric(name, value, now, number) for name, value in metrics.items()])
 
     def end(self, succeeded: bool) -> None:
         """Set the final status of the run."""
-        self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
+        if self._run is not None:
+            self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
 
     def _resume_run(self, experiment: str, identity: str) -> str | None:
         existing = self._client.get_experiment_by_name(experiment)
@@ -130,6 +163,16 @@ class MLflow(Tracker):
         run = self._client.create_run(number, run_name=name, tags={RUN_TAG: identity})
         self._client.log_batch(run.info.run_id, params=params)
         return str(run.info.run_id)
+
+
+def _has_no_answer(error: BaseException) -> bool:
+    """Return whether the cause of an error of MLflow is that the server cannot be reached, or is not available."""
+    from requests.exceptions import ConnectionError, RetryError, Timeout
+
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, ConnectionError | RetryError | Timeout):
+        link = link.__cause__ or link.__context__
+    return link is not None
 
 
 def _missing_package_error(option: str, package: str, error: ImportError) -> TrainyardError:

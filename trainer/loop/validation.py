@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -55,6 +56,26 @@ def parse_strategy(strategy: StrategyOptions | Mapping[str, Any] | str) -> Strat
         return TypeAdapter[StrategyOptions](Strategy).validate_python(strategy)
     except ValidationError as error:
         raise TrainyardError(f"fit: strategy {complaints(error)}.") from error
+
+
+def parse_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a recipe as a model artifact stores them: tuples become lists, and keys strings.
+
+    Numbers of NumPy, other than float64, are refused, because JSON does not have their types.
+
+    Raises:
+        TrainyardError: JSON does not have a value.
+    """
+    parsed: dict[str, Any] = {}
+    for name, value in params.items():
+        try:
+            parsed |= from_json(to_json({name: value}))
+        except ValueError as error:
+            raise TrainyardError(
+                f"fit: recipe_params[{name!r}]: {error}. Write values that JSON has: strings, numbers, lists and "
+                "dicts; convert a number of NumPy with int() or float()."
+            ) from error
+    return parsed
 
 
 def check_combination(strategy: StrategyOptions, options: TrainOptions) -> None:
@@ -273,10 +294,11 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
     ignored = get_ignored_label(recipe.loss)
     for name in splits:
         labels = manifest.split(name).statistics[recipe.label]
-        extremes = {min(labels.min), max(labels.max)} - {ignored} if labels.min else ()
+        extremes = {min(labels.min), max(labels.max)} - {ignored} if labels.min else set()
         if any(not 0 <= label < recipe.classes for label in extremes):
+            more_classes = f", or write classes={int(max(labels.max)) + 1}" if min(extremes) >= 0 else ""
             raise TrainyardError(
                 f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
                 f"column {recipe.label!r} of split {name!r} has {min(labels.min):g} to {max(labels.max):g}. "
-                f"Renumber the labels in prepare.py, or write classes={int(max(labels.max)) + 1}."
+                f"Renumber the labels in prepare.py{more_classes}."
             )

@@ -25,20 +25,20 @@ def _render_lines(artifact: ModelArtifact) -> Iterator[str]:
     yield from _render_table("column", columns + label)
     yield from _render_table("parameter", [(name, repr(value)) for name, value in artifact.recipe_params.items()])
     hours = artifact.workers * artifact.seconds / 3600
-    origin = {
-        "dataset": f"version {artifact.dataset_version}, content {artifact.dataset_hash}",
-        **{
-            f"{mixed.share:.0%} of the rows": f"{mixed.dataset}, version {mixed.dataset_version}, content "
-            f"{mixed.dataset_hash}"
-            for mixed in artifact.mix
-        },
-        "weights": f"sha256 {artifact.weights_sha256}",
-        "training": f"{artifact.workers} workers on {artifact.device}, {artifact.seconds:,.0f} s",
-        "GPU hours" if artifact.device == "cuda" else "worker hours (no GPU)": f"{hours:.3g}",
-        "application": artifact.application or "none (trained by a direct call of fit)",
-        "versions": ", ".join(f"{name} {version}" for name, version in artifact.versions.items()),
-    }
-    yield from _render_table("origin", list(origin.items()))
+    mix = [
+        (f"{m.share:.0%} of the rows", f"{m.dataset}, version {m.dataset_version}, content {m.dataset_hash}")
+        for m in artifact.mix
+    ]
+    origin = [
+        ("dataset", f"version {artifact.dataset_version}, content {artifact.dataset_hash}"),
+        *mix,
+        ("weights", f"sha256 {artifact.weights_sha256}"),
+        ("training", f"{artifact.workers} workers on {artifact.device}, {artifact.seconds:,.0f} s"),
+        ("GPU hours" if artifact.device == "cuda" else "worker hours (no GPU)", f"{hours:.3g}"),
+        ("application", artifact.application or "none (trained by a direct call of fit)"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in artifact.versions.items())),
+    ]
+    yield from _render_table("origin", origin)
 
 
 def _describe_scaling(artifact: ModelArtifact, column: Column) -> str:

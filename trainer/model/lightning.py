@@ -48,8 +48,8 @@ def from_lightning(
         module: The LightningModule.
         features: The feature columns.
         label: The label column.
-        batch: A function from the columns to the batch that `training_step` takes: by default a tuple of the features
-            and the label, or the only feature.
+        batch: A function from the columns to the batch that `training_step` takes: by default a tuple of the arguments
+            of forward and the label, or the only argument. A padded column is two arguments, values and mask.
         fields: Further fields of Recipe: normalize, transform, metrics, classes, predict.
 
     Raises:
@@ -57,7 +57,7 @@ def from_lightning(
     """
     _check_supported(module)
     names = (features,) if isinstance(features, str) else tuple(features)
-    model = TrainingStepModule(module, names, batch or _build_tuple((*names, label) if label else names))
+    model = TrainingStepModule(module, label, batch)
     optimizers = _ConfiguredOptimizers(module)
     _, scheduler = optimizers.configure()
     warnings.filterwarnings("ignore", message=r"You are trying to `self.log\(\)`")
@@ -73,15 +73,16 @@ class TrainingStepModule(nn.Module):
 
     Args:
         module: The LightningModule.
-        names: The feature columns, which the network normalizes.
-        build_batch: A function from the columns to the batch that `training_step` takes.
+        label: The label column.
+        build_batch: A function from the columns to the batch that `training_step` takes; None for a tuple of the
+            arguments of forward and the label.
     """
 
-    def __init__(self, module: Any, names: tuple[str, ...], build_batch: Callable[[dict[str, Tensor]], Any]) -> None:
+    def __init__(self, module: Any, label: str | None, build_batch: Callable[[dict[str, Tensor]], Any] | None) -> None:
         super().__init__()
         self.module: Any = module
         self.module.print = _print_on_rank_0  # Lightning's needs its Trainer
-        self._names, self._build_batch = names, build_batch
+        self._label, self._build_batch = label, build_batch
         self._takes_batch_index = len(inspect.signature(module.training_step).parameters) > 1
         self._steps = 0
 
@@ -96,7 +97,7 @@ class TrainingStepModule(nn.Module):
         """Return the output of forward, or, with a `batch`, the loss of training_step."""
         if batch is None:
             return self.module(*features)  # type: ignore[no-any-return]
-        step_batch = self._build_batch({**batch, **dict(zip(self._names, features, strict=True))})
+        step_batch = self._build_batch(dict(batch)) if self._build_batch else self._build_tuple(features, batch)
         try:
             result = self.module.training_step(step_batch, *([self._steps] if self._takes_batch_index else []))
         except (RuntimeError, AttributeError) as error:
@@ -114,6 +115,10 @@ class TrainingStepModule(nn.Module):
                 "supported here; return a loss."
             )
         return loss  # type: ignore[no-any-return]
+
+    def _build_tuple(self, features: tuple[Tensor, ...], batch: Batch) -> Any:
+        values = (*features, batch[self._label]) if self._label else features
+        return values if len(values) > 1 else values[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TrainingStepModule:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -218,10 +223,6 @@ def _check_supported(module: Any) -> None:
 def _print_on_rank_0(*values: Any, **options: Any) -> None:
     if not dist.is_initialized() or dist.get_rank() == 0:
         print(*values, **options)
-
-
-def _build_tuple(names: tuple[str, ...]) -> Callable[[dict[str, Tensor]], Any]:
-    return lambda columns: tuple(columns[name] for name in names) if len(names) > 1 else columns[names[0]]
 
 
 def _get_name(module: nn.Module) -> str:

@@ -58,11 +58,13 @@ class Network(nn.Module):
 
         Args:
             batch: The columns, by name.
-            pass_batch: Whether the model also gets the whole batch, as the argument `batch`.
+            pass_batch: Whether the model also gets the whole batch, with normalized features, as the argument `batch`.
         """
-        features = chain.from_iterable(self._build_arguments(number, batch) for number in range(len(self._inputs)))
+        arguments = [self._build_arguments(number, batch) for number in range(len(self._inputs))]
+        features = chain.from_iterable(arguments)
         if pass_batch:
-            return self.model(*features, batch=batch)  # type: ignore[no-any-return]
+            values = {column.name: first for column, (first, *_) in zip(self._inputs, arguments, strict=True)}
+            return self.model(*features, batch={**batch, **values})  # type: ignore[no-any-return]
         return self.model(*features)  # type: ignore[no-any-return]
 
     def _build_arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:

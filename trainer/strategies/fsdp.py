@@ -81,8 +81,7 @@ def _place(module: nn.Module, world: World) -> None:
         dist.broadcast(placed, 0)
         return placed
 
-    for submodule in module.modules():
-        submodule._apply(place, recurse=False)  # type: ignore[no-untyped-call]
+    module._apply(place)  # type: ignore[no-untyped-call]
 
 
 def _shares_parameters(module: nn.Module, network: nn.Module) -> bool:

@@ -17,10 +17,12 @@ import pytest
 import torch
 
 from tests.trainer import datasets
+from trainyard import retries, storage
 from trainyard.cli.main import main
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.schemas.manifest import Column
 from trainyard.trainer.formats.export import check_formats, export
+from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
@@ -108,6 +110,28 @@ def frame(columns: datasets.Columns) -> pd.DataFrame:
     return pd.DataFrame({k: v if v.ndim == 1 else list(v.reshape(len(v), -1)) for k, v in columns.items()})
 
 
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
+    folder = tmp_path_factory.mktemp("scored")
+    batches = datasets.write(folder / "dataset", {"train": mixed(100)})
+    fit(f"{RECIPES}:mixed", dataset=batches, model=str(folder / "model"), epochs=1, batch_size=50)
+    return Scorer(load_model(str(folder / "model")))
+
+
+def test_mlflow_refuses_a_number_that_the_type_of_the_column_cannot_represent(scorer: Scorer) -> None:
+    rows = frame({name: values for name, values in mixed(3).items() if name != "label"})
+    rows["image"] = [values.astype(np.int64) for values in rows["image"]]
+    assert len(scorer.predict(rows)) == 3
+    rows["image"][1][0] = 300
+    with pytest.raises(TrainyardError, match="column 'image' has the value 300, which its type in the training, uint8"):
+        scorer.predict(rows)
+
+
+def test_mlflow_scores_a_frame_without_rows(scorer: Scorer) -> None:
+    rows = frame({name: values for name, values in mixed(3).items() if name != "label"})
+    assert scorer.predict(rows[:0]).shape == (0, 2)
+
+
 @pytest.mark.slow
 def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
@@ -139,6 +163,38 @@ def test_formats_are_written_beside_the_weights(tmp_path: Path) -> None:
     assert fitted.formats == {"pt2": f"{folder}/model.pt2", "mlflow": f"{folder}/mlflow"}
     written = {"model.json", "card.md", "mlflow", "model.pt2", "weights.safetensors"}
     assert {path.name for path in folder.iterdir()} == written
+
+
+def fit_with_errors(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str, count: int) -> dict[str, str]:
+    """Train with a storage that fails `count` times where it writes the MLflow model."""
+    batches = datasets.write(folder / "dataset", {"train": datasets.blobs(100)})
+    original, errors = getattr(storage, function), [OSError("standby")] * count
+
+    def fail_at_first(*arguments: Any) -> Any:
+        if errors and "/mlflow" in arguments[0]:
+            raise errors.pop()
+        return original(*arguments)
+
+    monkeypatch.setattr(storage, function, fail_at_first)
+    return fit(
+        f"{RECIPES}:linear", dataset=batches, model=str(folder / "model"), epochs=1, batch_size=50, formats=("mlflow",)
+    ).formats
+
+
+@pytest.mark.parametrize("function", ["replace", "move", "remove"])
+def test_an_export_continues_after_an_error_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.01)
+    assert Path(fit_with_errors(tmp_path, monkeypatch, function, 1)["mlflow"], "MLmodel").is_file()
+
+
+def test_a_storage_that_does_not_answer_an_export_may_answer_another_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.0)
+    with pytest.raises(UnavailableError, match=r"cannot write .*/mlflow.*standby"):
+        fit_with_errors(tmp_path, monkeypatch, "replace", 100)
 
 
 def test_a_model_that_cannot_be_traced_does_not_become_current(tmp_path: Path) -> None:

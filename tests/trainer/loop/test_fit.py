@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
@@ -17,6 +18,7 @@ from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.model_artifact import epoch_model_uri
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 
 RECIPES = "tests.trainer.recipes"
@@ -70,6 +72,29 @@ def test_a_model_artifact_has_a_card(batches: str, tmp_path: Path) -> None:
     ):
         assert line in card
     assert artifact.seconds > 0
+
+
+def layered(sizes: list[int] | tuple[int, ...], widths: dict[str, int]) -> Recipe:
+    model = nn.Sequential(nn.Linear(8, widths["1"]), nn.Linear(widths["1"], 3))
+    assert sizes == [8, 3], "a list, in training as in prediction"
+    return Recipe(model=model, features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+def test_a_recipe_gets_the_parameters_that_the_model_artifact_stores(batches: str, tmp_path: Path) -> None:
+    params = {"sizes": (8, 3), "widths": {1: 32}}
+    fit(f"{__name__}:layered", dataset=batches, model=str(tmp_path), epochs=1, recipe_params=params)
+    model = load_model(str(tmp_path))
+    assert model.artifact.recipe_params == {"sizes": [8, 3], "widths": {"1": 32}}
+    assert model.recipe.model[0].out_features == 32
+
+
+@pytest.mark.parametrize("value", [np.int64(2), nn.ReLU, [np.float32(0.5)]])
+def test_a_parameter_that_json_does_not_have_is_refused_before_training(
+    batches: str, tmp_path: Path, value: object
+) -> None:
+    message = get_error(batches, tmp_path, epochs=10**9, recipe_params={"limit": value})
+    assert message.startswith("fit: recipe_params['limit']: Unable to serialize unknown type: <class '")
+    assert message.endswith("convert a number of NumPy with int() or float().")
 
 
 def test_the_same_seed_gives_the_same_weights(batches: str, tmp_path: Path) -> None:

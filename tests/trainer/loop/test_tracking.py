@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.trainer import datasets
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.tracking import MLflow, TensorBoard, Tracker
+from trainyard.trainer.loop.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
 
 RECIPES = "tests.trainer.recipes"
 PARAMS = {"recipe": "a:b", "batch_size": 50}
@@ -20,10 +23,13 @@ PARAMS = {"recipe": "a:b", "batch_size": 50}
 class Broken(Tracker):
     """A tracker whose server is not reachable."""
 
+    ended = False
+
     def epoch(self, number: int, figures: object) -> None:
         raise ConnectionError("not reachable")
 
-    def end(self, succeeded: bool) -> None: ...
+    def end(self, succeeded: bool) -> None:
+        self.ended = True
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +70,6 @@ def test_tensorboard_reads_the_metrics_of_every_epoch(batches: str, tmp_path: Pa
 
 def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) -> None:
     train(batches, tmp_path, TensorBoard("memory://board/train", PARAMS))
-    from trainyard import storage
-
     (name,) = storage.list_names("memory://board/train")
     assert name.startswith("events.out.tfevents.")
 
@@ -99,10 +103,72 @@ def test_an_attempt_after_a_failed_one_resumes_its_run(batches: str, tmp_path: P
 def test_a_tracker_that_fails_does_not_end_the_training(
     batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(train(batches, tmp_path, Broken())) == 3
+    tracker = Broken()
+    assert len(train(batches, tmp_path, tracker)) == 3
+    assert not tracker.ended, "it would wait for the server again"
     assert capsys.readouterr().out.count("Broken failed, and gets no more metrics of this run: not reachable") == 1
 
 
 def test_an_invalid_server_is_refused_before_training() -> None:
     with pytest.raises(TrainyardError, match=r"mlflow='nonsense://x'.*http://mlflow:5000"):
         MLflow("nonsense://x", "digits", "r1 train", "runs/r1/train", PARAMS)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_training_continues_without_a_server_that_does_not_answer(
+    batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:  # accepts the connection, and does not answer
+            silent.listen()
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert len(train(batches, tmp_path, MLflow(uri, "digits", "r1 train", "runs/r1/train", PARAMS))) == 3
+    assert capsys.readouterr().out.count("MLflow failed, and gets no metrics of this run: API request to http") == 1
+
+
+def test_requests_to_mlflow_end_soon_unless_the_environment_sets_their_time(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in HTTP_DEFAULTS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "70")
+    with pytest.raises(TrainyardError):
+        MLflow("nonsense://x", "digits", "r1 train", "runs/r1/train", PARAMS)
+    assert {name: os.environ[name] for name in HTTP_DEFAULTS} == HTTP_DEFAULTS | {"MLFLOW_HTTP_REQUEST_TIMEOUT": "70"}
+
+
+def test_an_event_file_that_was_not_written_is_written_after_the_next_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = TensorBoard(str(tmp_path), PARAMS)
+
+    def fail(uri: str, data: bytes) -> None:
+        raise OSError("standby")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "replace", fail)
+        board.epoch(1, {"loss": 1.0})
+    assert "TensorBoard: epoch 1 is not written yet: OSError: standby" in capsys.readouterr().out
+    board.epoch(2, {"loss": 0.5})
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert [point.step for point in read.Scalars("loss")] == [1, 2]
+    board.end(True)
+
+
+def test_the_end_of_an_event_file_is_written_again_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, replace, errors = TensorBoard(str(tmp_path), PARAMS), storage.replace, [OSError("standby")]
+
+    def fail_once(uri: str, data: bytes) -> None:
+        if errors:
+            raise errors.pop()
+        replace(uri, data)
+
+    monkeypatch.setattr(storage, "replace", fail_once)
+    board.end(True)
+    assert len(list(tmp_path.iterdir())) == 1

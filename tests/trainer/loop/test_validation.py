@@ -352,6 +352,13 @@ def test_ignored_labels_need_not_be_the_number_of_a_class(tmp_path: Path, first:
         train(tmp_path, rows)
 
 
+@pytest.mark.parametrize(("rows", "message"), [(20, "has -1 to 2"), (100, "has -1 to -1")])
+def test_more_classes_are_no_advice_for_negative_labels(tmp_path: Path, rows: int, message: str) -> None:
+    Variant.fields = {"classes": 3}
+    with pytest.raises(TrainyardError, match=rf"labels must be 0 to 2; .* {message}\. Renumber .* in prepare\.py\.$"):
+        train(tmp_path, blobs_with_ignored(rows))
+
+
 def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_0(tmp_path: Path) -> None:
     """torch's is NaN: it is a mean over no rows."""
     Variant.fields = {

@@ -75,6 +75,17 @@ def test_two_workers_learn_the_same_as_one(batches: str, tmp_path: Path) -> None
             assert results[0] == results[1] == pytest.approx(alone, rel=1e-4)
 
 
+def test_padded_columns_are_batched_as_values_and_masks(tmp_path: Path) -> None:
+    uri = datasets.write(tmp_path / "dataset", {"train": datasets.sequences(200)})
+    histories = [
+        train(None, uri, str(tmp_path / f"{named}"), "words", recipe_params={"named": named}).history
+        for named in (False, True)
+    ]
+    losses = [[epoch["loss"] for epoch in history.epochs] for history in histories]
+    assert losses[0] == losses[1]
+    assert losses[0][-1] < losses[0][0]
+
+
 def test_forward_predicts_from_normalized_columns(batches: str, tmp_path: Path) -> None:
     params = {"normalize": "element"}
     fitted = train(None, batches, str(tmp_path / "model"), recipe_params=params)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torchmetrics import MeanMetric
 
 from tests.trainer import datasets
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses
@@ -238,6 +239,37 @@ def test_blocks_of_a_sequence_are_sharded_one_by_one(pair: Workers, batches: str
     sharded = pair(train_with_options, batches, str(tmp_path / "a"), STRATEGIES["fsdp"], options)[0][0]
     unsharded = pair(train_with_options, batches, str(tmp_path / "b"), STRATEGIES["allreduce"], options)[0][0]
     assert get_losses(sharded) == pytest.approx(get_losses(unsharded), rel=1e-4)
+
+
+class Metered(nn.Sequential):
+    """A model that measures its output with a metric of torchmetrics."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 8), nn.Linear(8, 3))
+        self.scale = MeanMetric()
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self[1](self[0](x))
+        self.scale.update(output.detach())
+        return output
+
+
+def metered() -> Recipe:
+    return Recipe(model=Metered(), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+def train_metered(world: World, batches: str, model: str, strategy: dict[str, Any]) -> list[float]:
+    fitted = fit(
+        f"{__name__}:metered", dataset=batches, model=model, world=world, strategy=strategy, epochs=1, batch_size=40
+    )
+    return get_losses(fitted.history.epochs)
+
+
+def test_a_model_with_a_metric_can_be_sharded(pair: Workers, batches: str, tmp_path: Path) -> None:
+    """A metric moves its states itself, and takes no `recurse`."""
+    sharded = pair(train_metered, batches, str(tmp_path / "a"), STRATEGIES["fsdp"])[0]
+    unsharded = pair(train_metered, batches, str(tmp_path / "b"), STRATEGIES["allreduce"])[0]
+    assert sharded == pytest.approx(unsharded, rel=1e-4)
 
 
 def test_weights_that_are_tied_across_blocks_can_be_sharded(pair: Workers, batches: str, tmp_path: Path) -> None:
