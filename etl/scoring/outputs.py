@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,14 +67,7 @@ def predict_batches(
         schema: The schema of the result: the keys, and the columns of `describe_predictions`.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
     """
-    for batch in batches:
-        if batch.num_rows:
-            trained = worker_model.load_model(uri, document)
-            tuner = worker_model.get_tuner(uri, document, rows_per_batch)
-            columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
-            predicted = tuner.apply(trained.predict, columns)
-            values = [_to_arrow_column(predicted[name]) for name in schema.names[len(keys) :]]
-            yield from _build_batches(batch, keys, values, schema)
+    return _add_columns(batches, uri, document, keys, schema, rows_per_batch, TrainedModel.predict)
 
 
 def check_layer(uri: str, document: str, layer: str) -> None:
@@ -96,24 +89,33 @@ def featurize_batches(
         kept: The columns that are kept.
         schema: The schema of the result.
     """
+    apply = partial(_apply_layer, layer=layer, name=schema.names[-1])
+    return _add_columns(batches, uri, document, kept, schema, None, apply)
+
+
+def _add_columns(
+    batches: Iterable[pa.RecordBatch],
+    uri: str,
+    document: str,
+    kept: Sequence[str],
+    schema: pa.Schema,
+    rows_per_batch: int | None,
+    apply: Callable[[TrainedModel, Columns], dict[str, NDArray[Any]]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns `kept` of record batches, and behind them what `apply` returns for their rows."""
     for batch in batches:
         if batch.num_rows:
             trained = worker_model.load_model(uri, document)
-            tuner = worker_model.get_tuner(uri, document, None)
+            tuner = worker_model.get_tuner(uri, document, rows_per_batch)
             columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
-            output = tuner.apply(partial(_apply_layer, trained, layer), columns)["features"]
-            yield from _build_batches(batch, kept, [_to_arrow_column(output)], schema)
+            output = tuner.apply(partial(apply, trained), columns)
+            values = [*(batch.column(name) for name in kept)]
+            values += [_to_arrow_column(output[name]) for name in schema.names[len(kept) :]]
+            yield from pa.Table.from_arrays(values, names=schema.names).cast(schema).to_batches()
 
 
-def _build_batches(
-    batch: pa.RecordBatch, kept: Sequence[str], values: Sequence[pa.Array], schema: pa.Schema
-) -> Iterable[pa.RecordBatch]:
-    columns = [*(batch.column(name) for name in kept), *values]
-    return pa.Table.from_arrays(columns, names=schema.names).cast(schema).to_batches()  # type: ignore[no-any-return]
-
-
-def _apply_layer(model: TrainedModel, layer: str, rows: Columns) -> dict[str, NDArray[Any]]:
-    return {"features": model.features(layer, rows).float().cpu().numpy()}
+def _apply_layer(model: TrainedModel, rows: Columns, layer: str, name: str) -> dict[str, NDArray[Any]]:
+    return {name: model.features(layer, rows).float().cpu().numpy()}
 
 
 def _check_rows(predicted: Mapping[str, torch.Tensor], recipe: str) -> None:
