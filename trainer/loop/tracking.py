@@ -24,7 +24,7 @@ class Tracker(ABC):
     """Receives the metrics of a run, which ends with the body of a `with`.
 
     Attributes:
-        failed: Whether `epoch` raised an error: the tracker gets no more calls.
+        failed: Whether it raised an error or had no answer: its run is not ended then.
     """
 
     failed: bool = False

@@ -82,6 +82,23 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path: Path) -> N
     assert named == ["second/driver.jsonl", "records/third.json", "usage"]
 
 
+def test_a_dataset_that_cannot_be_read_does_not_cost_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(uri: str) -> None:
+        raise PermissionError("denied")
+
+    monkeypatch.setattr(render.manifest, "read_current", refuse)
+    counts = dict.fromkeys(("version", "rows", "partitions", "shards", "record_batches", "bytes"), 1)
+    RunRecord(
+        task_key=TaskKey(dag_id="toy", run_id="r", task_id="export", directory=str(tmp_path)), job="export",
+        application="a", started_at=10.0, seconds=1.0, status="succeeded",
+        output={"uri": "/s/toy/dataset", "content_hash": "c", "splits": {"train": 1}, "warnings": [], **counts},
+    ).save()  # fmt: skip
+    page = storage.read(render.render(str(tmp_path))).decode()
+    assert "<code>/s/toy/dataset</code>" in page.split('<section id="unreadable"')[1].split("</section>")[0]
+
+
 def test_without_anything_unreadable_there_is_no_section_about_it(tmp_path: Path) -> None:
     end(tmp_path, "first")
     assert 'id="unreadable"' not in storage.read(render.render(str(tmp_path))).decode()
