@@ -28,7 +28,7 @@ from sklearn.datasets import load_digits
 from tests.trainer import datasets
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.evaluation.evaluate import evaluate
-from trainyard.etl.jobs import arrow_batches
+from trainyard.etl.jobs import sizes
 from trainyard.etl.jobs.predict import predict
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
@@ -116,7 +116,7 @@ def main() -> None:
         )
         labeled = spark.read.format("trainyard").load(f"{directory}/all")
         times: dict[str, list[float]] = {name: [] for name in ("ours", "torch", "udf", "one", "ten")}
-        with arrow_batches.limit_batch_rows(10_000, spark):
+        with sizes.limit_batch_rows(10_000, spark):
             for number in range(args.runs + 1):
                 seconds = {
                     "ours": measure(write_nowhere(predict(source, model, ["id"]))),

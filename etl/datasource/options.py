@@ -7,8 +7,9 @@ Write options, for `df.write.format("trainyard").option(...).save(path)`:
     path            The directory of the dataset, as a URI; usually given to `save(path)`. Required.
     splitColumn     The string column that names each row's split. It is not stored. Default: no column, and all rows
                     are in the split `train`.
-    splits          The splits and their order, separated by commas: "train,validation,test". Each must have rows, and
-                    no row may name another split. Default: the splits that occur, sorted by name.
+    splits          The splits and their order, separated by commas: "train,validation,test". Each must have rows (if a
+                    partition is written, a split without rows is a warning), and no row may name another split.
+                    Default: the splits that occur, sorted by name.
     shapes          The tensor shape of flat array columns, or of one element of a variable-length column, as JSON:
                     {"image": [1, 8, 8]}. Default: arrays are tensors of one dimension, as long as in the first row.
     variableLength  The array columns whose length may differ between rows, separated by commas: "tokens,frames".
@@ -20,6 +21,7 @@ Write options, for `df.write.format("trainyard").option(...).save(path)`:
                     of rows of each value): {"label": {"values": ["0", "1"]}}. The write fails if it does not.
     drift           The limits of a column's drift from the current version, measured as a population stability index,
                     as JSON: {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on.
+                    "columns" names the columns to compare; default: all but dates and times.
     provenance      What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default:
                     a random identifier of the write, and the time.
 

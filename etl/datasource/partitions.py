@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,16 +46,20 @@ def build_single_partition_manifest(result: WriteResult, name: str, number: int)
     return _build_manifest(result, number, result.splits, {name: _build_partition(result, number)})
 
 
-def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteResult) -> DatasetManifest:
+def add_partition(
+    dataset: str, base: DatasetManifest, name: str, result: WriteResult, order: Sequence[str] = ()
+) -> DatasetManifest:
     """Return the version after `base` in which `result` is the partition `name`, added or replaced.
 
     Columns have the order of `base`, whichever partition is written last. If no other partition stays, they may differ.
+    Splits have the same order whichever partition is written first, which may lack some of them.
 
     Args:
         dataset: The URI of the dataset.
         base: Its newest version.
         name: The name of the partition.
         result: What was written.
+        order: The order of the splits; others come after these, sorted by name.
 
     Raises:
         TrainyardError: The columns of `result` differ from those of `base`, or `base` was written without partitions.
@@ -68,7 +72,9 @@ def add_partition(dataset: str, base: DatasetManifest, name: str, result: WriteR
     _check_columns(dataset, base, name, result)
     result = replace(result, columns=base.columns, spark_schema=base.spark_schema)
     partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))
-    splits = _merge_splits(base, partitions, collect_statistics(dataset, base, others), result.splits)
+    statistics = collect_statistics(dataset, base, others)
+    names = [*order, *sorted({*base.splits, *result.splits}.difference(order))]
+    splits = _merge_splits(names, base, partitions, statistics, result.splits)
     return _build_manifest(result, number, splits, partitions)
 
 
@@ -87,7 +93,7 @@ def remove_partition(dataset: str, name: str) -> DatasetManifest:
         if not kept:
             raise TrainyardError(f"{name!r} is the only partition of {dataset}; remove the directory of the dataset.")
         provenance = Provenance(application="", written_at=datetime.now(UTC).isoformat(timespec="seconds"))
-        splits = _merge_splits(base, kept, collect_statistics(dataset, base, kept), {})
+        splits = _merge_splits(base.splits, base, kept, collect_statistics(dataset, base, kept), {})
         document = base.model_copy(
             update={
                 "number": base.number + 1, "splits": splits, "partitions": kept, "provenance": provenance,
@@ -130,14 +136,15 @@ def collect_statistics(
 
 
 def _merge_splits(
+    names: Iterable[str],
     base: DatasetManifest,
     partitions: Mapping[str, Partition],
     kept: Mapping[str, StatisticsByColumn],
     added: Mapping[str, Split],
 ) -> dict[str, Split]:
-    """Return the splits of some partitions: shards of `base` and of what was `added`, and the statistics of both."""
+    """Return the splits `names` that some partitions have: shards of `base` and of what was `added`, and statistics."""
     splits = {}
-    for name in dict.fromkeys([*base.splits, *added]):
+    for name in names:
         by_directory = _group_by_directory(base.splits.get(name)) | _group_by_directory(added.get(name))
         shards = tuple(shard for p in partitions.values() for shard in by_directory.get(p.directory, ()))
         statistics = _merge_columns(kept.get(name), added[name].statistics if name in added else None)

@@ -1,26 +1,31 @@
 """Check the statistics of new data against expectations and against the current version, before it is committed.
 
-Drift is measured as the population stability index, sum (p - q) ln(p / q) over the values of a column. For numbers with
-too many distinct values it is computed in closed form for two normal distributions (Jeffreys divergence). By
+Drift is measured as the population stability index, sum (p - q) ln(p / q) over the values of a column. For numbers
+whose values seldom repeat it is computed in closed form for two normal distributions (Jeffreys divergence). By
 convention, 0.1 is a moderate shift and 0.25 a different population.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Partition, Provenance, Split, Statistics
+from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.text import table
 
 MIN_SHARE = 1e-4
 """The share that a value which does not occur counts as, which keeps the index finite."""
 
+ROWS_PER_VALUE = 5
+"""The mean number of rows of a value from which on shares are compared, as in Pearson's chi-squared test. Those of
+values that seldom repeat differ between any two samples."""
+
 _HEADER = ["split", "column", "expected", "found"]
 _MAX_VALUES_SHOWN = 5
+_TEMPORAL = ("date", "timestamp")
 
 
 def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapping[str, Expectation]) -> None:
@@ -48,23 +53,30 @@ def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapp
 
 
 def check_drift(
-    dataset: str, splits: Mapping[str, Split], previous: Mapping[str, Mapping[str, Statistics]], limits: Drift
+    dataset: str,
+    columns: Iterable[Column],
+    splits: Mapping[str, Split],
+    previous: Mapping[str, Mapping[str, Statistics]],
+    limits: Drift,
 ) -> tuple[str, ...]:
     """Return a warning for each column that drifted by `limits.warn` or more since `previous`.
 
     Args:
         dataset: The URI of the dataset, for messages.
+        columns: The columns of the new data.
         splits: The new data.
         previous: The statistics to compare with, by split and column.
-        limits: The index from which on to warn and to fail.
+        limits: The index from which on to warn and to fail, and the columns.
 
     Raises:
-        TrainyardError: A column drifted by `limits.fail` or more; the message has a table of all such columns.
+        TrainyardError: `limits` names a missing column, or a column drifted by `limits.fail` or more; the message has a
+            table of all such columns.
     """
+    compared = _choose_columns(dataset, columns, limits.columns)
     drifts = [
         (name, column, measure_drift(split.statistics[column], statistics))
         for name, split in splits.items() if name in previous
-        for column, statistics in previous[name].items() if column in split.statistics
+        for column, statistics in previous[name].items() if column in split.statistics and column in compared
     ]  # fmt: skip
     limit = math.inf if limits.fail is None else limits.fail
     rows = [[name, column, f"below {limit:g}", f"{drift:.3g}"] for name, column, drift in drifts if drift >= limit]
@@ -77,6 +89,16 @@ def check_drift(
         f"split {name}, column {column}: drifted by {drift:.3g} (warning from {limits.warn:g} on)"
         for name, column, drift in drifts if drift >= limits.warn
     )  # fmt: skip
+
+
+def _choose_columns(dataset: str, columns: Iterable[Column], named: Sequence[str]) -> set[str]:
+    """Return the columns to compare: those that are named, or else all but dates and times, which move on."""
+    types = {column.name: column.type for column in columns}
+    if missing := [name for name in named if name not in types]:
+        raise TrainyardError(
+            f"drift names the column {missing[0]!r}, which {dataset} does not have; it has {', '.join(types)}."
+        )
+    return set(named) or {name for name, type in types.items() if not type.startswith(_TEMPORAL)}
 
 
 def compare_models(new: Provenance, others: Mapping[str, Partition]) -> tuple[str, ...]:
@@ -98,11 +120,15 @@ def measure_drift(new: Statistics, old: Statistics) -> float:
     For tensors it is the median over their entries.
     """
     nulls = _compare_counts(*({"null": one.nulls, "": one.count} for one in (new, old)))
-    if new.values and old.values:
+    if new.values and old.values and _repeat(new.values) and _repeat(old.values):
         return max(nulls, _compare_counts(new.values, old.values))
     if not (new.mean and old.mean):
         return nulls
     return max(nulls, median(map(_compare_normals, new.mean, new.std, old.mean, old.std)))
+
+
+def _repeat(values: Mapping[str, int]) -> bool:
+    return sum(values.values()) >= ROWS_PER_VALUE * len(values)
 
 
 def _compare_counts(new: Mapping[str, int], old: Mapping[str, int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from trainyard.etl.datasource.statistics import ColumnStatistics
 from trainyard.etl.datasource.task_statistics import SplitStatistics
 from trainyard.etl.datasource.task_writer import TaskOutput, TaskWriter
 from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import DatasetManifest, Split
+from trainyard.schemas.manifest import DatasetManifest, Partition, Split
 
 
 class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -81,6 +81,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         dataset = self.options.path
         outputs = sorted((m for m in messages if m and m.shards), key=lambda output: output.partition)
         result = self._build_result(outputs)
+        self._check_splits(result)
         quality.check_expectations(dataset, result.splits, dict(self.options.expect))
         self._remove_other_files({shard.path for split in result.splits.values() for shard in split.shards})
         storage.replace(storage.join(dataset, self._statistics_path), result.statistics.to_json().encode())
@@ -88,9 +89,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             base = manifest.read_latest(dataset)
             if base:
                 self._check_base(base, result)
-                result = self._add_warnings(base, result)
-            document = self._build_next_version(base, result)
-            self._check_splits(document)
+            document = self._build_next_version(base, self._add_warnings(base, result))
             with suppress(FileExistsError):  # another writer committed this version number first
                 return manifest.commit(dataset, document)
 
@@ -141,26 +140,43 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         partition = self.options.partition
         if partition is None or base is None:
             return build_single_partition_manifest(result, partition or "", base.number + 1 if base else 1)
-        return add_partition(self.options.path, base, partition, result)
+        return add_partition(self.options.path, base, partition, result, self.options.splits)
 
-    def _add_warnings(self, base: DatasetManifest, result: WriteResult) -> WriteResult:
+    def _add_warnings(self, base: DatasetManifest | None, result: WriteResult) -> WriteResult:
         """Compare with the partitions that stay; the drift, if none does, with those that are replaced."""
         name, dataset = self.options.partition, self.options.path
-        others = {other: partition for other, partition in base.partitions.items() if name not in (None, other)}
-        warnings = quality.compare_models(result.provenance, others)
-        if self.options.drift:
-            previous = collect_statistics(dataset, base, others or base.partitions)
-            warnings += quality.check_drift(dataset, result.splits, previous, self.options.drift)
+        before = base.partitions if base else {}
+        others = {other: partition for other, partition in before.items() if name not in (None, other)}
+        warnings = self._find_empty_splits(base, others, result)
+        warnings += quality.compare_models(result.provenance, others)
+        if base and self.options.drift:
+            previous = collect_statistics(dataset, base, others or before)
+            warnings += quality.check_drift(dataset, result.columns, result.splits, previous, self.options.drift)
         return replace(result, provenance=result.provenance.model_copy(update={"warnings": warnings}))
 
-    def _check_splits(self, document: DatasetManifest) -> None:
-        """Check that each declared split has rows."""
-        empty = [name for name in self.options.splits if name not in document.splits]
-        if empty:
+    def _check_splits(self, result: WriteResult) -> None:
+        """Check that each declared split has rows, unless this is a partition: others may have them."""
+        empty = [name for name in self.options.splits if name not in result.splits]
+        if empty and self.options.partition is None:
+            rows = sum(split.rows for split in result.splits.values())
             raise TrainyardError(
-                f"split {empty[0]!r} has no rows: {document.rows:,} rows are in {', '.join(sorted(document.splits))}. "
-                "Increase its fraction, export more rows, or remove the split."
+                f"split {empty[0]!r} has no rows: {rows:,} rows are in {', '.join(sorted(result.splits))}. Increase "
+                "its fraction or choose an earlier date, export more rows, or remove the split."
             )
+
+    def _find_empty_splits(
+        self, base: DatasetManifest | None, others: Mapping[str, Partition], result: WriteResult
+    ) -> tuple[str, ...]:
+        """Return a warning for each declared split that has rows neither in this partition nor in the others."""
+        kept = {partition.directory for partition in others.values()}
+        before = {
+            name for name, split in (base.splits if base else {}).items()
+            if any(shard.path.rpartition("/")[0] in kept for shard in split.shards)
+        }  # fmt: skip
+        return tuple(
+            f"split {name} has no rows, in this partition and in all others"
+            for name in self.options.splits if name not in before | result.splits.keys()
+        )  # fmt: skip
 
     def _check_base(self, base: DatasetManifest, result: WriteResult) -> None:
         """Check that no other writer replaced what this write replaces since it began."""

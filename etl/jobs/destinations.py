@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +25,11 @@ from trainyard import storage
 from trainyard.errors import TrainyardError, summarize
 from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column
-from trainyard.etl.jobs import source_partitions
+from trainyard.etl.jobs import source_partitions, sources
 from trainyard.etl.jobs.source_partitions import SourceFile
 from trainyard.etl.scoring.scan import Rows, select
 from trainyard.schemas import manifest
+from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.predict import PredictSpec
 
 PredictFunction = Callable[[Rows], DataFrame]
@@ -114,10 +116,10 @@ def write(
     """
     if spec.partition_by:
         return _write_partitions(spark, spec, weights, select(rows, rows.schema.names), predict, files)
-    return _WRITERS[spec.output_format](spark, spec, predict(rows))
+    return _WRITERS[spec.output_format](spark, spec, weights, predict(rows))
 
 
-def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
+def _write_parquet(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
     staging = _build_staging_path(spec.output)
     try:
         predictions.write.parquet(staging)
@@ -130,13 +132,22 @@ def _write_parquet(spark: SparkSession, spec: PredictSpec, predictions: DataFram
     return {"rows": rows, "columns": predictions.columns}
 
 
-def _write_dataset(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
-    source.save(predictions, spec.output, "overwrite", {})
+def _write_dataset(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
+    source.save(predictions, spec.output, "overwrite", _describe_write(spark, spec, weights))
     version = manifest.read_current(spec.output)
     return {"rows": version.rows, "columns": predictions.columns, "version": version.number}
 
 
-def _write_table(spark: SparkSession, spec: PredictSpec, predictions: DataFrame) -> dict[str, Any]:
+def _describe_write(spark: SparkSession, spec: PredictSpec, weights: str) -> dict[str, str]:
+    """Return the options of a write that describe it: a dataset without the weights of a model is not replaced."""
+    provenance = Provenance(
+        application=spark.sparkContext.applicationId, written_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=sources.describe(spec.source), model=weights,
+    )  # fmt: skip
+    return {"provenance": provenance.model_dump_json()}
+
+
+def _write_table(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
     """Stage all predictions before the table is changed, which then only copies them."""
     staging = storage.join(spec.task_key.directory, f"staged-{uuid.uuid4().hex}")
     try:
@@ -249,12 +260,19 @@ def _read_origins(output: str, column: str) -> dict[str, dict[str, Any]]:
 
 
 def _check_dataset(output: str) -> None:
-    """Check that the newest version of a dataset, if there is one, was not exported."""
+    """Check that the newest version of a dataset, if there is one, has predictions only."""
     newest = manifest.read_latest(output)
-    if newest and newest.provenance.code_hash:
-        raise TrainyardError(
-            f"output={output!r} is a dataset that was exported from {newest.provenance.source}; write another output=."
-        )
+    for partition in newest.partitions.values() if newest else ():
+        if partition.provenance.code_hash:
+            raise TrainyardError(
+                f"output={output!r} is a dataset that was exported from {partition.provenance.source}; write another "
+                "output=."
+            )
+        if not partition.provenance.model:
+            raise TrainyardError(
+                f"output={output!r} is a dataset that no prediction wrote, so it is not replaced; write another "
+                "output=. Earlier releases did not mark predictions: remove theirs once."
+            )
 
 
 def _check_replaced(output: str, column: str | None = None) -> None:

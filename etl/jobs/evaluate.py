@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from trainyard.etl.evaluation.evaluate import evaluate
-from trainyard.etl.jobs import arrow_batches
+from trainyard.etl.jobs import sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import versions
@@ -27,11 +27,12 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
     rows = DatasetScan(spark, spec.dataset, {"split": spec.split, **version})
     manifest, application = rows.manifest, spark.sparkContext.applicationId
     manifest.split(spec.split)  # raises the error of a split that does not exist
-    rows.batch_rows = rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(manifest.columns)
+    rows_per_batch = spec.rows_per_batch or sizes.choose_batch_rows(manifest.columns, manifest)
+    rows.batch_rows = rows_per_batch
     with (
         versions.lease(spec.dataset, manifest.number, application),
         events.span("evaluate", split=spec.split),
-        arrow_batches.limit_batch_rows(rows_per_batch, spark),
+        sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         result = evaluate(
             rows, [spec.model, *spec.baselines], spec.metrics, weights=spec.weights, slices=spec.slices,

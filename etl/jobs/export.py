@@ -19,7 +19,7 @@ import trainyard
 from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
-from trainyard.etl.jobs import arrow_batches, sources, splits
+from trainyard.etl.jobs import sizes, sources, splits
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas import manifest
 from trainyard.schemas.events import EventLog
@@ -36,7 +36,8 @@ def run(
 ) -> dict[str, Any]:
     """Export a dataset in one pass over the source.
 
-    The number of shards defaults to the number of the application's cores.
+    The number of shards defaults to the number of the application's cores; with dynamic allocation to that of the
+    executors that the source is worth.
 
     Args:
         spark: The session.
@@ -59,16 +60,24 @@ def run(
         frame = prepare(spark, source, spec.prepare_params)
         frame = transform(frame) if transform else frame
         check_columns(frame, spec)
-    shards = spec.shards or spark.sparkContext.defaultParallelism
+    shards = spec.shards or _choose_shards(spark, frame)
     split = spec.split_column or splits.SPLIT
     shuffled = splits.shuffle(_assign_splits(frame, spec), shards, spec.seed, split)
-    with events.span("write dataset", shards=shards), arrow_batches.limit_batch_rows(spec.rows_per_batch, spark):
+    with events.span("write dataset", shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
         _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     for warning in version.provenance.warnings:
         print(f"WARNING: {warning}", flush=True)
     return version.summary(spec.dataset)
+
+
+def _choose_shards(spark: SparkSession, frame: DataFrame) -> int:
+    conf, cores = dict(spark.sparkContext.getConf().getAll()), int(spark.sparkContext.defaultParallelism)
+    if conf.get("spark.dynamicAllocation.enabled", "").lower() != "true":
+        return cores
+    estimate = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return sizes.choose_shard_count(cores, conf, int(estimate.toString()))
 
 
 def check_columns(frame: DataFrame, spec: ExportSpec) -> None:

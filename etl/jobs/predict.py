@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
-from trainyard.etl.jobs import arrow_batches, destinations, sources
+from trainyard.etl.jobs import destinations, sizes, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
@@ -21,6 +21,7 @@ from trainyard.etl.scoring.scan import DatasetScan, Rows, get_session, map_batch
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.manifest import Column
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
 
@@ -35,10 +36,10 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     destinations.check_storage(spec)
     destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
-    rows_per_batch = spec.rows_per_batch or arrow_batches.choose_batch_rows(artifact.inputs)
+    rows_per_batch = spec.rows_per_batch or sizes.choose_batch_rows(artifact.inputs)
     with events.span("read source"):
         files = destinations.list_source(spec)
-        rows = _read(spark, spec, rows_per_batch)
+        rows = _read(spark, spec, artifact.inputs)
     postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
     def build_predictions(rows: Rows) -> DataFrame:
@@ -49,16 +50,18 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     with (
         _lease(rows, spark.sparkContext.applicationId),
         events.span("predict"),
-        arrow_batches.limit_batch_rows(rows_per_batch, spark),
+        sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)
     return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
 
-def _read(spark: SparkSession, spec: PredictSpec, rows_per_batch: int) -> Rows:
+def _read(spark: SparkSession, spec: PredictSpec, inputs: Sequence[Column]) -> Rows:
     """Return the rows to predict for: a scan if they are those of a dataset, as a DataFrame all others."""
     if spec.source.format == FORMAT and spec.source.path and not spec.prepare and not spec.partition_by:
-        return DatasetScan(spark, spec.source.path, spec.source.options, rows_per_batch)
+        scan = DatasetScan(spark, spec.source.path, spec.source.options)
+        scan.batch_rows = spec.rows_per_batch or sizes.choose_batch_rows(inputs, scan.manifest)
+        return scan
     frame = sources.read(spark, spec.source)
     if spec.prepare:
         frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)

@@ -65,7 +65,7 @@ def assign(
         if name is not None and name not in frame.columns:
             raise missing_column_error(name, option, frame.columns)
     if stratify is None:
-        position = _to_fraction(_hash(frame, [split_by] if split_by else frame.columns, seed))
+        position = _to_fraction(_hash([split_by] if split_by else frame.columns, seed))
     else:
         return _assign_by_stratum(frame, splits, stratify, seed)
     return frame.withColumn(SPLIT, _choose_split(position, splits))
@@ -77,7 +77,7 @@ def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: 
     The rank is the number of rows in the parts of the stratum before its own, plus the rank in that part: no task sorts
     all rows of a stratum, of which there may be two.
     """
-    bits = _hash(frame, frame.columns, seed)
+    bits = _hash(frame.columns, seed)
     part = [get_column(stratify).alias(_STRATUM), F.shiftright(bits, 64 - _STRATUM_BITS).alias(_PART)]
     counts = frame.select(*part).groupBy(_STRATUM, _PART).agg(F.count(F.lit(1)).alias(_COUNT))
     stratum = Window.partitionBy(_STRATUM)
@@ -132,7 +132,7 @@ def shuffle(frame: DataFrame, shards: int, seed: int = 0, split: str = SPLIT) ->
     the same partitions in the same order.
     """
     data = [name for name in frame.columns if name != split]
-    ordered = frame.withColumn(_ORDER, _hash(frame, data, seed + 1))
+    ordered = frame.withColumn(_ORDER, _hash(data, seed + 1))
     return ordered.repartition(shards, _ORDER).sortWithinPartitions(get_column(split), _ORDER).drop(_ORDER)
 
 
@@ -142,14 +142,16 @@ def _null_time_text(column: str) -> str:
     )
 
 
-def _hash(frame: DataFrame, names: list[str], seed: int) -> Column:
+def _hash(names: Sequence[str], seed: int) -> Column:
     """Return 64 bits of `names`. xxhash64 skips nulls, so which columns are null is hashed too.
 
-    It is an SQL text, because an object for each of thousands of columns takes Spark milliseconds.
+    That is hashed of each column, also of one that is never null by the schema: a `fillna` in `prepare` changes the
+    schema of days that follow, and may not move their rows. It is an SQL text, because an object for each of thousands
+    of columns takes Spark milliseconds.
     """
-    nullable = {field.name for field in frame.schema.fields if field.nullable}
-    nulls = [f"isnull({quote(name)})" for name in names if name in nullable]
-    return F.expr(f"xxhash64({', '.join([str(seed), *map(quote, names), *nulls])})")
+    columns = [quote(name) for name in names]
+    nulls = [f"isnull({column})" for column in columns]
+    return F.expr(f"xxhash64({', '.join([str(seed), *columns, *nulls])})")
 
 
 def _to_fraction(bits: Column) -> Column:

@@ -60,8 +60,9 @@ class Ranking:
         return dict.fromkeys(self.metrics, (2,))
 
     def contribute(self, rows: ScoredRows) -> Iterator[Contribution]:
-        """Yield the metrics of each query, on behalf of its highest-ranked row."""
+        """Yield the metrics of each query, on behalf of its first row, which is the same for all models."""
         assert rows.query is not None
+        first = np.unique(rows.query, return_index=True)[1]
         relevance, score = rows.truth.astype(np.float64), rows.output.reshape(-1)
         by_score = np.lexsort((-score, rows.query))
         by_relevance = np.lexsort((-relevance, rows.query))
@@ -74,7 +75,7 @@ class Ranking:
             counted = position < (cutoff or len(by_score))
             ranking = _Ranking(relevance[by_score], relevance[by_relevance], position, counted, starts, ties)
             both = np.stack([_METRICS[name](ranking), np.ones(len(starts))], axis=1)
-            yield Contribution(metric, by_score[starts], np.broadcast_to(np.arange(2), both.shape), both)
+            yield Contribution(metric, first, np.broadcast_to(np.arange(2), both.shape), both)
 
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
         """Return the mean of each metric over queries, (resamples,)."""

@@ -50,7 +50,7 @@ def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     """
     values = batch.column(column.name)
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return Jagged.from_rows([np.frombuffer(row or b"", np.uint8) for row in values.to_pylist()])
+        return _to_bytes(values)
     flat, lengths, levels = _flatten(values, column)
     size = math.prod(column.shape)
     if column.kind == "list":
@@ -64,6 +64,14 @@ def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     if len(levels) == len(column.shape):
         _check_nesting(levels, column)
     return _to_numbers(flat, column).reshape(-1, *column.shape)
+
+
+def _to_bytes(values: pa.Array) -> Jagged:
+    """Return the bytes of each row, none for a null; they are not copied."""
+    large = values.cast(pa.large_binary()).fill_null(b"")
+    _, offsets, data = large.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[large.offset :][: len(large) + 1]
+    return Jagged(np.frombuffer(data or b"", np.uint8), bounds[:-1], np.diff(bounds))
 
 
 def _flatten(values: pa.Array, column: Column) -> tuple[pa.Array, Integers, list[Integers]]:

@@ -15,7 +15,8 @@ from trainyard.trainer.model.trained_model import TrainedModel, restore_model
 def load_model(uri: str, document: str) -> TrainedModel:
     """Return the model at `uri`, loaded by the first call in this process.
 
-    Spark starts a worker for each slot, so torch uses the cores, and the GPU, of one task.
+    Spark starts a worker for each slot, so torch uses the cores of one task, and the GPU that Spark assigned to it.
+    Where Spark counts no GPUs (node labels, whole nodes, local masters), tasks take turns by their number.
 
     Args:
         uri: The URI of the model.
@@ -23,11 +24,13 @@ def load_model(uri: str, document: str) -> TrainedModel:
     """
     import torch
 
+    from trainyard.trainer.world import select_gpu
+
     context = TaskContext.get()
     torch.set_num_threads(context.cpus() if context else 1)
-    gpus = context.resources().get("gpu") if context else None
-    if gpus and int(gpus.addresses[0]) < torch.cuda.device_count():
-        torch.cuda.set_device(int(gpus.addresses[0]))
+    if context and (visible := torch.cuda.device_count()):
+        gpus = context.resources().get("gpu")
+        torch.cuda.set_device(select_gpu(gpus.addresses if gpus else (), context.partitionId(), visible))
     return restore_model(uri, ModelArtifact.from_json(document, origin=uri))
 
 

@@ -17,6 +17,10 @@ class TrainyardError(Exception):
     """An error that the user can fix. The message says what is wrong and what to do; no traceback is needed."""
 
 
+class ArgumentError(TrainyardError):
+    """An argument of a command is not valid."""
+
+
 class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
 

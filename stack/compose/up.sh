@@ -13,6 +13,13 @@ if [ ! -e .env ]; then
 fi
 . ./.env
 
+for folder in dags plugins etl trainer; do # mounted into containers, whose user has the id 1000
+  if [ "$(id -u)" != 1000 ] && [ -n "$(find -L "$folder" ! -perm -o=r -print -quit)" ]; then
+    echo "containers cannot read $folder: run chmod -R o+rX dags plugins etl trainer, and try again" >&2
+    exit 1
+  fi
+done
+
 $COMPOSE build
 $COMPOSE up -d
 end=$((SECONDS + 600))

@@ -5,14 +5,14 @@ from __future__ import annotations
 DATASET = {
     "uri": "The URI of the dataset.",
     "version": "The version that was written; of a skipped export, the one that exists.",
-    "content_hash": "The sha256 of columns and rows, the same for the same rows.",
+    "content_hash": "The sha256 of columns and shards: the same for the same rows in as many shards.",
     "rows": "The number of rows.",
     "splits": "The number of rows of each split.",
     "partitions": "The number of partitions.",
     "shards": "The number of files.",
     "record_batches": "The number of record batches.",
     "bytes": "The size of the shards.",
-    "warnings": "Columns that drifted beyond `warn`, a sentence each.",
+    "warnings": "Columns that drifted beyond `warn`, splits without rows and the like, a sentence each.",
     "reused": "True if the export was skipped; otherwise the key is missing.",
 }
 MODEL = {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run all tests in two processes that take about as long: those on a real Hadoop, then those of groups of workers, and
+# Run all tests in two processes that take about as long: those on a real Hadoop, then those of the trainer, and
 # all others.
 # The last lines say which tests failed, and which were not run because this machine lacks a program.
 set -euo pipefail
@@ -22,7 +22,7 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; the
   markers=(-m "not browser")
 fi
 hadoop=true
-beside=(tests/cluster tests/trainer/group)
+beside=(tests/cluster tests/trainer)
 if ! .venv/bin/python -c 'from stack.hadoop.jars import fetch_jars; fetch_jars()'; then
   not_run+=("NOT RUN: tests/cluster. Install Maven, which fetches Hadoop: apt-get install maven, or brew install maven")
   hadoop=false

@@ -7,6 +7,11 @@ logins="$AIRFLOW_HOME/simple_auth_manager_passwords.json.generated"
 if [ ! -e "$logins" ]; then
   (umask 077 && python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$logins")
 fi
+bind='import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1]))).close()'
+if ! python -c "$bind" "$AIRFLOW__API__PORT" 2>/dev/null; then
+  echo "port $AIRFLOW__API__PORT is in use; end what uses it, or choose another: AIRFLOW__API__PORT=8090 make ui" >&2
+  exit 1
+fi
 log="$AIRFLOW_HOME/standalone.log"
 set -m # a process group of its own, so that all its processes end together
 airflow standalone >"$log" 2>&1 &

@@ -7,6 +7,7 @@
 | `sh` | run by bash |
 | `sh fails` | run by bash, and must fail |
 | `sh cluster` | run on a real Hadoop, in `tests/cluster` |
+| `sh installed` | run with the installed wheel, in `tests/packaging` |
 | `output` | compared with the output of the block before; `...` matches anything |
 | `xml`, `ini`, `json` | parsed |
 | `text` | nothing: a diagram, a formula, a command line of another system |
@@ -149,6 +150,7 @@ KINDS: dict[str, Callable[[Reader, Block], None]] = {
     "sh": Reader.shell,
     "sh fails": Reader.failing_shell,
     "sh cluster": Reader.elsewhere,
+    "sh installed": Reader.elsewhere,
     "output": Reader.output,
     "xml": Reader.xml,
     "ini": Reader.ini,

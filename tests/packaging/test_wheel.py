@@ -153,7 +153,7 @@ def test_the_quick_start_of_the_readme_runs_in_an_empty_folder(installed: Instal
         if block.file:
             (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.text)
-    (commands,) = (block.text for block in page if "airflow dags test" in block.text)
+    (commands,) = (block.text for block in page if block.kind == "sh installed")
     path = f"export PATH={installed.folder}/env/bin:$PATH\n"
     shown = installed._run("bash", "-euo", "pipefail", "-c", path + commands, cwd=tmp_path)
     assert shown.count("succeeded") == 3 and (tmp_path / "storage" / "flowers" / "model" / "model.json").is_file()

@@ -49,8 +49,8 @@ def run_tests(
 def test_with_everything_all_tests_run(tmp_path: Path) -> None:
     process = run_tests(tmp_path)
     assert process.returncode == 0
-    assert "cluster | on Hadoop: tests/cluster tests/trainer/group\n" in process.stdout
-    assert "others: --ignore=tests/cluster --ignore=tests/trainer/group\n" in process.stdout
+    assert "cluster | on Hadoop: tests/cluster tests/trainer\n" in process.stdout
+    assert "others: --ignore=tests/cluster --ignore=tests/trainer\n" in process.stdout
     assert "NOT RUN" not in process.stdout
 
 
@@ -69,7 +69,7 @@ def test_the_last_lines_are_the_failures_on_hadoop(tmp_path: Path) -> None:
 def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(tmp_path: Path) -> None:
     process = run_tests(tmp_path, browser=False)
     assert process.returncode == 0
-    assert "others: -m not browser --ignore=tests/cluster --ignore=tests/trainer/group\n" in process.stdout
+    assert "others: -m not browser --ignore=tests/cluster --ignore=tests/trainer\n" in process.stdout
     assert process.stdout.splitlines()[-1].startswith("NOT RUN: tests of pages in a browser. Install chromium")
 
 

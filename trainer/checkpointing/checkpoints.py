@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -71,6 +71,11 @@ class SavedCheckpoint:
         """The progress of the run when the checkpoint was saved."""
         return Position(self.index.updates, self.index.epoch, self.index.step)
 
+    @cached_property
+    def _entries(self) -> Mapping[str, Any]:
+        """What is stored of each name; read once, because a group of another size asks for the state of each rank."""
+        return Reader(self.uri, self.on_progress).read_metadata().state_dict_metadata
+
     def read_loop_state(self) -> dict[str, Any]:
         """Return the small state that rank 0 wrote."""
         data = retry(f"read {self.uri}", lambda: storage.read(storage.join(self.uri, LOOP)))
@@ -80,18 +85,18 @@ class SavedCheckpoint:
         """Return the tensors whose names begin with `prefix` and a dot, on the CPU, by the rest of their names."""
         tensors = {
             name: torch.empty(entry.size, dtype=entry.properties.dtype)
-            for name, entry in Reader(self.uri, self.on_progress).read_metadata().state_dict_metadata.items()
+            for name, entry in self._entries.items()
             if name.startswith(prefix + SEPARATOR) and isinstance(entry, TensorStorageMetadata)
         }
-        self._load(tensors, no_dist=True)
+        if tensors:
+            self._load(tensors, no_dist=True)
         return {name.removeprefix(prefix + SEPARATOR): tensor for name, tensor in tensors.items()}
 
     def read_paths(self, prefix: str) -> set[str]:
         """Return what names that begin with `prefix` and a dot go on with, up to any of their dots."""
-        names = Reader(self.uri, self.on_progress).read_metadata().state_dict_metadata
         parts = [
             name.removeprefix(prefix + SEPARATOR).split(SEPARATOR)
-            for name in names
+            for name in self._entries
             if name.startswith(prefix + SEPARATOR)
         ]
         return {SEPARATOR.join(path[:count]) for path in parts for count in range(1, len(path) + 1)}

@@ -19,13 +19,13 @@ from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError, reason
 from trainyard.retries import retry
 from trainyard.schemas import checkpoint, run_record, versions
-from trainyard.schemas import manifest as manifests
 from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
+from trainyard.trainer.group.datasets import read_datasets
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
 from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
@@ -53,10 +53,8 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     context = spark.sparkContext
     root = workers.checkpoint_root(spec.task_key)
     _remove_finished_checkpoints(spec, root)
-    datasets = [manifests.read_version(spec.dataset, spec.dataset_version, spec.dataset_since)]
-    datasets += [manifests.read_version(mixed.dataset, mixed.version) for mixed in spec.mix]
-    uris = [spec.dataset, *(mixed.dataset for mixed in spec.mix)]
-    texts, application, text = [manifest.to_json() for manifest in datasets], context.applicationId, spec.to_json()
+    datasets = read_datasets(spec, root)
+    texts, application, text = [manifest.to_json() for _, manifest in datasets], context.applicationId, spec.to_json()
 
     def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
         return workers.run(task, text, texts, application, start, monitor, cores)
@@ -65,7 +63,7 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
         GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress, training=training).save()
 
     with ExitStack() as leases:
-        for uri, manifest in zip(uris, datasets, strict=True):
+        for uri, manifest in datasets:
             leases.enter_context(versions.lease(uri, manifest.number, application))
         return supervise(
             context, work, events, spec.min_workers or spec.workers, spec.workers, spec.max_restarts,

@@ -31,7 +31,13 @@ from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_worke
 from trainyard.trainer.loop.history import History, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
-from trainyard.trainer.model.losses import check_is_mean, compute_loss, explain_errors, find_shape_warnings
+from trainyard.trainer.model.losses import (
+    check_finite_loss,
+    check_is_mean,
+    compute_loss,
+    explain_errors,
+    find_shape_warnings,
+)
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
 from trainyard.trainer.model.recipe import Batch, Recipe
@@ -173,8 +179,11 @@ class _Engine:
         self._position = Position(self._position.updates, epoch + 1, 0)
         if run.after_epoch:
             run.after_epoch(self.history)
-        self._save_after_epoch()
+        if run.checkpoints:
+            self._save(run.checkpoints)
         run.progress.end_epoch(metrics)
+        if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
+            self._terminate()
 
     def load_best_weights(self) -> None:
         """Load the weights of the best epoch.
@@ -263,7 +272,7 @@ class _Engine:
     def _save_or_terminate(self) -> None:
         """Save a checkpoint or terminate, if either is due and all workers have the same weights.
 
-        After the last step of an epoch `_save_after_epoch` does so.
+        After the last step of an epoch `run_epoch` does so.
         """
         run, position = self.run, self._position
         if not run.strategy.in_sync or position.step == run.train.order.steps:
@@ -279,12 +288,6 @@ class _Engine:
         if terminate:
             self._terminate()
 
-    def _save_after_epoch(self) -> None:
-        if self.run.checkpoints:
-            self._save(self.run.checkpoints)
-        if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
-            self._terminate()
-
     def _is_checkpoint_step(self) -> bool:
         every = self.run.options.checkpoint_steps
         return every is not None and self._position.updates - self._saved_updates >= every
@@ -293,9 +296,15 @@ class _Engine:
         """Start to write a checkpoint, from which a group of any size can resume.
 
         Random state is not saved: it derives from the number of the step.
+
+        Raises:
+            TrainyardError: The loss diverged since it was last read; the checkpoint before this one may be good.
         """
         run, strategy = self.run, self.run.strategy
         with run.phases.phase("checkpoint"):
+            step = self._position.step
+            loss_sum = self._sum_over_workers(self._loss_sum) if step else 0.0
+            check_finite_loss(loss_sum, self._position.epoch, step)
             empty_optimizer = not self._optimizer.state
             model, optimizer = get_state_dict(self.network, self._optimizer)
             if empty_optimizer:
@@ -308,7 +317,7 @@ class _Engine:
                 "epoch_models": self.history.models,
                 "best_epoch": self.history.best,
                 "has_best": bool(self._best_weights),
-                "loss_sum": self._sum_over_workers(self._loss_sum) if self._position.step else 0.0,
+                "loss_sum": loss_sum,
                 "empty_optimizer": empty_optimizer,
                 "epochs": run.options.epochs,
                 "recipe": self._described,
@@ -316,7 +325,7 @@ class _Engine:
                 "schedule": self._schedule.state_dict() if self._schedule else None,
                 "scaler": self._scaler.state_dict(),
             }
-            after_best = self._position.step == 0 and self.history.best == self._position.epoch - 1
+            after_best = step == 0 and self.history.best == self._position.epoch - 1
             checkpoints.save(
                 self._position, state, {"best": self._best_weights}, loop, after_best and bool(self._best_weights)
             )
@@ -398,9 +407,6 @@ class _Engine:
 
     def _read_loss(self, epoch: int, step: int) -> float:
         """Return the mean loss of the epoch so far, of this worker's rows. Raises TrainyardError if it diverged."""
-        if not math.isfinite(loss := self._loss_sum.item()):
-            raise TrainyardError(
-                f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step + 1}. "
-                "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
-            )
+        loss = self._loss_sum.item()
+        check_finite_loss(loss, epoch, step + 1)
         return loss / max(self._loss_rows, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -110,6 +111,19 @@ def _shape_error(name: str, output: Tensor, label: Tensor) -> TrainyardError:
             else "Change the model or the dataset, so that they are the same."
         )
     )
+
+
+def check_finite_loss(loss: float, epoch: int, step: int) -> None:
+    """Check the sum of losses after step `step` of epoch `epoch`, which are counted from 1 and from 0.
+
+    Raises:
+        TrainyardError: It is NaN or infinite.
+    """
+    if not math.isfinite(loss):
+        raise TrainyardError(
+            f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step}. Lower the learning rate in the "
+            "recipe, set clip_norm=, or normalize the features."
+        )
 
 
 def check_is_mean(loss: Tensor) -> None:

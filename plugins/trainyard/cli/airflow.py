@@ -81,11 +81,12 @@ def _reap(chosen: argparse.Namespace) -> int:
     airflow = list_ids()
     live = orphans.list_live(manager, root, airflow, read_state)
     print(orphans.as_text(live, root) if live else "No application runs.")
-    if chosen.kill:
-        count = len(orphans.kill_orphans(manager, live, print))
-        print(f"Ended {count} orphaned application{'s' * (count != 1)}.")
-        orphans.remove_stale_owners(root, live, airflow, read_state)
-    return 0
+    if not chosen.kill:
+        return 0
+    killed, refused = orphans.kill_orphans(manager, live, print)
+    print(f"Ended {len(killed)} orphaned application{'s' * (len(killed) != 1)}.")
+    orphans.remove_stale_owners(root, live, airflow, read_state)
+    return 1 if refused else 0
 
 
 def _show(chosen: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainyard.cli import dataset_text
-from trainyard.errors import TrainyardError
+from trainyard.errors import ArgumentError, TrainyardError
 from trainyard.schemas import manifest, versions
 
 
@@ -86,9 +86,9 @@ def _drop(chosen: argparse.Namespace) -> int:
 
 def _expire(chosen: argparse.Namespace) -> int:
     if chosen.keep < 1:
-        raise TrainyardError(f"--keep {chosen.keep} is not valid; write 1 or more: the newest always stays.")
+        raise ArgumentError(f"--keep {chosen.keep} is not valid; write 1 or more: the newest always stays.")
     if not 0 <= chosen.days < math.inf:
-        raise TrainyardError(f"--days {chosen.days:g} is not valid; write a number of days, 0 or more.")
+        raise ArgumentError(f"--days {chosen.days:g} is not valid; write a number of days, 0 or more.")
     manifest.read_version(chosen.dataset)
     expired = versions.expire(chosen.dataset, chosen.keep, chosen.days)
     _print([f"expired {len(expired)} versions: {', '.join(map(str, expired))}"])

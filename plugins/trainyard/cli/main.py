@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
-from trainyard.errors import TrainyardError, summarize
+from trainyard.errors import ArgumentError, TrainyardError, summarize
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
 
@@ -34,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
         return CLOSED_OUTPUT
+    except ArgumentError as error:
+        print(error, file=sys.stderr)
+        return 2
     except TrainyardError as error:
         print(error, file=sys.stderr)
     except (OSError, RuntimeError) as error:  # clients of HDFS raise a RuntimeError

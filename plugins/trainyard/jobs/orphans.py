@@ -57,19 +57,23 @@ def list_live(
     return [_judge(one, root, airflow, read_state) for one in manager.tagged(storage_tag(root), LIVE)]
 
 
-def kill_orphans(manager: ResourceManager, applications: Sequence[LiveApplication], log: Log) -> list[LiveApplication]:
-    """Kill the orphaned ones of some applications, and return them. One that YARN refuses to kill is logged."""
-    killed = []
-    for one in applications:
-        if one.verdict != "orphaned":
-            continue
+def kill_orphans(
+    manager: ResourceManager, applications: Sequence[LiveApplication], log: Log
+) -> tuple[list[str], list[str]]:
+    """Kill the orphaned ones of some applications. One that YARN refuses to kill is logged.
+
+    Returns:
+        The ids of those that were killed, and of those that were not.
+    """
+    killed, refused = [], []
+    for id in [one.application.id for one in applications if one.verdict == "orphaned"]:
         try:
-            manager.kill(one.application.id)
+            manager.kill(id)
+            killed.append(id)
         except TrainyardError as error:
-            log(f"{one.application.id} cannot be killed: {error}")
-            continue
-        killed.append(one)
-    return killed
+            log(f"{id} cannot be killed: {error}")
+            refused.append(id)
+    return killed, refused
 
 
 def remove_stale_owners(

@@ -48,7 +48,8 @@ class DatasetOperator(SparkStageOperator):
         expect: Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only
             values) and `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept.
         drift: How far columns may drift from the previous version, as a population stability index, for example
-            `{"warn": 0.1, "fail": 0.25}`. None does not compare.
+            `{"warn": 0.1, "fail": 0.25, "columns": ["age", "city"]}`; by default all columns but dates and times. None
+            does not compare.
         splits: Split name -> fraction. The fractions sum to 1.
         split_by: The column whose value decides the split, so that no key is in two splits.
         split_at: The dates or times at which further splits begin, in the column `split_by`, so that the future never
@@ -61,7 +62,8 @@ class DatasetOperator(SparkStageOperator):
         variable_length: Array columns whose length differs from row to row.
         seed: The seed of the splits and of the shuffle.
         rows_per_batch: Rows of one record batch; fewer where they have more than 4 MiB.
-        shards: The number of files. None lets the job choose.
+        shards: The number of files. By default one for each core of the application; with a pair of `executors` one
+            for each 256 MB of the source, as far as all executors have cores.
     """
 
     SPEC: ClassVar[type[ExportSpec]] = ExportSpec
@@ -101,7 +103,7 @@ class DatasetOperator(SparkStageOperator):
         partition: str | None = None,
         force: Templated[bool] = False,
         expect: dict[str, dict[str, Any]] | None = None,
-        drift: dict[str, Templated[float]] | None = None,
+        drift: dict[str, Templated[float] | Sequence[str]] | None = None,
         splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
         split_by: str | None = None,
         split_at: dict[str, str] | None = None,

@@ -48,8 +48,12 @@ class ReapOperator(BaseOperator):  # type: ignore[misc]
             airflow = airflow_id.list_ids()
             live = orphans.list_live(manager, root, airflow, read)
             self.log.info("%s", orphans.as_text(live, root))
-            killed = orphans.kill_orphans(manager, live, self.log.warning)
+            killed, refused = orphans.kill_orphans(manager, live, self.log.warning)
             orphans.remove_stale_owners(root, live, airflow, read)
-            return [one.application.id for one in killed]
         except TrainyardError as error:
             raise AirflowException(f"ReapOperator {self.task_id!r}: {error}") from None
+        if refused:
+            raise AirflowException(
+                f"ReapOperator {self.task_id!r}: YARN refused to kill {', '.join(refused)}; the log says why."
+            )
+        return killed

@@ -59,7 +59,7 @@ def show_overview(user: GetUserDep, readable: Readable, number: Number = 1) -> H
 def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLResponse:
     """Show the runs of one pipeline, newest first."""
     root = access.get_storage(conn_id)
-    page = runs.paginate(runs.list_runs(root, dag_id), number)
+    page = runs.read_page(root, dag_id, number)
     rows = [runs.build_row(run) for run in page.items]
     newest = rows[0] if rows and page.number == 1 else None
     records = [(row.run.run_id, [stage.record for stage in row.stages]) for row in reversed(rows)]

@@ -52,15 +52,16 @@ class Pipeline:
 
 def read_pipeline(conn_id: str, root: str, dag_id: str) -> Pipeline | None:
     """Return a pipeline with its newest run; None without runs."""
-    its_runs = runs.list_runs(root, dag_id)
+    directories = runs.list_directories(root, dag_id)
+    its_runs = runs.list_runs(root, dag_id, directories, TREND_RUNS)
     if not its_runs:
         return None
     newest = its_runs[0]
     stages, error = runs.try_read_stages(newest)
     line = runs.build_usage_line(newest, runs.read_usages(newest))
-    trend = _read_trend(its_runs[:TREND_RUNS], stages)
+    trend = _read_trend(its_runs, stages)
     return Pipeline(
-        conn_id, dag_id, len(its_runs), newest, stages, error, live.list_running_names(newest), trend,
+        conn_id, dag_id, len(directories), newest, stages, error, live.list_running_names(newest), trend,
         overview.compute_busy(line),
     )  # fmt: skip
 

@@ -1,11 +1,12 @@
 """Read the runs of a pipeline for the pages: which runs exist, newest first, and what their stages did.
 
-To list runs takes one directory listing and one database query. Only the runs that a page shows are read.
+To list runs takes one directory listing and one database query, of the newest rows only. Only the runs that a page
+shows are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ from trainyard.usage.usage_report import RunUsage, UsageLine
 T = TypeVar("T")
 ROWS = 25
 """Rows on one page."""
+_FETCHED_ROWS = 100
 MAX_REPORTED_RUNS = 200
 """The newest runs that the usage report covers."""
 
@@ -72,20 +74,38 @@ def list_pipelines(root: str, readable: set[str]) -> list[str]:
     return sorted(dag_id for dag_id in readable if path_safe(dag_id) in directories)
 
 
-def list_runs(root: str, dag_id: str) -> list[Run]:
-    """Return all runs of the DAG below `root`: those in Airflow's database, newest first, then deleted ones by name."""
+def list_runs(root: str, dag_id: str, directories: Set[str], count: int) -> list[Run]:
+    """Return the first `count` runs of the DAG below `root`.
+
+    Those in Airflow's database come first, the newest of them first, then deleted ones by name. No more rows of the
+    database are read than that takes: it may have far more runs than directories.
+
+    Args:
+        root: The storage.
+        dag_id: The DAG.
+        directories: The names of the directories of its runs.
+        count: How many runs to return.
+    """
     parent = storage.join(root, "runs", path_safe(dag_id))
-    directories = list_directories(root, dag_id)
     query = select(DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id == dag_id)
+    query = query.order_by(DagRun.run_after.desc(), DagRun.id.desc())
+    found: dict[str, Run] = {}
     with create_session(scoped=False) as session:
-        rows = session.execute(query.order_by(DagRun.run_after.desc(), DagRun.id.desc())).all()
-    in_database = {
-        name: Run(dag_id, run_id, storage.join(parent, name), state, started_at)
-        for run_id, state, started_at in rows
-        if (name := path_safe(run_id)) in directories
-    }
-    deleted = sorted(directories - set(in_database), reverse=True)
-    return [*in_database.values(), *(Run(dag_id, name, storage.join(parent, name)) for name in deleted)]
+        for run_id, state, started_at in session.execute(query.execution_options(yield_per=_FETCHED_ROWS)):
+            if len(found) == min(count, len(directories)):
+                break
+            if (name := path_safe(run_id)) in directories:
+                found[name] = Run(dag_id, run_id, storage.join(parent, name), state, started_at)
+    deleted = sorted(directories - found.keys(), reverse=True)[: count - len(found)]
+    return [*found.values(), *(Run(dag_id, name, storage.join(parent, name)) for name in deleted)]
+
+
+def read_page(root: str, dag_id: str, number: int) -> Page[Run]:
+    """Return page `number` of the runs of the DAG below `root`, or the nearest page that exists."""
+    directories = list_directories(root, dag_id)
+    number, pages = _choose_page(len(directories), number)
+    items = list_runs(root, dag_id, directories, number * ROWS)[(number - 1) * ROWS :]
+    return Page(items, number, pages, len(directories))
 
 
 def list_directories(root: str, dag_id: str) -> set[str]:
@@ -118,9 +138,14 @@ def find_run(root: str, dag_id: str, run_id: str) -> Run | None:
 
 def paginate(items: Sequence[T], number: int) -> Page[T]:
     """Return page `number` of the items, or the nearest page that exists."""
-    pages = max(1, -(-len(items) // ROWS))
-    number = min(max(number, 1), pages)
+    number, pages = _choose_page(len(items), number)
     return Page(items[(number - 1) * ROWS : number * ROWS], number, pages, len(items))
+
+
+def _choose_page(total: int, number: int) -> tuple[int, int]:
+    """Return the number of the page to show, and the number of pages."""
+    pages = max(1, -(-total // ROWS))
+    return min(max(number, 1), pages), pages
 
 
 def read_stages(run: Run) -> list[Stage]:

@@ -134,8 +134,8 @@ class Provenance(Part):
     """What wrote a dataset, and from what.
 
     `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `model` is the
-    sha256 of the weights whose features the rows have. `warnings` name columns that have drifted, and partitions with
-    features of other weights.
+    sha256 of the weights whose features or predictions the rows have. `warnings` name columns that have drifted, splits
+    without rows, and partitions with features of other weights.
     """
 
     application: str

@@ -143,6 +143,33 @@ def test_the_order_of_writes_does_not_matter(spark, dataset, tmp_path):
     assert other.content_hash == manifest.read_current(str(dataset)).content_hash
 
 
+@pytest.mark.parametrize("declared", [{"splits": "train,validation,test"}, {}])
+def test_splits_have_the_same_order_whichever_partition_is_written_first(spark, tmp_path, declared):
+    splits = {"1": "train", "2": "validation", "3": "test"}
+    hashes = set()
+    for name, days in {"a": "123", "b": "321"}.items():
+        for day in days:
+            rows = spark.range(9).selectExpr("id", f"'{splits[day]}' as split").coalesce(1)
+            options = {"splitColumn": "split", "partition": day, **declared}
+            rows.write.format("trainyard").mode("overwrite").options(**options).save(str(tmp_path / name))
+        current = manifest.read_current(str(tmp_path / name))
+        hashes.add(current.content_hash)
+        assert list(current.splits) == (["train", "validation", "test"] if declared else sorted(splits.values()))
+    assert len(hashes) == 1
+
+
+def test_a_split_that_no_partition_has_rows_in_is_a_warning(spark, tmp_path):
+    options = {"splitColumn": "split", "splits": "train,test"}
+    warnings = []
+    for day, split in (("1", "train"), ("2", "test"), ("2", "train"), ("3", "train")):
+        rows = spark.range(9).selectExpr("id", f"'{split}' as split").coalesce(1)
+        write = rows.write.format("trainyard").mode("overwrite").option("partition", day)
+        write.options(**options).save(str(tmp_path / "d"))
+        warnings.append(manifest.read_current(str(tmp_path / "d")).provenance.warnings)
+    empty = ("split test has no rows, in this partition and in all others",)
+    assert warnings == [empty, (), empty, empty]
+
+
 def test_earlier_versions_and_later_partitions_are_read(spark, dataset):
     assert read_ids(spark, dataset, version="1") == [*range(1000, 1040)]
     assert read_ids(spark, dataset, since="1") == [*range(2000, 2040)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trainyard.errors import TrainyardError, reason
 from trainyard.etl.datasource.quality import check_drift, check_expectations, compare_models, measure_drift
 from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import Partition, Provenance, Split, Statistics
+from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 
 PRICE = Statistics(count=90, nulls=10, mean=(5.0,), std=(2.0,), min=(-1.0,), max=(9.5,))
@@ -155,6 +155,23 @@ def test_statistics_that_do_not_compare_have_no_drift(new, old):
     assert measure_drift(new, old) == 0
 
 
+@pytest.mark.parametrize("rows", [500, 5000])
+def test_numbers_that_seldom_repeat_are_compared_as_normal_distributions(rows):
+    rng = np.random.default_rng(0)
+
+    def sample():
+        values = rng.normal(size=rows)
+        counts = {str(value): 1 for value in values} if rows <= 1000 else None
+        return Statistics(count=rows, mean=(values.mean(),), std=(values.std(),), values=counts)
+
+    assert measure_drift(sample(), sample()) < 0.05
+
+
+def test_text_that_seldom_repeats_has_no_drift():
+    new, old = (Statistics(count=100, values={f"{name}{n}": 1 for n in range(100)}) for name in "ab")
+    assert measure_drift(new, old) == 0
+
+
 def split(**statistics: Statistics) -> dict[str, Split]:
     return {"train": Split(rows=1, shards=(), statistics=statistics)}
 
@@ -181,7 +198,8 @@ def test_features_of_the_same_or_of_unknown_weights_are_no_warning(new, others):
     assert compare_models(written_with(new), partitions(*others)) == ()
 
 
-OLD, NEW = {"train": {"kind": KIND}}, split(kind=Statistics(count=1, values={"cat": 1, "dog": 1}))
+COLUMNS = [Column(name="kind", kind="scalar", type="string")]
+OLD, NEW = {"train": {"kind": KIND}}, split(kind=Statistics(count=1, values={"cat": 50, "dog": 50}))
 INDEX = measure_drift(NEW["train"].statistics["kind"], KIND)
 BELOW, ABOVE = math.nextafter(INDEX, 0), math.nextafter(INDEX, math.inf)
 
@@ -189,13 +207,13 @@ BELOW, ABOVE = math.nextafter(INDEX, 0), math.nextafter(INDEX, math.inf)
 @pytest.mark.parametrize(("limit", "warns"), [(BELOW, True), (INDEX, True), (ABOVE, False)])
 def test_drift_warns_from_its_limit_on(limit, warns):
     warning = f"split train, column kind: drifted by {INDEX:.3g} (warning from {limit:g} on)"
-    assert check_drift("d", NEW, OLD, Drift(warn=limit)) == ((warning,) if warns else ())
+    assert check_drift("d", COLUMNS, NEW, OLD, Drift(warn=limit)) == ((warning,) if warns else ())
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(BELOW, True), (INDEX, True), (ABOVE, False)])
 def test_drift_fails_from_its_limit_on(limit, fails):
     try:
-        check_drift("d", NEW, OLD, Drift(fail=limit))
+        check_drift("d", COLUMNS, NEW, OLD, Drift(fail=limit))
     except TrainyardError as error:
         message = str(error)
     else:
@@ -206,7 +224,7 @@ def test_drift_fails_from_its_limit_on(limit, fails):
 
 def test_the_error_for_drift_is_a_table_with_the_fix():
     with pytest.raises(TrainyardError) as error:
-        check_drift("d", NEW, OLD, Drift(fail=1.5))
+        check_drift("d", COLUMNS, NEW, OLD, Drift(fail=1.5))
     assert str(error.value) == (
         "the data for d drifted from its current version; no version was committed:\n"
         "split  column  expected   found\n"
@@ -215,11 +233,24 @@ def test_the_error_for_drift_is_a_table_with_the_fix():
     )
 
 
+def test_the_columns_that_are_named_are_compared_and_by_default_all_but_dates_and_times():
+    columns = [Column(name="kind", kind="scalar", type="string"), Column(name="day", kind="scalar", type="date32[day]")]
+    old, new = Statistics(count=9, values={"2026-01-01": 9}), Statistics(count=9, values={"2026-01-02": 9})
+    rows, before = split(kind=KIND, day=new), {"train": {"kind": KIND, "day": old}}
+    assert check_drift("d", columns, rows, before, Drift()) == ()
+    (warning,) = check_drift("d", columns, rows, before, Drift(columns=("day",)))
+    assert warning.startswith("split train, column day: drifted by 18.4 ")
+    with pytest.raises(
+        TrainyardError, match=r"drift names the column 'cost', which d does not have; it has kind, day\."
+    ):
+        check_drift("d", columns, rows, before, Drift(columns=("cost",)))
+
+
 def test_only_splits_and_columns_of_both_versions_are_compared():
     new = NEW | {"test": NEW["train"]}
-    assert len(check_drift("d", new, OLD, Drift(warn=INDEX))) == 1
-    assert check_drift("d", NEW, {"train": {"price": PRICE}}, Drift(warn=1e-9)) == ()
-    assert check_drift("d", split(kind=KIND), OLD, Drift()) == ()
+    assert len(check_drift("d", COLUMNS, new, OLD, Drift(warn=INDEX))) == 1
+    assert check_drift("d", COLUMNS, NEW, {"train": {"price": PRICE}}, Drift(warn=1e-9)) == ()
+    assert check_drift("d", COLUMNS, split(kind=KIND), OLD, Drift()) == ()
 
 
 @pytest.mark.spark

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.etl.models import make_task_key
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.partitions import remove_partition
 from trainyard.etl.jobs import destinations
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import Provenance
@@ -298,6 +299,24 @@ def test_a_dataset_that_was_exported_is_never_replaced(spark: Any, partitioned: 
     with pytest.raises(
         TrainyardError, match=r"/out' is a dataset that was exported from parquet at /in; write another output="
     ):
+        write_partitions(spark, partitioned, None, output_format="trainyard")
+    assert manifest.list_versions(str(partitioned / "out")) == [1]
+
+
+def test_a_dataset_with_an_exported_partition_is_not_replaced_after_another_partition_was_dropped(
+    spark: Any, partitioned: Path
+) -> None:
+    exported = Provenance(application="a", written_at="2026-01-01", source="parquet at /in", code_hash="c")
+    for day in ("1", "2"):
+        write_dataset(spark.range(3), partitioned / "out", partition=day, provenance=exported.model_dump_json())
+    remove_partition(str(partitioned / "out"), "1")
+    with pytest.raises(TrainyardError, match="is a dataset that was exported from parquet at /in"):
+        write_partitions(spark, partitioned, None, output_format="trainyard")
+
+
+def test_a_dataset_that_no_prediction_wrote_is_never_replaced(spark: Any, partitioned: Path) -> None:
+    write_dataset(spark.range(3), partitioned / "out")
+    with pytest.raises(TrainyardError, match=r"/out' is a dataset that no prediction wrote, so it is not replaced"):
         write_partitions(spark, partitioned, None, output_format="trainyard")
     assert manifest.list_versions(str(partitioned / "out")) == [1]
 

@@ -37,14 +37,22 @@ def test_a_row_keeps_its_split_when_rows_are_added(spark, before, added):
 
 
 @pytest.mark.parametrize(
-    ("seed", "hashes"), [(0, 5574023772163244438), (-5, -7609541690390103887), (1 << 40, 1601336175549357203)]
+    ("seed", "hashes"), [(0, -8820591112527233745), (-5, -2820587423628354108), (1 << 40, 3716969574476465696)]
 )
 def test_rows_are_hashed_as_by_earlier_releases_which_have_assigned_their_splits(spark, seed, hashes):
-    rows = spark.range(1000).selectExpr(
-        "id as `a``b`", "if(id % 3 = 0, null, id) as c", "array(float(id), 2f) as d", "concat('x', id) as e"
-    )
-    together = rows.select(splits._hash(rows, rows.columns, seed).alias("hash")).selectExpr("bit_xor(hash)")
+    columns = {"`a``b`": "id", "c": "if(id % 3 = 0, null, id)", "d": "array(float(id), 2f)", "e": "concat('x', id)"}
+    rows = spark.range(1000).selectExpr(*(f"if(id < 0, null, {value}) as {name}" for name, value in columns.items()))
+    together = rows.select(splits._hash(rows.columns, seed).alias("hash")).selectExpr("bit_xor(hash)")
     assert together.collect()[0][0] == hashes
+
+
+def test_a_row_keeps_its_split_when_a_column_is_never_null_anymore(spark):
+    frame = make_frame(spark, range(0, 600, 3))
+    filled = frame.fillna({"id": 0, "value": 0.0, "note": ""})
+    assert frame.schema["id"].nullable and not filled.schema["id"].nullable
+    for options in ({}, {"split_by": "id"}, {"stratify": "user"}):
+        old, new = (splits.assign(rows, SPLITS, **options).collect() for rows in (frame, filled))
+        assert {row.id: row[splits.SPLIT] for row in old} == {row.id: row[splits.SPLIT] for row in new}
 
 
 def test_fractions_hold_on_average(spark):
@@ -77,7 +85,7 @@ def test_no_task_sorts_all_rows_of_a_stratum_and_the_splits_are_those_of_its_ord
     assigned = splits.assign(frame, SPLITS, stratify="of", seed=3)
     assert assigned.columns == [*frame.columns, splits.SPLIT]
     stratum = Window.partitionBy("of")
-    rank = F.rank().over(stratum.orderBy(splits._hash(frame, frame.columns, 3)))
+    rank = F.rank().over(stratum.orderBy(splits._hash(frame.columns, 3)))
     position = (rank - 0.5) / F.count(F.lit(1)).over(stratum)
     expected = frame.withColumn(splits.SPLIT, splits._choose_split(position, SPLITS))
     assert Counter(map(str, assigned.collect())) == Counter(map(str, expected.collect()))

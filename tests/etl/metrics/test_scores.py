@@ -85,6 +85,25 @@ def test_the_interval_of_a_difference_is_narrower_than_two_intervals_suggest():
     assert better.intervals["mse"][1] > worse.intervals["mse"][0], "the two intervals overlap"
 
 
+def test_the_difference_of_two_rankings_is_paired_although_they_rank_other_rows_first():
+    """Two models disagree about the first row of each query, and are equally good in each."""
+    query = np.repeat(np.arange(300), 4)
+    relevance = np.tile([1, 1, 0, 0], 300) * np.repeat(np.arange(300) % 3, 4)
+    scores = np.tile([4.0, 3.0, 2.0, 1.0], 300), np.tile([3.0, 4.0, 2.0, 1.0], 300)
+    one, other = (compute_metrics(["ndcg"], NUMBERS, score, relevance, query=query) for score in scores)
+    assert one.intervals["ndcg"][0] < one.intervals["ndcg"][1], "queries differ"
+    assert one.compute_differences(other)["ndcg"].interval == (0, 0)
+
+
+def test_a_query_is_in_the_slice_of_its_first_row_for_each_model():
+    query, relevance = np.repeat(np.arange(30), 2), np.tile([1, 0], 30)
+    for score in ([2.0, 1.0], [1.0, 2.0]):
+        [first] = compute_metrics(
+            ["mrr"], NUMBERS, np.tile(score, 30), relevance, query=query, slice_by=np.tile(["first", "second"], 30)
+        ).slices[:1]
+        assert (first.value, first.metrics["mrr"]) == ("first", score[0] / 2)
+
+
 def test_the_difference_of_a_model_from_itself_is_zero():
     output, truth = make_guesses(100)
     one = compute_metrics(["accuracy"], CLASSES, output, truth)

@@ -154,8 +154,12 @@ def test_a_variable_length_row_has_whole_elements() -> None:
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_binary_rows_are_bytes(kind: pa.DataType) -> None:
-    rows = read([b"ab", b"c"], kind, make_column("tensor", "uint8", 2))
-    assert isinstance(rows, Jagged) and rows.lengths.tolist() == [2, 1]
+    column = make_column("tensor", "uint8", 2)
+    rows = read([b"ab", None, b"c"], kind, column)
+    assert isinstance(rows, Jagged) and rows.lengths.tolist() == [2, 0, 1]
+    batch = pa.RecordBatch.from_arrays([pa.array([b"no", b"ab", b"c", b"no"], kind)], [column.name])
+    rows = arrays.to_array(batch.slice(1, 2), column)
+    assert isinstance(rows, Jagged) and rows.pack().tobytes() == b"abc"
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowException
 
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
 from trainyard.checks import doctor
 from trainyard.cli.main import main
 from trainyard.hooks import airflow_id
+from trainyard.operators.reap import ReapOperator
 from trainyard.planning.paths import application_tag, storage_tag, submission_tag
 from trainyard.schemas.owner import Owner, list_submissions
 from trainyard.schemas.specs.task_key import TaskKey
@@ -51,7 +53,10 @@ def entries(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
     def answer(method: str, path: str, query: dict[str, str]) -> Answer:
         if method == "PUT":
-            entries[path.split("/")[-2]]["state"] = "KILLED"
+            entry = entries[path.split("/")[-2]]
+            if entry["queue"] == "protected":
+                return Answer({"RemoteException": {"message": "no"}}, 403)
+            entry["state"] = "KILLED"
             return Answer({"state": "KILLED"}, 202)
         if path.endswith("/scheduler"):
             return Answer({"scheduler": {"schedulerInfo": {"type": "fifoScheduler"}}})
@@ -62,6 +67,13 @@ def entries(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     with serve(answer) as server:
         write_yarn_site(tmp_path, monkeypatch, server)
         yield entries
+
+
+class Deleted:
+    """The answers of Airflow about tasks of DAGs that were deleted."""
+
+    def get_task_states(self, **_: Any) -> dict[str, Any]:
+        return {}
 
 
 def states(entries: dict[str, dict[str, Any]]) -> list[str]:
@@ -89,6 +101,17 @@ def test_reap_kill_ends_the_orphaned_ones_and_forgets_their_owners(
     assert main(["reap", "--kill"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Ended 0 orphaned applications."
     assert list_submissions(root) == [submission_tag("2")]
+
+
+def test_reap_fails_if_yarn_refuses_to_end_an_application(
+    entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(iter(entries.values()))["queue"] = "protected"
+    assert main(["reap", "--kill"]) == 1
+    refused, total = capsys.readouterr().out.splitlines()[-2:]
+    assert "cannot be killed" in refused and total == "Ended 0 orphaned applications."
+    with pytest.raises(AirflowException, match="ReapOperator 'reap': YARN refused to kill application_"):
+        ReapOperator(task_id="reap").execute({"ti": Deleted()})
 
 
 def test_reap_says_that_no_application_runs(

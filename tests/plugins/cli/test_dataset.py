@@ -119,7 +119,7 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
 )
 def test_numbers_that_expire_nothing_sensible_are_refused(dataset, capsys, options, message):
     write_version(dataset, 2)
-    assert main(["dataset", "expire", str(dataset), *options]) == 1
+    assert main(["dataset", "expire", str(dataset), *options]) == 2
     assert capsys.readouterr().err == f"{message}\n"
     assert manifest.list_versions(str(dataset)) == [1, 2]
 

@@ -155,7 +155,7 @@ def test_nothing_is_removed_while_the_resource_manager_does_not_answer(
 def test_a_value_that_is_not_valid_is_refused_by_its_option(
     option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["gc", option, value]) == 1
+    assert main(["gc", option, value]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -111,8 +111,8 @@ def test_only_orphans_are_killed(server: Server, entries: list[dict[str, Any]], 
     manager = ResourceManager((server.url,))
     states = {"gone": None, "runs": "deferred"}
     live = orphans.list_live(manager, root, IDS, lambda key: states[key.task_id])
-    killed = orphans.kill_orphans(manager, live, print)
-    assert [one.application.id[-2:] for one in killed] == ["01"]
+    killed, refused = orphans.kill_orphans(manager, live, print)
+    assert ([id[-2:] for id in killed], refused) == (["01"], [])
     assert [path.split("/")[-2][-2:] for method, path, _, _ in server.requests if method == "PUT"] == ["01"]
 
 
@@ -137,8 +137,8 @@ def test_an_application_that_yarn_refuses_to_kill_does_not_keep_the_others(
     with serve(answer) as server:
         manager = ResourceManager((server.url,))
         live = orphans.list_live(manager, root, IDS, lambda key: "failed")
-        killed = orphans.kill_orphans(manager, live, lines.append)
-    assert [one.application.id[-2:] for one in killed] == ["02"]
+        killed, refused = orphans.kill_orphans(manager, live, lines.append)
+    assert ([id[-2:] for id in killed], [id[-2:] for id in refused]) == (["02"], ["01"])
     assert len(lines) == 1 and "0001 cannot be killed" in lines[0]
 
 

@@ -162,7 +162,7 @@ DATASET: dict[str, list[Refused]] = {
     ],
     "drift": [
         (0.1, DICT), ([], DICT), ({"fail": 0}, POSITIVE), ({"fail": "x"}, NUMBER), ({"stop": 1}, "correct its name"),
-        ({"warn": 0.5, "fail": 0.1}, "fail=0.1 is below warn=0.5; write a larger number"),
+        ({"warn": 0.5, "fail": 0.1}, "fail=0.1 is below warn=0.5; write a larger number"), ({"columns": "x"}, LIST),
     ],
     "splits": [
         ("x", DICT), (None, DICT), ([0.5, 0.5], DICT), ({"train": 0}, POSITIVE), ({"train": "most"}, NUMBER),

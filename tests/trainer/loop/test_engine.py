@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +23,7 @@ from trainyard.schemas.checkpoint import INDEX, Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.engine import TerminatedError
 from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
@@ -73,6 +77,37 @@ def test_sigterm_at_any_step_ends_with_the_state_that_the_error_calls_saved(
         )  # fmt: skip
     newest = Checkpoint.load(f"{list_committed(tmp_path)[0]}/{INDEX}")
     assert (newest.epoch, newest.step) == saved
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_metrics_of_each_epoch_are_reported_once_although_sigterm_ends_one(
+    batches: str, tmp_path: Path, step: int
+) -> None:
+    class Recorder(Tracker):
+        def epoch(self, number: int, figures: Mapping[str, float]) -> None:
+            numbers.append(number)
+
+        def end(self, succeeded: bool) -> None: ...
+
+    numbers: list[int] = []
+    while 3 not in numbers:
+        with suppress(TerminatedError):
+            fit(
+                f"{RECIPES}:terminated", dataset=batches, model=str(tmp_path / "model"), epochs=3, batch_size=50,
+                recipe_params={"step": step}, checkpoints=str(tmp_path / "checkpoints"), trackers=[Recorder()],
+            )  # fmt: skip
+    assert numbers == [1, 2, 3]
+
+
+def test_no_checkpoint_is_saved_once_the_loss_diverged(batches: str, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match="the loss diverged"):
+        fit(
+            f"{RECIPES}:diverging", dataset=batches, model=str(tmp_path / "model"), epochs=9, batch_size=5,
+            checkpoints=str(tmp_path / "checkpoints"), checkpoint_steps=1,
+        )  # fmt: skip
+    saved = [SavedCheckpoint(uri, Checkpoint.load(f"{uri}/{INDEX}")) for uri in list_committed(tmp_path)]
+    assert saved and all(math.isfinite(one.read_loop_state()["loss_sum"]) for one in saved)
+    assert all(weights.isfinite().all() for one in saved for weights in one.read_tensors("model").values())
 
 
 def test_sigterm_ends_a_training_without_checkpoints_too(batches: str, tmp_path: Path) -> None:

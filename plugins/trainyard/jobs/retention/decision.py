@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import ArgumentError
 
 Kind = Literal["environments", "runs", "checkpoints", "datasets", "models", "owners"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -134,11 +134,11 @@ def parse_age(text: str) -> float:
     """Return a duration such as "30d" in seconds.
 
     Raises:
-        TrainyardError: It is not a number with a unit.
+        ArgumentError: It is not a number with a unit.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if not match:
-        raise TrainyardError(
+        raise ArgumentError(
             f"--older-than {text!r} is not a duration; write a number and a unit (h, d or w), for example 30d or 12h."
         )
     return float(match[1]) * _UNITS[match[2]]
@@ -153,10 +153,10 @@ def build_options(older_than: str, keep: int, only: Collection[Kind] | None) -> 
         only: The kinds, by default all.
 
     Raises:
-        TrainyardError: A value is not valid.
+        ArgumentError: A value is not valid.
     """
     if keep < 1:
-        raise TrainyardError(f"--keep {keep} is not valid; write 1 or more: the newest always stays.")
+        raise ArgumentError(f"--keep {keep} is not valid; write 1 or more: the newest always stays.")
     return Options(parse_age(older_than), keep, frozenset(only or KINDS))
 
 

@@ -79,7 +79,7 @@ class ExportSpec(JobSpec):
         variable_length: Array columns whose length differs from row to row.
         seed: The seed of splits and shuffle.
         rows_per_batch: Rows of a record batch; fewer where they have more than 4 MiB.
-        shards: The number of files; None uses the cluster's default parallelism.
+        shards: The number of files; None uses the number of cores, and more for a large source with dynamic allocation.
     """
 
     KIND: ClassVar[str] = "export spec"

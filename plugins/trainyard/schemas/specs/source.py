@@ -87,10 +87,16 @@ class Drift(Part):
     """Limits on the population stability index between a column and the same column of the previous version.
 
     A column that reaches `warn` causes a warning, one that reaches `fail` fails the export.
+
+    Attributes:
+        warn: The index from which on to warn.
+        fail: The index from which on to fail.
+        columns: The columns to compare. By default all but dates and times.
     """
 
     warn: PositiveFloat = 0.1
     fail: PositiveFloat | None = None
+    columns: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check_order(self) -> Drift:

@@ -1,0 +1,84 @@
+"""A retry of a training reads the versions of the datasets that its checkpoints fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import datasets
+from trainyard.schemas import manifest, versions
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
+from trainyard.trainer.group.datasets import read_datasets
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    return datasets.write(tmp_path / "dataset", {"train": datasets.blobs(8)})
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> str:
+    return datasets.write(tmp_path / "mixed", {"train": datasets.blobs(8, seed=1)})
+
+
+def commit_again(*uris: str) -> None:
+    for uri in uris:
+        current = manifest.read_current(uri)
+        manifest.commit(uri, current.model_copy(update={"number": current.number + 1}))
+
+
+def save_checkpoint(directory: Path) -> None:
+    folder = directory / "step-7-group-1"
+    folder.mkdir(parents=True)
+    (folder / "data").touch()
+
+
+def read(directory: Path, dataset: str, mixed: str, attempt: int, first: int = 1, **fields: object) -> list[int]:
+    """Return the versions that an attempt reads."""
+    key = TaskKey(dag_id="d", run_id="r", task_id="t", try_number=attempt, first_try=first, directory="/runs/d/r")
+    mix = [{"dataset": mixed, "share": 0.5}]
+    options = {"task_key": key, "recipe": "a.b:c", "dataset": dataset, "model": "/m", "mix": mix} | fields
+    spec = TrainSpec.model_validate(options)
+    read = read_datasets(spec, str(directory / "checkpoints"))
+    assert [uri for uri, _ in read] == [dataset, mixed]
+    return [version.number for _, version in read]
+
+
+def test_a_retry_that_finds_checkpoints_reads_the_versions_of_the_attempt_before(
+    tmp_path: Path, dataset: str, mixed: str
+) -> None:
+    commit_again(dataset)
+    assert read(tmp_path, dataset, mixed, 1) == [2, 1]
+    save_checkpoint(tmp_path / "checkpoints")
+    commit_again(dataset, mixed)
+    assert read(tmp_path, dataset, mixed, 2) == [2, 1]
+    assert read(tmp_path, dataset, mixed, 3) == [2, 1]
+
+
+def test_a_retry_without_checkpoints_reads_the_newest_versions(tmp_path: Path, dataset: str, mixed: str) -> None:
+    assert read(tmp_path, dataset, mixed, 1) == [1, 1]
+    commit_again(dataset, mixed)
+    assert read(tmp_path, dataset, mixed, 2) == [2, 2]
+
+
+def test_a_task_that_is_cleared_reads_the_newest_versions(tmp_path: Path, dataset: str, mixed: str) -> None:
+    assert read(tmp_path, dataset, mixed, 1) == [1, 1]
+    save_checkpoint(tmp_path / "checkpoints")
+    commit_again(dataset, mixed)
+    assert read(tmp_path, dataset, mixed, 3, first=3) == [2, 2]
+    commit_again(dataset)
+    assert read(tmp_path, dataset, mixed, 4, first=3) == [2, 2], "its retries, those of its first attempt"
+
+
+def test_a_version_that_the_spec_names_or_that_has_expired_is_not_that_of_the_attempt_before(
+    tmp_path: Path, dataset: str, mixed: str
+) -> None:
+    assert read(tmp_path, dataset, mixed, 1) == [1, 1]
+    save_checkpoint(tmp_path / "checkpoints")
+    commit_again(dataset, mixed)
+    assert read(tmp_path, dataset, mixed, 2, dataset_version=2) == [2, 1]
+    commit_again(dataset)
+    versions.expire(dataset, keep=1, days=0)
+    assert read(tmp_path, dataset, mixed, 2) == [3, 1]
