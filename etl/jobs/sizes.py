@@ -16,8 +16,8 @@ _MAX_ROWS = 1 << 16
 _VARIABLE_LENGTH_BYTES = 1 << 14
 """The assumed size of a value of variable length, where it is not known: that of a small image."""
 _SHARD_BYTES = 256 << 20
-_UNKNOWN_BYTES = 1 << 62
-"""Spark estimates a source whose size it does not know to be larger than this."""
+_UNKNOWN_BYTES = 1 << 50
+"""Spark estimates a source whose size it does not know to be larger than this: 2**63 bytes, less for some columns."""
 _UNLIMITED = (1 << 31) - 1
 """Spark's default for the executors that it may request."""
 _BYTES_PER_ELEMENT = {"double": 8, "int64": 8, "uint64": 8, "float": 4, "int32": 4, "uint32": 4}

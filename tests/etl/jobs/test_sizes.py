@@ -49,7 +49,8 @@ def test_rows_of_variable_length_have_the_size_that_they_have_in_the_dataset(
     ("most", "source", "shards"),
     [
         ("50", 0, 8), ("50", 10 << 30, 40), ("50", 1 << 40, 200), ("50", (1 << 63) - 1, 200), ("1", 1 << 40, 8),
-        (None, 1 << 40, 4096), (None, (1 << 63) - 1, 8), (str((1 << 31) - 1), (1 << 63) - 1, 8),
+        (None, 1 << 40, 4096), (None, (1 << 63) - 1, 8), (None, 1 << 59, 8),
+        (str((1 << 31) - 1), (1 << 63) - 1, 8),
     ],
 )  # fmt: skip
 def test_with_dynamic_allocation_shards_follow_the_source_up_to_the_cores_of_all_executors(
