@@ -23,8 +23,11 @@ done
 $COMPOSE build
 $COMPOSE up -d
 end=$((SECONDS + 600))
-# shellcheck disable=SC2046
-while waiting=$(docker inspect -f '{{.Name}} {{.State.Status}} {{.State.Health.Status}}' $($COMPOSE ps -aq) | grep -v ' running healthy$'); do
+while true; do
+  containers=$($COMPOSE ps -aq)
+  # shellcheck disable=SC2086
+  states=$(docker inspect -f '{{.Name}} {{.State.Status}} {{.State.Health.Status}}' $containers)
+  waiting=$(grep -v ' running healthy$' <<<"$states") || break
   if [ "$SECONDS" -gt "$end" ] || grep -q ' exited ' <<<"$waiting"; then
     $COMPOSE logs --tail 30 >&2
     echo "$waiting" >&2

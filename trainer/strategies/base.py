@@ -123,10 +123,15 @@ def broadcast_buffers(network: nn.Module, world: World) -> None:
     """Copy the buffers that are saved, such as the statistics of batch normalization, from rank 0 to all workers."""
     for tensor in network.state_dict(keep_vars=True).values() if world.size > 1 else ():
         if isinstance(tensor, Tensor) and not isinstance(tensor, nn.Parameter):
-            values = tensor.contiguous()
-            dist.broadcast(values, 0)
-            if not tensor.is_contiguous():
-                tensor.copy_(values)
+            broadcast(tensor)
+
+
+def broadcast(tensor: Tensor) -> None:
+    """Copy a tensor from rank 0 to all workers. torch writes to memory as if it were contiguous, so it has to be."""
+    values = tensor.contiguous()
+    dist.broadcast(values, 0)
+    if not tensor.is_contiguous():
+        tensor.copy_(values)
 
 
 def count_bytes(gradient: Tensor) -> int:

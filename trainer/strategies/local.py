@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 from torch.optim import Optimizer
 
-from trainyard.trainer.strategies.base import ring_allreduce
+from trainyard.trainer.strategies.base import broadcast, ring_allreduce
 from trainyard.trainer.world import World
 
 
@@ -20,7 +20,7 @@ def broadcast_weights(network: nn.Module, world: World) -> None:
     """Copy the weights and buffers of rank 0 to all workers."""
     if world.size > 1:
         for tensor in chain(network.parameters(), network.buffers()):
-            dist.broadcast(tensor.detach(), 0)
+            broadcast(tensor.detach())
 
 
 def average(tensors: Iterable[Tensor], world: World) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,24 @@ def test_a_worker_without_a_library_ends_those_that_wait_for_it(spark: Any, tmp_
 def test_a_recipe_that_exits_is_reported_as_the_failure_of_its_worker(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"rank \d of 2 on .* failed: SystemExit: 3"):
         run(spark, spec(tmp_path, "exiting"))
+
+
+def test_progress_is_written_again_after_an_outage_of_the_storage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.001)
+    outcomes: list[Exception | None] = [None, OSError("gone"), TrainyardError("no answer"), None]
+    written = threading.Event()
+
+    def report(*_: object) -> None:
+        if outcomes and (error := outcomes.pop(0)):
+            raise error
+        if not outcomes:
+            written.set()
+
+    with supervisor._report_periodically(heartbeats.HeartbeatMonitor("127.0.0.1"), report):
+        assert written.wait(60)
+    assert capsys.readouterr().out == "the progress of the workers cannot be written now: OSError: gone\n"
 
 
 def test_a_storage_that_does_not_answer_while_a_group_restarts_is_no_progress(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
-from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
+from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader, is_due
 from trainyard.trainer.loop.phases import Phases
 
 
@@ -29,6 +30,16 @@ def test_readings_are_logged_and_summarized(tmp_path: Path) -> None:
     log.flush()
     assert monitor.usage == {"gpu_utilization": pytest.approx(0.75), "gpu_memory_gib": 3.0}
     assert [e["args"]["utilization"] for e in events.read(str(tmp_path)) if e["name"] == "gpu"] == [0.5, 1.0]
+
+
+def test_five_days_have_some_thousand_events():
+    now, logged, count = 0.0, -math.inf, 0
+    while now < 5 * 86_400:
+        if is_due(now, logged):
+            logged, count = now, count + 1
+            assert now <= 600 or count > 600, "each of the first ten minutes"
+        now += 1
+    assert count < 5_000
 
 
 def test_a_cpu_is_not_read() -> None:

@@ -36,6 +36,20 @@ def normalize(values: Any, per: Per, kind: str = "tensor", type_: str = "double"
     return network({"x": tensor, "x_mask": torch.ones(tensor.shape, dtype=torch.bool)})
 
 
+class Masked(nn.Module):
+    """A model with a mask whose rows are the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(3).expand(4, 3), persistent=False)
+
+
+def test_each_element_of_a_buffer_has_memory_of_its_own_as_broadcasts_need() -> None:
+    mask = Network(Masked(), (), {}).get_buffer("model.mask")
+    assert mask.tolist() == [[1.0] * 3] * 4
+    assert mask.is_contiguous() and mask.untyped_storage().nbytes() == 4 * 3 * 4
+
+
 @pytest.mark.parametrize(("per", "axis"), [("element", 0), ("channel", 0), ("all", None)])
 def test_doubles_with_a_large_mean_are_normalized(per: Per, axis: int | None) -> None:
     normalized = normalize(TIMES, per)

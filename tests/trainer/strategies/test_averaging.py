@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, Optimizer
 from tests.trainer.workers import Workers
 from trainyard.schemas.specs.strategies import Averaging as Options
 from trainyard.trainer.strategies.averaging import Averaging
+from trainyard.trainer.strategies.local import broadcast_weights
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks
@@ -21,6 +22,20 @@ pytestmark = pytest.mark.ranks
 def pair() -> Iterator[Workers]:
     with Workers(2) as workers:
         yield workers
+
+
+def broadcast_transposed(world: World) -> tuple[list[list[float]], list[float]]:
+    """Broadcast a buffer that is transposed, and return it and what is beside it in memory."""
+    memory = torch.arange(8.0) + 100 * world.rank
+    network = nn.Module()
+    network.register_buffer("transposed", memory[:6].view(2, 3).t())
+    broadcast_weights(network, world)
+    return network.get_buffer("transposed").tolist(), memory[6:].tolist()
+
+
+def test_buffers_of_any_layout_are_broadcast(pair: Workers) -> None:
+    values = [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+    assert pair(broadcast_transposed) == [(values, [6.0, 7.0]), (values, [106.0, 107.0])]
 
 
 def build(optimizer: str, experts: nn.ModuleList) -> Optimizer:
