@@ -92,13 +92,27 @@ def test_secrets_are_random_and_readable_only_by_their_owner(tmp_path: Path, uma
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def use_local_airflow(checkout: Path, migration: str) -> bool:
+    """Source env.sh with a program in place of Airflow's; return whether it succeeded."""
+    script = shutil.copytree(ROOT / "stack/local", checkout / "stack/local", dirs_exist_ok=True) / "env.sh"
+    shutil.copy(ROOT / "requirements.txt", checkout)
+    airflow = checkout / ".venv/bin/airflow"
+    airflow.parent.mkdir(parents=True, exist_ok=True)
+    airflow.write_text(f'#!/bin/sh\necho "$*" >>{checkout}/calls\ntouch "$AIRFLOW_HOME/airflow.db"\n{migration}\n')
+    airflow.chmod(0o755)
+    command = ["bash", "-euc", f". {script}"]
+    return subprocess.run(command, env={"PATH": os.environ["PATH"]}, check=False, umask=0o022).returncode == 0
+
+
 def test_the_folder_of_a_local_airflow_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
-    script = shutil.copytree(ROOT / "stack/local", tmp_path / "stack/local") / "env.sh"
-    airflow = tmp_path / ".venv/bin/airflow"
-    airflow.parent.mkdir(parents=True)
-    airflow.symlink_to(shutil.which("true") or "")
-    subprocess.run(["bash", "-euc", f". {script}"], env={"PATH": os.environ["PATH"]}, check=True, umask=0o022)
+    assert use_local_airflow(tmp_path, "exit 0")
     assert (tmp_path / ".run/airflow").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_database_of_a_local_airflow_is_migrated_once_and_again_after_an_interrupt(tmp_path: Path) -> None:
+    migrations = ["kill -INT $PPID; exit 130", "exit 1", "exit 0", "exit 0"]
+    assert [use_local_airflow(tmp_path, migration) for migration in migrations] == [False, False, True, True]
+    assert (tmp_path / "calls").read_text().splitlines() == ["db migrate"] * 3
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)
