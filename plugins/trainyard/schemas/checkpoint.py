@@ -4,7 +4,7 @@ A directory of checkpoints holds `step-STEP-group-GROUP/`, each with the files t
 and `checkpoint.json`, written last. Each start of a worker group claims a number, higher than all before it, with the
 file `groups/GROUP`, and writes to directories of its own. A checkpoint is newer than those of groups with lower
 numbers. When a task that succeeded is cleared, its checkpoints are removed, and then `removed` names the application
-that had succeeded.
+that had succeeded. `versions-ATTEMPT.json` has the versions of the datasets that the attempts from this one on read.
 """
 
 from __future__ import annotations
