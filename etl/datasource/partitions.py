@@ -52,7 +52,7 @@ def add_partition(
     """Return the version after `base` in which `result` is the partition `name`, added or replaced.
 
     Columns have the order of `base`, whichever partition is written last. If no other partition stays, they may differ.
-    Splits have the same order whichever partition is written first, which may lack some of them.
+    Splits have the same order whichever partition is written first, which may not have all of them.
 
     Args:
         dataset: The URI of the dataset.

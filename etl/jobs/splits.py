@@ -146,7 +146,7 @@ def _hash(names: Sequence[str], seed: int) -> Column:
     """Return 64 bits of `names`. xxhash64 skips nulls, so which columns are null is hashed too.
 
     That is hashed of each column, also of one that is never null by the schema: a `fillna` in `prepare` changes the
-    schema of days that follow, and may not move their rows. It is an SQL text, because an object for each of thousands
+    schema of days that follow, and must not move their rows. It is an SQL text, because an object for each of thousands
     of columns takes Spark milliseconds.
     """
     columns = [quote(name) for name in names]

@@ -28,23 +28,21 @@ class DatasetScan:
         spark: The session.
         dataset: The URI of the dataset.
         options: The read options of the data source.
-        batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard.
 
     Attributes:
         spark: The session.
         dataset: The URI of the dataset.
         manifest: The version that is read.
         schema: The schema of the rows.
-        batch_rows: The argument; it may be changed.
+        batch_rows: The smallest number of rows that a function is given at once, but for the last ones of a shard; 1
+            until it is set.
 
     Raises:
         TrainyardError: An option is not valid, or the dataset or version does not exist.
     """
 
-    def __init__(
-        self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None, batch_rows: int = 1
-    ) -> None:
-        self.spark, self.dataset, self.batch_rows = spark, dataset, batch_rows
+    def __init__(self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None) -> None:
+        self.spark, self.dataset, self.batch_rows = spark, dataset, 1
         self._options = ReadOptions.parse({**(options or {}), "path": dataset})
         self.manifest = manifests.read_version(dataset, self._options.version, self._options.since)
         self.schema = read_schema(self.manifest.spark_schema)

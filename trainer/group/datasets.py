@@ -32,8 +32,8 @@ def read_datasets(spec: TrainSpec, checkpoints: str) -> list[tuple[str, DatasetM
     for mixed in spec.mix:
         number = _choose_version(mixed.dataset, mixed.version, earlier)
         datasets.append((mixed.dataset, manifests.read_version(mixed.dataset, number)))
-    newest = {uri: manifest.number for uri, manifest in reversed(datasets)}
-    storage.replace(document, json.dumps(newest).encode())
+    numbers = {uri: manifest.number for uri, manifest in reversed(datasets)}
+    storage.replace(document, json.dumps(numbers).encode())
     return datasets
 
 

@@ -114,7 +114,7 @@ def _shape_error(name: str, output: Tensor, label: Tensor) -> TrainyardError:
 
 
 def check_finite_loss(loss: float, epoch: int, step: int) -> None:
-    """Check the sum of losses after step `step` of epoch `epoch`, which are counted from 1 and from 0.
+    """Check the sum of losses of epoch `epoch`, counted from 0, after its step `step`, counted from 1.
 
     Raises:
         TrainyardError: It is NaN or infinite.

@@ -26,6 +26,7 @@ class ReapOperator(BaseOperator):  # type: ignore[misc]
     Returns (XCom): the ids of the applications that were killed.
 
     Nothing collects their result. They are found by the tag of the storage root; applications of another Airflow stay.
+    If YARN refuses to kill one, the task kills the others, and fails.
 
     Args:
         conn_id: The connection of type `trainyard`, with the storage.

@@ -112,13 +112,11 @@ def test_a_function_is_given_batches_of_the_smallest_size_or_more(spark: Any, da
         yield pa.record_batch({"rows": [batch.num_rows for batch in batches]})
 
     schema = from_arrow_schema(pa.schema({"rows": pa.int64()}))
-    for batch_rows, most in ((1, 10), (25, 30), (1000, ROWS)):
-        sizes = [
-            row.rows
-            for row in map_batches(DatasetScan(spark, dataset, {}, batch_rows), ["key"], count, schema).collect()
-        ]
+    scan = DatasetScan(spark, dataset)
+    for scan.batch_rows, most in ((1, 10), (25, 30), (1000, ROWS)):
+        sizes = [row.rows for row in map_batches(scan, ["key"], count, schema).collect()]
         assert sum(sizes) == ROWS and max(sizes) <= most
-        assert sum(size < batch_rows for size in sizes) <= 2 * SHARDS, "only the last batch of a shard is smaller"
+        assert sum(size < scan.batch_rows for size in sizes) <= 2 * SHARDS, "only the last batch of a shard is smaller"
 
 
 @pytest.mark.spark
