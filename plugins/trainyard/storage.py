@@ -104,6 +104,15 @@ def exists(uri: str) -> bool:
     return bool(fs.exists(path))
 
 
+def modified(uri: str) -> float | None:
+    """Return when a file was written, in seconds since the epoch; None if there is none, or if that is not known."""
+    fs, path = locate(uri)
+    try:
+        return _modified_at(fs.info(path))
+    except FileNotFoundError:
+        return None
+
+
 def list_names(uri: str) -> list[str]:
     """Return the sorted names in the directory `uri`; empty if it does not exist. Other errors are raised."""
     return _sort_names(_list_entries(*locate(uri)))

@@ -208,6 +208,7 @@ def test_files_are_found_at_any_depth_with_their_size_and_age(tmp_path: Path, pr
     found = storage.find_files(f"{root}/")
     assert [(file.path, file.bytes) for file in found] == [("a/c/d", 4), ("b", 4)]
     assert all(file.modified and before <= file.modified <= time.time() + 1 for file in found)
+    assert storage.modified(f"{root}/b") == found[1].modified and storage.modified(f"{root}/c") is None
     assert storage.list_directories(root) == ["a"]
     assert storage.find_files(f"{root}/nothing") == storage.list_directories(f"{root}/nothing") == []
 

@@ -8,6 +8,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe
+from trainyard.report import render
 from trainyard.schemas import outcomes
 from trainyard.schemas.run_record import RunRecord
 from trainyard.text import table
@@ -27,6 +28,7 @@ def show(directory: str) -> str:
     lines = [table(["stage", "status", "seconds", "result"], rows)]
     if unreadable:
         lines += ["", *(f"cannot be read: {name}: {why}" for name, why in unreadable.items())]
+    render.refresh(directory)
     report = report_uri(directory)
     if storage.exists(report):
         lines += ["", f"report  {storage.local_path(report) or report}"]

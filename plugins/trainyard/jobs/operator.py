@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
@@ -39,7 +39,6 @@ from trainyard.planning.job import Job, Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
-from trainyard.report import render
 from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
@@ -51,8 +50,6 @@ from trainyard.triggers.inline import run_inline
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
-
-T = TypeVar("T")
 
 
 class JobOperator(BaseOperator):  # type: ignore[misc]
@@ -414,7 +411,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         self, context: Context, task_key: TaskKey, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]
     ) -> dict[str, Any]:
         try:
-            outcome = self._run_step(task_key, step)
+            outcome = step()
+        except TrainyardError as error:
+            raise AirflowException(str(error)) from None
         finally:
             if isinstance(backend, DeferredBackend):
                 links.push_addresses(context["ti"], backend.pages)
@@ -438,15 +437,6 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         event = run_inline(trigger)
         self._waits = False
         return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
-
-    def _run_step(self, task_key: TaskKey, step: Callable[[], T]) -> T:
-        """Return the result of a step, and render the report; after a failure the listener renders it."""
-        try:
-            result = step()
-        except TrainyardError as error:
-            raise AirflowException(str(error)) from None
-        self._render_report(task_key.directory)
-        return result
 
     def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
         """Publish the result to XCom and to the asset event."""
@@ -472,10 +462,3 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         root = self.read_settings().storage
         task_key = TaskKey(dag_id=self.dag_id, run_id="", task_id=self.task_id, directory=root)
         return lineage.describe(self.build_spec(task_key, root), output)
-
-    def _render_report(self, directory: str) -> None:
-        """Render the report of the run. Errors are logged, not raised."""
-        try:
-            render.render(directory)
-        except Exception:
-            self.log.exception("The report of %s could not be written", directory)

@@ -20,7 +20,7 @@ from trainyard.pages import access, comparison, html, live, pipelines, products,
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
 from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
-from trainyard.report import assets
+from trainyard.report import assets, render
 from trainyard.report.overview import build_overview, compute_busy
 from trainyard.usage import usage_report
 
@@ -155,7 +155,9 @@ def show_usage(user: GetUserDep, readable: Readable) -> HTMLResponse:
 @in_own_pool
 def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     """Show the report of a run, as of its last stage that has ended."""
-    uri = report_uri(_find_run(conn_id, dag_id, run_id).directory)
+    directory = _find_run(conn_id, dag_id, run_id).directory
+    render.refresh(directory)
+    uri = report_uri(directory)
     if not storage.exists(uri):
         raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
     return HTMLResponse(storage.read(uri).decode(errors="replace"), headers={"Content-Security-Policy": REPORT_POLICY})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
+
+MARGIN_SECONDS = 60.0
+"""So long after the spec of an attempt, nothing of an earlier attempt is written."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,23 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[JobSpec]:
         return running
     directory = storage.join(run.directory, "specs")
     with noted(unreadable, directory):
-        for name in storage.list_names(directory):
+        ends = _list_ends(run)
+        for name, _, begun in storage.find_files(directory):
             with noted(unreadable, name):
-                if not name.startswith(".") and not _has_ended(spec := _read_spec(storage.join(directory, name))):
+                if name.startswith(".") or ends.get(name, 0.0) > (begun or math.inf) + MARGIN_SECONDS:
+                    continue
+                if not _has_ended(spec := _read_spec(storage.join(directory, name))):
                     running.append(spec)
     return running
+
+
+def _list_ends(run: Run) -> dict[str, float]:
+    """Return the name of a spec -> when an attempt of its task ended, as the times of files have it."""
+    ends: dict[str, float] = {}
+    for part in ("records", "failures"):
+        for name, _, ended in storage.find_files(storage.join(run.directory, part)):
+            ends[name] = max(ends.get(name, 0.0), ended or 0.0)
+    return ends
 
 
 def _read_spec(uri: str) -> JobSpec:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,18 +14,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, noted
+from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.storage import StoredFile
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage
 
 ATTEMPTS = 3
 """How often a report is rendered while other tasks of the run end. Each of them renders it, too."""
+FEW_TASKS = 32
+"""Until so many tasks have ended, each end of a mapped one renders the report."""
 FILTERS = {
     "duration": formats.format_duration,
     "number": formats.format_number,
@@ -33,6 +39,7 @@ FILTERS = {
 }
 """The filters that the templates of this folder use."""
 
+_LOG = logging.getLogger(__name__)
 _TEMPLATES = Environment(
     loader=PackageLoader("trainyard.report", "templates"),
     autoescape=select_autoescape(["j2"]),
@@ -42,6 +49,29 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= FILTERS
 _TEMPLATES.globals |= {"activity_of": palette.activity_of, "assets": assets}
+
+
+def render_after(task_key: TaskKey) -> None:
+    """Render the report after the end of a task, unless it is a mapped one of many.
+
+    Of more than `FEW_TASKS`, every second mapped task renders the report, of twice as many every fourth, and so on: the
+    cost of a sweep grows with its tasks, not with their square. The next task that is not mapped, or `refresh`, adds
+    what is missing.
+    """
+    ended = len({file.path for file in _list_outcomes(task_key.directory)})
+    every = 1 << (ended // FEW_TASKS).bit_length()
+    if ended and (task_key.map_index < 0 or ended % every == 0):
+        render(task_key.directory)
+
+
+def refresh(directory: str) -> None:
+    """Render the report if a task of the run has ended since it was written. Errors are logged, not raised."""
+    try:
+        ends = [math.inf if file.modified is None else file.modified for file in _list_outcomes(directory)]
+        if ends and max(ends) >= (storage.modified(report_uri(directory)) or 0.0):
+            render(directory)
+    except Exception:  # each file system raises exceptions of its own
+        _LOG.exception("The report of %s cannot be written", directory)
 
 
 def render(directory: str) -> str:
@@ -66,7 +96,7 @@ def _render(directory: str) -> str:
     unreadable: dict[str, str] = {}
     trace = events.read(directory, unreadable)
     storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
-    uri = storage.join(directory, "report.html")
+    uri = report_uri(directory)
     records = outcomes.read_run(directory, unreadable)
     page = render_page(records, trace, _read_usages(directory, unreadable), unreadable)
     storage.replace(uri, page.encode())

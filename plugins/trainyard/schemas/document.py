@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Self
+from functools import lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, noted
 from trainyard.schemas.validation.complaints import complaints
+
+D = TypeVar("D", bound="Document")
+CACHED_DOCUMENTS = 4096
+"""The documents that `Document.load_all` keeps in memory, so that a page that is shown again reads only new ones."""
 
 
 class Part(BaseModel):
@@ -79,14 +84,24 @@ class Document(Part):
             unreadable: Where to note why a document cannot be read; None raises the error.
         """
         documents: list[Self] = []
-        for name in storage.list_names(directory):
+        for name, size, modified in storage.find_files(directory):
             if not name.startswith("."):
                 with noted(unreadable, f"{directory.rpartition('/')[2]}/{name}"):
-                    documents.append(cls.load(storage.join(directory, name)))
+                    documents.append(cls._load_unchanged(storage.join(directory, name), size, modified))
         return documents
+
+    @classmethod
+    def _load_unchanged(cls, uri: str, size: int, modified: float | None) -> Self:
+        """Read a document; one whose size and time are known from the last time is not read again."""
+        return cls.load(uri) if modified is None else _load_once(cls, uri, size, modified)
 
     @staticmethod
     def _pop_head(fields: Any, origin: str) -> tuple[str, int]:
         if not isinstance(fields, dict) or not isinstance(fields.get("version"), int):
             raise TrainyardError(f"{origin} is not a Trainyard document: it has no 'document' and 'version'.")
         return str(fields.pop("document", "?")), fields.pop("version")
+
+
+@lru_cache(CACHED_DOCUMENTS)
+def _load_once(kind: type[D], uri: str, size: int, modified: float) -> D:
+    return kind.load(uri)

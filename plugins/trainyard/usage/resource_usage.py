@@ -100,10 +100,7 @@ def read_error(task_key: TaskKey, application: str) -> str:
 
 def read_run(directory: str) -> list[ResourceUsage]:
     """Return the usage of every application of a run that has ended, in the order of their start."""
-    root = storage.join(directory, "usage")
-    usages = [
-        ResourceUsage.load(storage.join(root, name)) for name in storage.list_names(root) if not name.startswith(".")
-    ]
+    usages = ResourceUsage.load_all(storage.join(directory, "usage"))
     return sorted(usages, key=lambda usage: usage.started_at)
 
 

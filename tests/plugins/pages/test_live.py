@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,15 @@ def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: P
     assert running(tmp_path) == ["train"]
     run_record.mark_used(key(tmp_path, 2), record)
     assert running(tmp_path) == []
+
+
+def test_what_has_ended_long_after_its_start_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(tmp_path, 1)
+    hour_ago = time.time() - 3600
+    os.utime(tmp_path / "runs/toy/r/specs/train.json", (hour_ago, hour_ago))
+    assert running(tmp_path) == ["train"]
+    Failure(task_key=key(tmp_path, 1), at=2.0, error="lost").save()
+    monkeypatch.setattr(storage, "read", None)
+    unreadable: dict[str, str] = {}
+    assert live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), unreadable) == []
+    assert unreadable == {}

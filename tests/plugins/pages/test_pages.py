@@ -179,19 +179,43 @@ def test_runs_are_listed_newest_first_in_pages(airflow: Airflow) -> None:
     assert airflow.get("pipeline", **RUN, page=99).text == second, "the nearest that there is"
 
 
-def test_only_the_runs_of_the_shown_page_are_read(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of runs that were read."""
+    seen, read = list[str](), storage.read
+
+    def note(uri: str) -> bytes:
+        if "/runs/" in uri:
+            seen.append(uri)
+        return read(uri)
+
+    monkeypatch.setattr(storage, "read", note)
+    return seen
+
+
+@pytest.mark.parametrize(("page", "count"), [("pipeline", 25), ("", pipelines.TREND_RUNS)])
+def test_only_the_runs_of_the_shown_page_are_read(
+    airflow: Airflow, read_files: list[str], page: str, count: int
+) -> None:
+    """The overview reads the newest ones, in search of a metric."""
     airflow.dag("ann.digits")
     for number in range(60):
         airflow.run("ann.digits", f"run-{number:02}", number)
-    seen: list[str] = []
-    read = storage.read
-    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
-    airflow.get("pipeline", **RUN)
-    assert len({uri for uri in seen if "/runs/" in uri}) == 25
-    seen.clear()
-    airflow.get()
-    read_runs = {uri for uri in seen if "/runs/" in uri}
-    assert len(read_runs) == pipelines.TREND_RUNS, "the newest runs, in search of a metric"
+    airflow.get(page, **RUN if page else {})
+    assert len(set(read_files)) == count
+
+
+def test_a_page_that_is_shown_again_reads_only_what_has_changed(airflow: Airflow, read_files: list[str]) -> None:
+    airflow.dag("ann.digits")
+    directory = airflow.run("ann.digits", "r1")
+    save_usage(task_key(airflow, "ann.digits"))
+    first = airflow.get("run", **RUN).text
+    assert len(read_files) == 2 and "local-1" in first
+    assert airflow.get("run", **RUN).text == first and len(read_files) == 2
+    record = storage.join(directory, "records", "export.json")
+    storage.replace(record, storage.read(record).replace(b"local-1", b"local-23"))
+    read_files.clear()
+    assert "local-23" in airflow.get("run", **RUN).text and read_files == [record]
 
 
 def test_a_run_that_airflow_deleted_is_listed_last_by_its_directory(airflow: Airflow) -> None:
@@ -398,19 +422,6 @@ def test_the_trend_of_a_pipeline_is_read_from_one_record_of_each_run(
     page_text = airflow.get().text
     assert "accuracy of the last 8 runs: between 0.76 and 0.795, last 0.795" in page_text
     assert len([uri for uri in seen if "/runs/" in uri]) == pipelines.TREND_RUNS
-
-
-def test_a_report_cannot_act_as_its_reader(airflow: Airflow) -> None:
-    airflow.dag("ann.digits")
-    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
-    policy = airflow.get("report", **RUN).headers["Content-Security-Policy"].split("; ")
-    assert {"default-src 'none'", "sandbox allow-scripts"} <= set(policy)
-
-
-def test_a_report_that_is_not_utf_8_is_shown(airflow: Airflow) -> None:
-    airflow.dag("ann.digits")
-    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"50 \xb5s")
-    assert airflow.get("report", **RUN).text == "50 \ufffds"
 
 
 def test_the_scripts_of_charts_are_kept_by_browsers(airflow: Airflow) -> None:

@@ -13,6 +13,7 @@ from trainyard import storage
 from trainyard.report import render
 from trainyard.schemas import outcomes
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -120,6 +121,42 @@ def test_a_task_that_ends_while_another_renders_is_in_the_report(
 
     monkeypatch.setattr(outcomes, "read_run", read_before_another_ends)
     assert "second" in storage.read(render.render(str(tmp_path))).decode()
+
+
+def render_after(folder: Path, tasks: int) -> list[int]:
+    """Return after which of so many mapped tasks the report was rendered."""
+    rendered = []
+    for index in range(tasks):
+        key = TaskKey(dag_id="toy", run_id="r", task_id="train", map_index=index, directory=str(folder))
+        Failure(task_key=key, at=float(index), error="lost").save()
+        report = folder / "report.html"
+        report.unlink(missing_ok=True)
+        render.render_after(key)
+        if report.exists():
+            rendered.append(index + 1)
+    return rendered
+
+
+def test_of_few_mapped_tasks_each_renders_the_report(tmp_path: Path) -> None:
+    assert render_after(tmp_path, 12) == [*range(1, 13)]
+
+
+def test_many_mapped_tasks_render_the_report_ever_less_often(tmp_path: Path) -> None:
+    """So the tasks that all renderings of a sweep read grow with its tasks, not with their square."""
+    assert render_after(tmp_path, 80)[24:] == [*range(25, 32), *range(32, 64, 2), *range(64, 81, 4)]
+
+
+def test_a_task_that_is_not_mapped_renders_what_mapped_ones_left_out(tmp_path: Path) -> None:
+    render_after(tmp_path, 33)
+    end(tmp_path, "choose")
+    render.render_after(TaskKey(dag_id="toy", run_id="r", task_id="choose", directory=str(tmp_path)))
+    assert "train@32" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_of_which_no_application_has_ended_has_no_report(tmp_path: Path) -> None:
+    render.render_after(TaskKey(dag_id="toy", run_id="r", task_id="export", directory=str(tmp_path)))
+    render.refresh(str(tmp_path))
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_rendering_ends_although_tasks_end_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

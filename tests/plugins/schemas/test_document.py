@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.evaluate import EvaluateSpec
@@ -66,6 +67,20 @@ def test_a_bad_field_is_named_with_its_value() -> None:
 
 def test_an_unknown_field_is_named() -> None:
     assert "wrokers is not a known option" in refusal(changed(wrokers=2))
+
+
+def test_documents_of_a_directory_that_have_not_changed_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        storage.replace(f"{tmp_path}/{name}.json", DOCUMENTS[0].to_json().encode())
+    seen, read = list[str](), storage.read
+    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
+    assert ExportSpec.load_all(str(tmp_path)) == [DOCUMENTS[0]] * 2
+    storage.replace(f"{tmp_path}/b.json", DOCUMENTS[0].to_json().replace("/x", "/yz").encode())
+    first, second = ExportSpec.load_all(str(tmp_path))
+    assert first == DOCUMENTS[0] and second.source.path == "/yz"
+    assert [Path(uri).name for uri in seen] == ["a.json", "b.json", "b.json"]
 
 
 def test_a_missing_document_raises_file_not_found(tmp_path: Path) -> None:
