@@ -76,6 +76,13 @@ def diverging() -> Recipe:
     )
 
 
+def not_differentiable() -> Recipe:
+    """A recipe whose loss is 0, and whose gradient is NaN."""
+    return Recipe(
+        model=nn.Linear(8, 1), features="x", label="label", loss=lambda output, label: (0 * output).sqrt().mean()
+    )
+
+
 class Crashing(nn.Linear):
     """Raise an exception, or kill the process, on one worker."""
 

@@ -30,7 +30,7 @@ class Staging:
             if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
                 buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
             buffers[path] = buffer
-            _get_local(buffer).copy_(_get_local(tensor), non_blocking=True)
+            get_local(buffer).copy_(get_local(tensor), non_blocking=True)
             return buffer
 
         copied = _map_tensors(state, (), copy_tensor)
@@ -59,5 +59,6 @@ def _map_tensors(value: Any, path: Path, copy: Callable[[Path, Tensor], Tensor])
     return value
 
 
-def _get_local(tensor: Tensor) -> Tensor:
+def get_local(tensor: Tensor) -> Tensor:
+    """Return the part of a sharded tensor that this worker has, or any other tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

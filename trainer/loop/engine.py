@@ -22,7 +22,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
-from trainyard.trainer.checkpointing.staging import copy_tensors
+from trainyard.trainer.checkpointing.staging import copy_tensors, get_local
 from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
@@ -33,6 +33,7 @@ from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.model.losses import (
     check_finite_loss,
+    check_finite_weights,
     check_is_mean,
     compute_loss,
     explain_errors,
@@ -298,18 +299,21 @@ class _Engine:
         Random state is not saved: it derives from the number of the step.
 
         Raises:
-            TrainyardError: The loss diverged since it was last read; the checkpoint before this one may be good.
+            TrainyardError: The training diverged since the loss was last read; the checkpoint before this one may be
+                good.
         """
         run, strategy = self.run, self.run.strategy
         with run.phases.phase("checkpoint"):
             step = self._position.step
             loss_sum = self._sum_over_workers(self._loss_sum) if step else 0.0
             check_finite_loss(loss_sum, self._position.epoch, step)
+            own: dict[str, Any] = {"strategy": strategy.rank_state()}
+            trained = (parameter for parameter in self.network.parameters() if parameter.requires_grad)
+            check_finite_weights(map(get_local, (*trained, *own["strategy"].values())), self._position.epoch, step)
             empty_optimizer = not self._optimizer.state
             model, optimizer = get_state_dict(self.network, self._optimizer)
             if empty_optimizer:
                 self._optimizer.state.clear()
-            own: dict[str, Any] = {"strategy": strategy.rank_state()}
             state = {"model": model, "strategy": strategy.state(), "ranks": {str(run.world.rank): own}}
             (own if strategy.own_optimizer else state)["optimizer"] = optimizer
             loop = {

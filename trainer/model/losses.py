@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from trainyard.errors import TrainyardError
 from trainyard.trainer.model.network import explain_types
 from trainyard.trainer.model.recipe import Batch, Recipe
 
+_REMEDY = "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
 Losses = tuple[Any, ...]
 """Classes of modules, and functions."""
 
@@ -120,10 +121,19 @@ def check_finite_loss(loss: float, epoch: int, step: int) -> None:
         TrainyardError: It is NaN or infinite.
     """
     if not math.isfinite(loss):
-        raise TrainyardError(
-            f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step}. Lower the learning rate in the "
-            "recipe, set clip_norm=, or normalize the features."
-        )
+        raise TrainyardError(f"the loss diverged: it is {loss} at epoch {epoch + 1}, by step {step}. {_REMEDY}")
+
+
+def check_finite_weights(weights: Iterable[Tensor], epoch: int, step: int) -> None:
+    """Check tensors that were trained for `epoch` epochs and `step` steps.
+
+    Raises:
+        TrainyardError: An element of a tensor is NaN or infinite, although no loss was: a gradient was.
+    """
+    sums = [tensor.detach().sum(dtype=torch.float32) for tensor in weights if tensor.is_floating_point()]
+    if sums and not torch.stack(sums).isfinite().all():
+        where = f"epoch {epoch + 1}, step {step}" if step else f"the end of epoch {epoch}"
+        raise TrainyardError(f"the weights diverged: by {where}, a gradient was not finite. {_REMEDY}")
 
 
 def check_is_mean(loss: Tensor) -> None:

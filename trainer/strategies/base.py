@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -15,6 +16,8 @@ from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.world import World
 
 Options = TypeVar("Options", bound=StrategyOptions)
+ADDED_ELEMENTS = 1 << 23
+"""The elements of saved states that are added up at a time."""
 OnCommunication = Callable[[int, int, bool], None]
 """Called after each communication with the wall-clock time of its start and its duration in nanoseconds, and whether
 the worker did nothing else meanwhile."""
@@ -105,6 +108,8 @@ class Strategy(ABC, Generic[Options]):
 def merge_rank_states(read: Callable[[int], Mapping[str, Tensor]], workers: int, world: World) -> Mapping[str, Tensor]:
     """Return the state for `restore_rank`: the worker's own, or the mean if the group had another size.
 
+    For the mean, each worker reads its part of the states, and all workers add up what they have read.
+
     Args:
         read: Reads the state of a rank. One state at a time is in memory, beside the mean.
         workers: The number of workers of the group that has saved the states.
@@ -112,11 +117,21 @@ def merge_rank_states(read: Callable[[int], Mapping[str, Tensor]], workers: int,
     """
     if workers == world.size:
         return read(world.rank)
-    mean = {name: tensor.clone() for name, tensor in read(0).items()}
-    for rank in range(1, workers):
+    part: dict[str, Tensor] = {}
+    for rank in range(world.rank, workers, world.size):
         for name, tensor in read(rank).items():
-            mean[name] += (tensor - mean[name]) / (rank + 1)
-    return mean
+            share = tensor / workers
+            part[name] = part[name].add_(share) if name in part else share
+    kinds = world.gather({name: (tensor.shape, tensor.dtype) for name, tensor in part.items()})
+    for name, (shape, dtype) in kinds[0].items():  # a worker of a larger group may have read nothing
+        _add_up(part.setdefault(name, torch.zeros(shape, dtype=dtype)), world)
+    return part
+
+
+def _add_up(tensor: Tensor, world: World) -> None:
+    """Add up a contiguous tensor on the CPU over all workers, piece by piece so that a GPU needs little memory."""
+    for piece in torch.split(tensor.view(-1), ADDED_ELEMENTS):
+        piece.copy_(world.sum(piece.to(world.device)))
 
 
 def broadcast_buffers(network: nn.Module, world: World) -> None:

@@ -110,6 +110,19 @@ def test_no_checkpoint_is_saved_once_the_loss_diverged(batches: str, tmp_path: P
     assert all(weights.isfinite().all() for one in saved for weights in one.read_tensors("model").values())
 
 
+@pytest.mark.parametrize(("batch_size", "place"), [(50, "epoch 1, step 1"), (100, "the end of epoch 1")])
+def test_no_checkpoint_has_the_weights_that_a_gradient_of_nan_has_left(
+    batches: str, tmp_path: Path, batch_size: int, place: str
+) -> None:
+    """The loss of the first step is finite: it is that before the update."""
+    with pytest.raises(TrainyardError, match=f"the weights diverged: by {place}, a gradient was not finite"):
+        fit(
+            f"{RECIPES}:not_differentiable", dataset=batches, model=str(tmp_path / "model"), epochs=2,
+            batch_size=batch_size, checkpoints=str(tmp_path / "checkpoints"), checkpoint_steps=1,
+        )  # fmt: skip
+    assert list_committed(tmp_path) == []
+
+
 def test_sigterm_ends_a_training_without_checkpoints_too(batches: str, tmp_path: Path) -> None:
     with pytest.raises(TerminatedError, match=r"after step 0\.$"):
         fit(

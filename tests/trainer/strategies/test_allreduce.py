@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -19,12 +18,6 @@ from trainyard.trainer.world import World
 pytestmark = pytest.mark.ranks
 START = 5
 ELEMENTS = 32 * 32 + 32
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Workers]:
-    with Workers(2) as workers:
-        yield workers
 
 
 class Scaled(nn.Linear):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
@@ -16,12 +14,6 @@ from trainyard.trainer.strategies.local import broadcast_weights
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Workers]:
-    with Workers(2) as workers:
-        yield workers
 
 
 def broadcast_transposed(world: World) -> tuple[list[list[float]], list[float]]:

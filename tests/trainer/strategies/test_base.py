@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
+from tests.trainer.workers import Workers
+from trainyard.trainer.strategies import base
 from trainyard.trainer.strategies.base import merge_rank_states, ring_allgather, ring_allreduce
 from trainyard.trainer.world import World
 
@@ -25,14 +29,36 @@ def test_a_group_of_the_same_size_reads_the_own_state_only() -> None:
     assert read == [1]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_a_group_of_another_size_gets_the_mean_of_all_states(workers: int) -> None:
-    states = [{"residual": torch.tensor([float(rank**2), 1.0])} for rank in range(workers)]
-    merged = merge_rank_states(states.__getitem__, workers, World(2, 3))
-    expected = sum(rank**2 for rank in range(workers)) / workers
-    assert merged["residual"].tolist() == pytest.approx([expected, 1.0])
-    assert [state["residual"][0].item() for state in states] == [float(rank**2) for rank in range(workers)]
+def merge(world: World, former: int, added: int) -> tuple[list[int], dict[str, list[float]]]:
+    """Merge the states of `former` workers; return whose state this one has read, and the mean."""
+    read: list[int] = []
+
+    def read_state(rank: int) -> dict[str, torch.Tensor]:
+        read.append(rank)
+        return {"residual": torch.tensor([rank**2, 1.0, rank]), "steps": torch.tensor([rank], dtype=torch.float64)}
+
+    with mock.patch.object(base, "ADDED_ELEMENTS", added):
+        merged = merge_rank_states(read_state, former, world)
+    return read, {name: tensor.tolist() for name, tensor in merged.items()}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("former", "parts"), [(1, [[0], []]), (3, [[0, 2], [1]]), (5, [[0, 2, 4], [1, 3]])])
+def test_a_group_of_another_size_gets_the_mean_of_states_of_which_each_worker_reads_a_part(
+    pair: Workers, former: int, parts: list[list[int]]
+) -> None:
+    """Adding up two elements at a time leaves a last piece of one."""
+    results = pair(merge, former, 2)
+    assert [read for read, _ in results] == parts
+    squares, mean = sum(rank**2 for rank in range(former)) / former, (former - 1) / 2
+    for _, merged in results:
+        assert merged["residual"] == pytest.approx([squares, 1.0, mean])
+        assert merged["steps"] == pytest.approx([mean])
+
+
+def test_a_single_worker_gets_the_mean_of_all_states() -> None:
+    assert merge(World(), 3, 2) == ([0, 1, 2], {"residual": pytest.approx([5 / 3, 1.0, 1.0]), "steps": [1.0]})
 
 
 def test_a_strategy_without_a_state_of_each_worker_has_none_to_merge() -> None:
-    assert merge_rank_states(lambda rank: {}, 4, World(0, 2)) == {}
+    assert merge_rank_states(lambda rank: {}, 4, World()) == {}

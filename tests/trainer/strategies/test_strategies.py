@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def train_with_options(
     world: World, batches: str, model: str, strategy: dict[str, Any], options: dict[str, Any]
 ) -> Any:
     return train(world, batches, model, strategy, **options)
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Workers]:
-    with Workers(2) as workers:
-        yield workers
 
 
 def weights(model: str) -> dict[str, Tensor]:

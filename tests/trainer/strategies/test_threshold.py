@@ -115,12 +115,11 @@ def test_a_message_has_room_for_a_fraction_of_the_elements_unless_all_of_them_ta
     assert compute_capacity(size, density, workers) == capacity
 
 
-def restore(states: list[dict[str, Tensor]], rank: int, size: int) -> Threshold:
+def restore(states: list[dict[str, Tensor]], world: World) -> Threshold:
     """Return the strategy of one worker of a group, resumed from the states of another group."""
     strategy = Threshold(Options(name="threshold"), World())
     strategy.wrap_model(nn.Linear(2, 1, bias=False), lambda *_: None)
-    strategy.world = World(rank, size)
-    strategy.restore_rank(merge_rank_states(states.__getitem__, len(states), strategy.world))
+    strategy.restore_rank(merge_rank_states(states.__getitem__, len(states), world))
     return strategy
 
 
@@ -131,23 +130,29 @@ def build_state(residual: list[float], threshold: float) -> dict[str, Tensor]:
 STATES = [build_state([1.0, -2.0], 0.1), build_state([3.0, 4.0], 0.2), build_state([-1.0, 7.0], 0.3)]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_a_group_of_another_size_has_the_same_changes_left_to_send(size: int) -> None:
+def list_left(world: World, former: int) -> list[float]:
+    """Return the residual of one worker of a group that resumes from the states of `former` workers."""
+    return restore(STATES[:former], world).rank_state()["residual"].tolist()
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("former", "mean"), [(1, [1.0, -2.0]), (2, [2.0, 1.0]), (3, [1.0, 3.0])])
+def test_a_group_of_any_size_has_the_same_changes_left_to_send(pair: Workers, former: int, mean: list[float]) -> None:
     """The change of the weights is the mean over workers, so the mean of what they have left is the same."""
-    left = [restore(STATES, rank, size).rank_state()["residual"] for rank in range(size)]
-    assert torch.stack(left).mean(0).tolist() == pytest.approx([1.0, 3.0])
+    assert torch.tensor(pair(list_left, former)).mean(0).tolist() == pytest.approx(mean)
+    assert list_left(World(), former) == pytest.approx(mean)
 
 
 def test_a_group_of_the_same_size_resumes_with_the_residuals_and_thresholds_of_each_worker() -> None:
     for rank, state in enumerate(STATES):
-        resumed = restore(STATES, rank, len(STATES)).rank_state()
+        resumed = restore(STATES, World(rank, len(STATES))).rank_state()
         assert {name: value.tolist() for name, value in resumed.items()} == {
             name: value.tolist() for name, value in state.items()
         }
 
 
 def test_a_single_worker_adds_what_a_group_has_left_to_send_to_its_first_step() -> None:
-    strategy = restore(STATES, 0, 1)
+    strategy = restore(STATES, World())
     weight = next(strategy._network.parameters())
     before = weight.detach().clone()
     for _ in range(2):
@@ -215,7 +220,7 @@ def test_every_change_is_in_the_weights_of_all_workers_or_left_to_send() -> None
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_residual_that_is_not_finite_ends_the_training(value: float) -> None:
     """Nothing of it would ever be sent."""
-    strategy = restore([build_state([1.0, value], 0.1)], 0, 1)
+    strategy = restore([build_state([1.0, value], 0.1)], World())
     with pytest.raises(TrainyardError, match=r"^the training diverged: .* worker 0 .* Lower the learning rate"):
         strategy.synchronize()
-    restore(STATES, 0, 1).synchronize()
+    restore(STATES, World()).synchronize()
