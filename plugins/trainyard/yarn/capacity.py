@@ -108,7 +108,10 @@ def pools(snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
 
 
 def shortfall(request: ResourceRequest, snapshot: ClusterSnapshot, queue: Queue) -> str:
-    """Return why a request does not fit now, "" if it does. Resources that others wait for do not count as free."""
+    """Return why a request does not fit now, "" if it does.
+
+    Resources that others wait for do not count as free, as far as the limits of their queues let them have them.
+    """
     room = count_executors(request, snapshot.nodes, free=True)
     if room < request.count:
         return f"{room} of {request.count} containers have room"

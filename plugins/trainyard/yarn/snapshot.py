@@ -44,6 +44,14 @@ class Resources:
         enough = self.memory <= limit.memory and self.gpus <= limit.gpus
         return enough and (not counts_cores or self.cores <= limit.cores)
 
+    def up_to(self, limit: Resources) -> Resources:
+        """Return the part of a demand that a limit allows: none where memory or a GPU that it needs is exhausted."""
+        if limit.memory <= 0 or (self.gpus and limit.gpus <= 0):
+            return Resources()
+        return Resources(
+            min(self.memory, limit.memory), min(self.cores, max(limit.cores, 0)), min(self.gpus, max(limit.gpus, 0))
+        )
+
     def __str__(self) -> str:
         if self == UNLIMITED:
             return "no limit"
@@ -158,9 +166,19 @@ class ClusterSnapshot:
         return tuple(node for node in self.nodes if node.partition == partition)
 
     def pending(self, partition: str) -> Resources:
-        """Return what the applications of all queues wait for on a partition."""
-        leaves = (queue for queue in self.queues if queue.leaf)
-        return sum((queue.pending.get(partition, Resources()) for queue in leaves), Resources())
+        """Return what applications wait for on a partition, as far as the limits of their queues let them have it."""
+        below: dict[str, list[Queue]] = {}
+        for queue in self.queues:
+            below.setdefault(queue.path.rpartition(".")[0], []).append(queue)
+
+        def demand(queue: Queue) -> Resources:
+            inner = below.get(queue.path, [])
+            pending = queue.pending.get(partition, Resources()) if queue.leaf else sum(map(demand, inner), Resources())
+            return pending.up_to(queue.limit(partition) - queue.used.get(partition, Resources()))
+
+        paths = {queue.path for queue in self.queues}
+        tops = (queue for queue in self.queues if queue.path.rpartition(".")[0] not in paths)
+        return sum(map(demand, tops), Resources())
 
     def largest_container(self, queue: Queue) -> Resources:
         """Return the largest container that YARN grants to a queue now (ClusterNodeTracker.getMaxAllowedAllocation).

@@ -14,7 +14,7 @@ from trainyard.planning.executors import Executors
 from trainyard.planning.plan import Plan
 from trainyard.yarn import capacity
 from trainyard.yarn.capacity import ResourceRequest
-from trainyard.yarn.snapshot import ClusterSnapshot, Node, Resources
+from trainyard.yarn.snapshot import ClusterSnapshot, Node, Queue, Resources
 
 
 def shortfall_beside(request: ResourceRequest, free: Resources) -> str:
@@ -98,6 +98,36 @@ def test_reserved_resources_are_a_shortfall() -> None:
     wanted = snapshot(queues=(train,))
     lacking = capacity.shortfall(request_for(group_plan(2), wanted), wanted, train)
     assert lacking == "other applications wait for the free resources"
+
+
+def queue_waiting(path: str, limit: Resources, pending: Resources, leaf: bool = True) -> Queue:
+    """Return a queue whose applications use one node, and wait for more."""
+    return replace(
+        queue(path.rpartition(".")[2], "gpu", pending={"gpu": pending}), path=path, leaf=leaf, max={"gpu": limit},
+        used={"gpu": NODE},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "counted"),
+    [
+        (NODE, Resources()),
+        (NODE + Resources(1024, 1, 1), Resources(1024, 1, 1)),
+        (NODE + Resources(1024, 0, 0), Resources()),
+        (NODE * 9, NODE * 5),
+    ],
+)
+def test_a_queue_waits_in_vain_for_more_than_its_limit(limit: Resources, counted: Resources) -> None:
+    """Its applications may wait for days, as those with dynamic allocation do: others need not wait for them."""
+    other = queue_waiting("root.etl", limit, NODE * 5)
+    assert snapshot(queues=(other,)).pending("gpu") == counted
+
+
+def test_queues_wait_in_vain_for_more_than_the_limit_of_the_queue_above() -> None:
+    above = queue_waiting("root.etl", NODE * 2, Resources(), leaf=False)
+    inner = [queue_waiting(f"root.etl.{name}", NODE * 9, NODE) for name in ("days", "hours")]
+    assert snapshot(queues=(above, *inner)).pending("gpu") == NODE
+    assert snapshot(queues=tuple(inner)).pending("gpu") == NODE * 2
 
 
 def test_a_queue_at_its_maximum_is_a_shortfall() -> None:
