@@ -89,17 +89,20 @@ class TrainingStepModule(nn.Module):
     def compute_loss(self, network: nn.Module, columns: Batch) -> Tensor:
         """Return the loss of a batch: the forward pass of the `network` whose model this is."""
         try:
-            return network(columns, pass_batch=True)  # type: ignore[no-any-return]
+            return network(columns, step=self._steps)  # type: ignore[no-any-return]
         finally:
             self._steps += self.training
 
-    def forward(self, *features: Tensor, batch: Batch | None = None) -> Tensor:
-        """Return the output of forward, or, with a `batch`, the loss of training_step."""
+    def forward(self, *features: Tensor, batch: Batch | None = None, step: int = 0) -> Tensor:
+        """Return the output of forward, or, with a `batch`, the loss of training_step.
+
+        The number of the step is an argument, because torch.compile would compile for each value of an attribute.
+        """
         if batch is None:
             return self.module(*features)  # type: ignore[no-any-return]
         step_batch = self._build_batch(dict(batch)) if self._build_batch else self._build_tuple(features, batch)
         try:
-            result = self.module.training_step(step_batch, *([self._steps] if self._takes_batch_index else []))
+            result = self.module.training_step(step_batch, *([step] if self._takes_batch_index else []))
         except (RuntimeError, AttributeError) as error:
             if "Trainer" not in str(error) and getattr(error, "name", "") != "experiment":
                 raise

@@ -65,18 +65,19 @@ class Network(nn.Module):
                 module.eval()
         return self
 
-    def forward(self, batch: Batch, pass_batch: bool = False) -> Tensor:
+    def forward(self, batch: Batch, step: int | None = None) -> Tensor:
         """Return the output of the model.
 
         Args:
             batch: The columns, by name.
-            pass_batch: Whether the model also gets the whole batch, with normalized features, as the argument `batch`.
+            step: The number of the step. With it the model also gets the whole batch, with normalized features: the
+                arguments `batch` and `step`.
         """
         arguments = [self._build_arguments(number, batch) for number in range(len(self._inputs))]
         features = chain.from_iterable(arguments)
-        if pass_batch:
+        if step is not None:
             values = {column.name: first for column, (first, *_) in zip(self._inputs, arguments, strict=True)}
-            return self.model(*features, batch={**batch, **values})  # type: ignore[no-any-return]
+            return self.model(*features, batch={**batch, **values}, step=step)  # type: ignore[no-any-return]
         return self.model(*features)  # type: ignore[no-any-return]
 
     def _build_arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:

@@ -10,16 +10,19 @@ import pytest
 import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from tests.trainer import datasets, modules
 from tests.trainer.modules import Net
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
+from trainyard.schemas.manifest import Column
 from trainyard.trainer.formats.export import export
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model import lightning
 from trainyard.trainer.model.datamodule import TrainyardDataModule
+from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
@@ -282,3 +285,24 @@ def test_a_step_that_uses_lightnings_trainer_is_refused(batches: str, tmp_path: 
 def test_a_step_may_print(batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train_using(None, batches, str(tmp_path), "print")
     assert "a step" in capsys.readouterr().out
+
+
+class Indexed(Net):
+    """A module whose loss depends on the index of the batch."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, label = batch
+        return nn.functional.cross_entropy(self(x), label) * (batch_idx + 1)
+
+
+def test_a_compiled_step_is_not_compiled_for_each_index_of_a_batch() -> None:
+    """After eight times torch.compile would give up. The first two indices, 0 and 1, are compiled as constants."""
+    counter = CompileCounter()
+    recipe = lightning.from_lightning(Indexed(), features="x", label="label")
+    network = Network(recipe.model, (Column(name="x", kind="tensor", type="float", shape=(8,)),), {})
+    compiled = torch.compile(network, backend=counter)
+    rows = {name: torch.from_numpy(values) for name, values in datasets.blobs(5).items()}
+    assert recipe.step
+    losses = [recipe.step(compiled, rows).item() for _ in range(12)]
+    assert losses == pytest.approx([losses[0] * number for number in range(1, 13)], rel=1e-5)
+    assert counter.frame_count <= 3
