@@ -91,7 +91,7 @@ class WriteOptions:
             splits=splits,
             shapes=_parse_shapes(options.get("shapes", "{}")),
             variable_length=_parse_names(options.get("variableLength", "")),
-            rows_per_batch=_parse_positive("rowsPerBatch", options.get("rowsPerBatch", "4096")),
+            rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", "4096"), 1),
             partition=options.get("partition"),
             expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
             drift=_parse_json("drift", options["drift"], Drift) if "drift" in options else None,
@@ -122,7 +122,8 @@ class ReadOptions:
         verify = options.get("verify", "false").lower()
         if verify not in ("true", "false"):
             raise TrainyardError(f"option verify={options['verify']!r} is not valid; use 'true' or 'false'.")
-        numbers = {name: _parse_positive(name, options[name]) for name in ("version", "since") if name in options}
+        least = {"version": 1, "since": 0}
+        numbers = {name: _parse_integer(name, options[name], least[name]) for name in least if name in options}
         return cls(path=_get_path(options), split=options.get("split"), verify=verify == "true", **numbers)
 
 
@@ -164,9 +165,9 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _parse_positive(name: str, text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise TrainyardError(f"option {name}={text!r} is not valid; use a positive integer.")
+def _parse_integer(name: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise TrainyardError(f"option {name}={text!r} is not valid; use an integer of at least {least}.")
     return int(text)
 
 

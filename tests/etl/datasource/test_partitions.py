@@ -173,6 +173,7 @@ def test_a_split_that_no_partition_has_rows_in_is_a_warning(spark, tmp_path):
 def test_earlier_versions_and_later_partitions_are_read(spark, dataset):
     assert read_ids(spark, dataset, version="1") == [*range(1000, 1040)]
     assert read_ids(spark, dataset, since="1") == [*range(2000, 2040)]
+    assert read_ids(spark, dataset, since="0") == [*range(1000, 1040), *range(2000, 2040)]
     newer = manifest.read_version(str(dataset), since=1)
     assert newer.rows == 40 and list(newer.partitions) == ["2026-01-02"]
     assert newer.splits["train"].statistics == manifest.read_current(str(dataset)).splits["train"].statistics

@@ -306,7 +306,7 @@ def test_an_undeclared_split_is_refused(spark, tmp_path):
             "variableLength names the column 'label' of type int; it applies to arrays only",
         ),
         ({"shapes": "[1]"}, "is not valid; use JSON"),
-        ({"rowsPerBatch": "0"}, "rowsPerBatch='0' is not valid; use a positive integer"),
+        ({"rowsPerBatch": "0"}, "rowsPerBatch='0' is not valid; use an integer of at least 1"),
         ({"rowsPerBach": "5"}, "is not an option for writing a dataset; options are path, splitColumn"),
         ({"splits": "tr/ain"}, "'tr/ain' is not a valid name of a split"),
         ({"provenance": "{}"}, "application is missing"),
