@@ -7,7 +7,8 @@ import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +19,17 @@ from trainyard.retries import replace_file
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 """Rank 0 waits for the server while the other workers wait for rank 0; MLflow's own defaults take many minutes."""
+PAUSE = 20
+"""After a request without an answer no other follows for this many times as long: a server that is down costs 5 %."""
+MAX_METRICS = 1000
+"""The most values that MLflow takes in one request."""
 
 
 class Tracker(ABC):
     """Receives the metrics of a run, which ends with the body of a `with`.
 
     Attributes:
-        failed: Whether it raised an error or had no answer: its run is not ended then.
+        failed: Whether it raised an error: its run is not ended then.
     """
 
     failed: bool = False
@@ -96,8 +101,9 @@ class TensorBoard(Tracker):
 class MLflow(Tracker):
     """Record a run on an MLflow tracking server.
 
-    If the server does not answer, it gets no metrics of this run, and a line is printed. A request has 10 seconds and
-    two retries, unless the environment sets MLFLOW_HTTP_REQUEST_TIMEOUT or MLFLOW_HTTP_REQUEST_MAX_RETRIES.
+    While the server does not answer, a line is printed, and the metrics are sent after a later epoch or at the end. A
+    request has 10 seconds and two retries, unless the environment sets MLFLOW_HTTP_REQUEST_TIMEOUT or
+    MLFLOW_HTTP_REQUEST_MAX_RETRIES.
 
     Args:
         uri: The URI of the server.
@@ -120,16 +126,16 @@ class MLflow(Tracker):
         except ImportError as error:
             raise _missing_package_error("mlflow", "mlflow-skinny", error) from error
         self._metric = Metric
+        self._experiment, self._name, self._identity = experiment, name, identity
         self._run: str | None = None
+        self._params = [Param(key, str(value)) for key, value in params.items()]
+        self._unsent: list[Any] = []
+        self._next_try = 0.0
         try:
             self._client = MlflowClient(uri)
-            texts = [Param(key, str(value)) for key, value in params.items()]
-            self._run = self._resume_run(experiment, identity) or self._create_run(experiment, name, identity, texts)
+            with self._may_be_silent("gets the metrics later"):
+                self._send()
         except MlflowException as error:
-            if _has_no_answer(error):
-                self.failed = True
-                print(f"MLflow failed, and gets no metrics of this run: {error}", flush=True)
-                return
             raise TrainyardError(
                 f"mlflow={uri!r}: the run cannot be tracked there: {error}. Write the URI of a tracking server, "
                 "for example 'http://mlflow:5000'."
@@ -137,32 +143,58 @@ class MLflow(Tracker):
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
-        if self._run is None:
-            return
         now = int(1000 * time.time())
-        self._client.log_batch(self._run, [self._metric(name, value, now, number) for name, value in metrics.items()])
+        self._unsent += [self._metric(name, value, now, number) for name, value in metrics.items()]
+        if time.monotonic() >= self._next_try:
+            with self._may_be_silent("gets the metrics later"):
+                self._send()
 
     def end(self, succeeded: bool) -> None:
-        """Set the final status of the run."""
-        if self._run is not None:
-            self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
+        """Send what was not sent yet, and set the final status of the run."""
+        with self._may_be_silent("misses the end of the run"):
+            self._client.set_terminated(self._send(), "FINISHED" if succeeded else "FAILED")
 
-    def _resume_run(self, experiment: str, identity: str) -> str | None:
-        existing = self._client.get_experiment_by_name(experiment)
+    @contextmanager
+    def _may_be_silent(self, consequence: str) -> Iterator[None]:
+        """Print a line if the server does not answer to the requests of the body."""
+        started = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if not _has_no_answer(error):
+                raise
+            now = time.monotonic()
+            self._next_try = now + PAUSE * (now - started)
+            print(f"MLflow does not answer, and {consequence}: {error}", flush=True)
+
+    def _send(self) -> str:
+        """Send what was not sent yet, and return the id of the run."""
+        if self._run is None:
+            self._run = self._resume_run() or self._create_run()
+        if self._params:
+            self._client.log_batch(self._run, params=self._params)
+            self._params = []
+        while self._unsent:
+            self._client.log_batch(self._run, self._unsent[:MAX_METRICS])
+            del self._unsent[:MAX_METRICS]
+        return self._run
+
+    def _resume_run(self) -> str | None:
+        """Return the id of the unfinished run, which has the parameters of its first attempt; None if there is none."""
+        existing = self._client.get_experiment_by_name(self._experiment)
         if existing is None:
             return None
-        for run in self._client.search_runs([existing.experiment_id], f"tags.`{RUN_TAG}` = '{identity}'"):
+        for run in self._client.search_runs([existing.experiment_id], f"tags.`{RUN_TAG}` = '{self._identity}'"):
             if run.info.status != "FINISHED":
                 self._client.update_run(run.info.run_id, "RUNNING")
+                self._params = [] if run.data.params else self._params
                 return str(run.info.run_id)
         return None
 
-    def _create_run(self, experiment: str, name: str, identity: str, params: list[Any]) -> str:
-        existing = self._client.get_experiment_by_name(experiment)
-        number = existing.experiment_id if existing else self._client.create_experiment(experiment)
-        run = self._client.create_run(number, run_name=name, tags={RUN_TAG: identity})
-        self._client.log_batch(run.info.run_id, params=params)
-        return str(run.info.run_id)
+    def _create_run(self) -> str:
+        existing = self._client.get_experiment_by_name(self._experiment)
+        number = existing.experiment_id if existing else self._client.create_experiment(self._experiment)
+        return str(self._client.create_run(number, run_name=self._name, tags={RUN_TAG: self._identity}).info.run_id)
 
 
 def _has_no_answer(error: BaseException) -> bool:

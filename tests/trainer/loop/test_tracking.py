@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.trainer import datasets
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.trainer.loop import tracking
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.loop.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
 
@@ -126,7 +131,41 @@ def test_training_continues_without_a_server_that_does_not_answer(
             silent.listen()
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert len(train(batches, tmp_path, MLflow(uri, "digits", "r1 train", "runs/r1/train", PARAMS))) == 3
-    assert capsys.readouterr().out.count("MLflow failed, and gets no metrics of this run: API request to http") == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("MLflow")]
+    later, at_end = said if listens else (said[0], said[-1])
+    assert later.startswith("MLflow does not answer, and gets the metrics later: API request to http")
+    assert at_end.startswith("MLflow does not answer, and misses the end of the run: API request to http")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
+def test_a_server_that_answers_again_gets_what_it_lacks(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    """One request has no answer: for the experiment, the run, its parameters, or the first metrics."""
+    name, counts = f"outage {number}", itertools.count(1)
+    for method in ("get_experiment_by_name", "create_experiment", "create_run", "log_batch"):
+        request = getattr(MlflowClient, method)
+
+        def ask(*args: Any, request: Any = request, **options: Any) -> Any:
+            if next(counts) == number:
+                raise MlflowException("API request failed") from requests.ConnectionError()
+            return request(*args, **options)
+
+        monkeypatch.setattr(MlflowClient, method, ask)
+    monkeypatch.setattr(tracking, "PAUSE", 0)
+    with MLflow(server, name, "r1 train", "runs/r1/train", PARAMS) as tracker:
+        for epoch in (1, 2, 3):
+            tracker.epoch(epoch, {"loss": 1 / epoch})
+    monkeypatch.undo()
+    assert capsys.readouterr().out.count("MLflow does not answer, and gets the metrics later") == 1
+    ((status, metrics, params),) = runs(server, name)
+    assert (status, metrics, params) == ("FINISHED", {"loss": 1 / 3}, {"recipe": "a:b", "batch_size": "50"})
+    client = MlflowClient(server)
+    experiment = client.get_experiment_by_name(name)
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3]
 
 
 def test_requests_to_mlflow_end_soon_unless_the_environment_sets_their_time(
