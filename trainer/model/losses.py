@@ -130,8 +130,11 @@ def check_finite_weights(weights: Iterable[Tensor], epoch: int, step: int) -> No
     Raises:
         TrainyardError: An element of a tensor is NaN or infinite, although no loss was: a gradient was.
     """
-    sums = [tensor.detach().sum(dtype=torch.float32) for tensor in weights if tensor.is_floating_point()]
-    if sums and not torch.stack(sums).isfinite().all():
+    sums: dict[torch.device, list[Tensor]] = {}
+    for tensor in weights:
+        if tensor.is_floating_point():
+            sums.setdefault(tensor.device, []).append(tensor.detach().sum(dtype=torch.float32))
+    if not all(torch.stack(of_device).isfinite().all() for of_device in sums.values()):
         where = f"epoch {epoch + 1}, step {step}" if step else f"the end of epoch {epoch}"
         raise TrainyardError(f"the weights diverged: by {where}, a gradient was not finite. {_REMEDY}")
 

@@ -35,6 +35,7 @@ from trainyard.jobs.options import as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
+from trainyard.planning import paths
 from trainyard.planning.job import Job, Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -447,18 +448,26 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
                 context["outlet_events"][asset].extra = {k: v for k, v in record.result.items() if k != "uri"}
         run_record.mark_used(task_key, record)
-        self._lineage = lineage.keep(lambda: self._describe_lineage(record.output))
+        self._lineage = lineage.keep(lambda: self._describe_read_and_written(record))
         return record.result
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """Return the names of inputs and outputs, for the OpenLineage provider."""
-        return lineage.to_openlineage(self._describe_lineage({}))
+        return lineage.to_openlineage(self._describe_names())
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
         """Return inputs and outputs with their versions, for the OpenLineage provider; their names after a failure."""
         return lineage.to_openlineage(self._lineage) if self._lineage else self.get_openlineage_facets_on_start()
 
-    def _describe_lineage(self, output: Mapping[str, Any]) -> lineage.Lineage:
+    def _describe_names(self) -> lineage.Lineage:
+        return lineage.describe(self._build_described_spec(), {})
+
+    def _describe_read_and_written(self, record: RunRecord) -> lineage.Lineage:
+        """Return the lineage of the application's own spec, which has the models' versions, if there was one."""
+        uri = paths.attempt_uri(record.task_key)
+        spec = self.SPEC.load(uri) if storage.exists(uri) else self._build_described_spec()
+        return lineage.describe(spec, record.output)
+
+    def _build_described_spec(self) -> JobSpec:
         root = self.read_settings().storage
-        task_key = TaskKey(dag_id=self.dag_id, run_id="", task_id=self.task_id, directory=root)
-        return lineage.describe(self.build_spec(task_key, root), output)
+        return self.build_spec(TaskKey(dag_id=self.dag_id, run_id="", task_id=self.task_id, directory=root), root)

@@ -164,7 +164,6 @@ class DatasetOperator(SparkStageOperator):
         )  # fmt: skip
         record.save()
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
-        self._render_report(plan.task_key.directory)
         return self._publish_result(context, plan.task_key, record)
 
     def locate_fields(self) -> dict[str, Any]:

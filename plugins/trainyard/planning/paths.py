@@ -52,6 +52,11 @@ def run_directory(root: str, dag_id: str, run_id: str) -> str:
     return storage.join(root, "runs", path_safe(dag_id), path_safe(run_id))
 
 
+def attempt_uri(task_key: TaskKey) -> str:
+    """Return the URI of the spec that the application of an attempt reads."""
+    return storage.join(task_key.directory, "attempts", task_key.task, f"{task_key.try_number}.json")
+
+
 def path_safe(name: str) -> str:
     """Return `name` as one component of a path. Distinct names stay distinct."""
     safe = re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)[:_MAX_LENGTH]

@@ -12,7 +12,7 @@ from trainyard.errors import TrainyardError
 from trainyard.planning import executors, placement
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Preflight, Runtime, SparkConnection
-from trainyard.planning.paths import COMMON_TAG, application_tag, is_reserved_tag, storage_tag
+from trainyard.planning.paths import COMMON_TAG, application_tag, attempt_uri, is_reserved_tag, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.planning.spark_conf import (
@@ -128,7 +128,6 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         requested = executors.of_workers(job.workers, shared, job.cores_per_worker)
     task_key = job.task_key
     spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
-    attempt_uri = storage.join(task_key.directory, "attempts", task_key.task, f"{task_key.try_number}.json")
     tag = application_tag(task_key)
     tags = (tag, COMMON_TAG, storage_tag(job.storage))
     return Plan(
@@ -153,10 +152,10 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         jars=job.jars,
         packages=job.packages,
         files=(*job.files, *(placement.files(job.placement) if spark.master == "yarn" else ())),
-        arguments=("--spec", attempt_uri),
+        arguments=("--spec", attempt_uri(task_key)),
         env=dict(runtime.env) | (LOCAL_ENV | dict(job.env_vars) if slots else {}) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
-        attempt_uri=attempt_uri,
+        attempt_uri=attempt_uri(task_key),
         spec=job.spec,
     )
 

@@ -25,11 +25,14 @@ from hdfs import HdfsError
 from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
+from trainyard.jobs import lineage
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
+from trainyard.planning.paths import attempt_uri
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.source import Source
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import ApplicationTrigger
@@ -281,6 +284,24 @@ def test_a_result_is_collected_without_a_plan(
     backend.step = lambda: record.model_copy(update={"output": {"rows": 3}})
     operator.outlets.clear()
     assert operator.resume(ti, {"application": "a"}) == {"rows": 3}
+
+
+def test_openlineage_gets_what_the_application_has_read_although_the_operator_changed_since(
+    operator: JobOperator, backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later attempt collects the result; a model's name stands for another version by then."""
+    monkeypatch.setattr(lineage, "is_enabled", lambda: True)
+    ti = context(operator, try_number=2)
+    root = TrainyardHook().get_conn().storage
+    key = operators.task_key_of(context(operator)["ti"], root)
+    ran = operator.build_spec(key, root).model_copy(update={"source": Source(format="json", path="/data/before")})
+    storage.replace(attempt_uri(key), ran.to_json().encode())
+    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded")
+    backend.step = lambda: record
+    operator.outlets.clear()
+    operator.resume(ti, {"application": "a"})
+    (read,) = operator.get_openlineage_facets_on_complete(ti["ti"]).inputs
+    assert read.name == "/data/before"
 
 
 @pytest.mark.parametrize(
