@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, noted
@@ -13,13 +14,22 @@ from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
 from trainyard.schemas import events, failure, run_record, worker_progress
+from trainyard.schemas.failure import Failure
+from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
 
-MARGIN_SECONDS = 60.0
-"""So long after the spec of an attempt, nothing of an earlier attempt is written."""
+CACHED_SPECS = 1024
+"""The specs that are kept in memory: those of a run that is shown again are not read again."""
+
+
+class Started(NamedTuple):
+    """The spec of a task that runs, and when its newest attempt wrote it, in seconds since the epoch."""
+
+    spec: JobSpec
+    at: float | None
 
 
 @dataclass(frozen=True)
@@ -41,40 +51,40 @@ def is_over(run: Run) -> bool:
 def list_running_tasks(run: Run, unreadable: dict[str, str]) -> list[RunningTask]:
     """Return the tasks of a run that have started and not ended, by name; note those that are `unreadable`."""
     tasks = []
-    for spec in _read_running_specs(run, unreadable):
-        with noted(unreadable, spec.task_key.task):
-            tasks.append(_read_task(spec))
+    for started in _read_running_specs(run, unreadable):
+        with noted(unreadable, started.spec.task_key.task):
+            tasks.append(_read_task(*started))
     return tasks
 
 
 def list_running_names(run: Run) -> list[str]:
     """Return the names of the running tasks of a run, without those that cannot be read."""
-    return [spec.task_key.task for spec in _read_running_specs(run, unreadable={})]
+    return [started.spec.task_key.task for started in _read_running_specs(run, unreadable={})]
 
 
-def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[JobSpec]:
-    running: list[JobSpec] = []
+def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[Started]:
+    running: list[Started] = []
     if is_over(run):
         return running
     directory = storage.join(run.directory, "specs")
     with noted(unreadable, directory):
-        ends = _list_ends(run)
-        for name, _, begun in storage.find_files(directory):
+        records = {record.task_key.task: record for record in run_record.read_run(run.directory, unreadable)}
+        failures = {failed.task_key.task: failed for failed in failure.read_run(run.directory, unreadable)}
+        for name, size, modified in storage.find_files(directory):
             with noted(unreadable, name):
-                if name.startswith(".") or ends.get(name, 0.0) > (begun or math.inf) + MARGIN_SECONDS:
+                if name.startswith("."):
                     continue
-                if not _has_ended(spec := _read_spec(storage.join(directory, name))):
-                    running.append(spec)
+                uri = storage.join(directory, name)
+                spec = _read_spec(uri) if modified is None else _read_spec_once(uri, size, modified)
+                task = spec.task_key.task
+                if not _has_ended(spec.task_key.try_number, records.get(task), failures.get(task)):
+                    running.append(Started(spec, modified))
     return running
 
 
-def _list_ends(run: Run) -> dict[str, float]:
-    """Return the name of a spec -> when an attempt of its task ended, as the times of files have it."""
-    ends: dict[str, float] = {}
-    for part in ("records", "failures"):
-        for name, _, ended in storage.find_files(storage.join(run.directory, part)):
-            ends[name] = max(ends.get(name, 0.0), ended or 0.0)
-    return ends
+@lru_cache(CACHED_SPECS)
+def _read_spec_once(uri: str, size: int, modified: float) -> JobSpec:
+    return _read_spec(uri)
 
 
 def _read_spec(uri: str) -> JobSpec:
@@ -86,17 +96,18 @@ def _read_spec(uri: str) -> JobSpec:
     return kind.from_json(text, origin=uri)
 
 
-def _has_ended(spec: JobSpec) -> bool:
-    record, failed = run_record.read_latest(spec.task_key), failure.read_latest(spec.task_key)
-    attempts = [run_record.last_attempt(record)] if record else []
-    attempts += [failed.task_key.try_number] if failed else []
-    return max(attempts, default=0) >= spec.task_key.try_number
+def _has_ended(attempt: int, record: RunRecord | None, failed: Failure | None) -> bool:
+    """Return whether the record or the failure of a task is of this attempt or a later one."""
+    if any(end and end.task_key.try_number >= attempt for end in (record, failed)):
+        return True
+    return record is not None and run_record.last_attempt(record) >= attempt
 
 
-def _read_task(spec: JobSpec) -> RunningTask:
+def _read_task(spec: JobSpec, started_at: float | None) -> RunningTask:
     epochs = events.read_counter(spec.task_key.directory, spec.task_key.task, "worker 0", "epoch")
     return RunningTask(
         task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
-        progress=worker_progress.read_latest(spec.task_key), charts=curves.build_charts(curves.read_epochs(epochs)),
+        progress=worker_progress.read_latest(spec.task_key, started_at),
+        charts=curves.build_charts(curves.read_epochs(epochs)),
     )  # fmt: skip

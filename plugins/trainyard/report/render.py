@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, noted
+from trainyard.errors import TrainyardError, noted, summarize
 from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
@@ -40,6 +41,9 @@ FILTERS = {
 """The filters that the templates of this folder use."""
 
 _LOG = logging.getLogger(__name__)
+_GUARD = threading.Lock()
+_CLAIMED: set[str] = set()
+"""The directories whose reports threads of this process refresh now."""
 _TEMPLATES = Environment(
     loader=PackageLoader("trainyard.report", "templates"),
     autoescape=select_autoescape(["j2"]),
@@ -65,13 +69,34 @@ def render_after(task_key: TaskKey) -> None:
 
 
 def refresh(directory: str) -> None:
-    """Render the report if a task of the run has ended since it was written. Errors are logged, not raised."""
+    """Render the report if a task of the run has ended since it was written. Errors are logged, not raised.
+
+    While another thread of this process does so, return at once: a report that many open is rendered once.
+    """
+    with _claim(directory) as is_free:
+        try:
+            if is_free and _is_outdated(directory):
+                _render(directory)
+        except Exception as error:  # each file system raises exceptions of its own
+            _LOG.warning("The report of %s cannot be written: %s", directory, summarize(error))
+
+
+@contextmanager
+def _claim(directory: str) -> Iterator[bool]:
+    """Yield whether no other thread of this process has claimed the directory, which this one does then."""
+    with _GUARD:
+        is_free = directory not in _CLAIMED
+        _CLAIMED.add(directory)
     try:
-        ends = [math.inf if file.modified is None else file.modified for file in _list_outcomes(directory)]
-        if ends and max(ends) >= (storage.modified(report_uri(directory)) or 0.0):
-            render(directory)
-    except Exception:  # each file system raises exceptions of its own
-        _LOG.exception("The report of %s cannot be written", directory)
+        yield is_free
+    finally:
+        if is_free:
+            _CLAIMED.remove(directory)
+
+
+def _is_outdated(directory: str) -> bool:
+    ends = [math.inf if file.modified is None else file.modified for file in _list_outcomes(directory)]
+    return bool(ends) and max(ends) >= (storage.modified(report_uri(directory)) or 0.0)
 
 
 def render(directory: str) -> str:

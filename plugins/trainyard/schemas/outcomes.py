@@ -22,11 +22,18 @@ def read_run(directory: str, unreadable: dict[str, str] | None = None) -> list[R
     outcomes = {record.task_key.task: record for record in run_record.read_run(directory, unreadable)}
     for failed in failure.read_run(directory, unreadable):
         record = outcomes.get(failed.task_key.task)
-        if record is None or run_record.last_attempt(record) < failed.task_key.try_number:
-            outcomes[failed.task_key.task] = _without_record(failed)
-        elif record.status == "failed" and record.task_key.try_number == failed.task_key.try_number:
+        if record and _is_recorded(failed, record):
             outcomes[failed.task_key.task] = record.model_copy(update={"error": failed.error})
+        elif record is None or run_record.last_attempt(record) < failed.task_key.try_number:
+            outcomes[failed.task_key.task] = _without_record(failed)
     return sorted(outcomes.values(), key=lambda outcome: outcome.started_at)
+
+
+def _is_recorded(failed: Failure, record: RunRecord) -> bool:
+    """Return whether a failure is that of the record: of its attempt, or of a later one that waited for its driver."""
+    attempt, recorded = failed.task_key.try_number, record.task_key.try_number
+    has_its_error = bool(record.error) and str(record.error) in failed.error
+    return record.status == "failed" and (attempt == recorded or (attempt > recorded and has_its_error))
 
 
 def _without_record(failed: Failure) -> RunRecord:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from pydantic import NonNegativeInt
@@ -74,11 +75,20 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def read_latest(task_key: TaskKey) -> GroupProgress | None:
-    """Return the progress of this attempt of a task, None if its group has not reported yet."""
+def read_latest(task_key: TaskKey, started_at: float | None = None) -> GroupProgress | None:
+    """Return the progress of this attempt of a task, None if its group has not reported yet.
+
+    Args:
+        task_key: The attempt.
+        started_at: When the attempt started, in seconds since the epoch. What an earlier attempt has submitted, and
+            reports progress since then, is what this attempt waits for.
+    """
     uri = progress_uri(task_key)
     progress = GroupProgress.load(uri) if storage.exists(uri) else None
-    return progress if progress and progress.task_key.try_number == task_key.try_number else None
+    if progress is None or progress.task_key.try_number == task_key.try_number:
+        return progress
+    is_reattached = progress.task_key.try_number >= task_key.first_try and progress.at > (started_at or math.inf)
+    return progress if is_reattached else None
 
 
 def progress_uri(task_key: TaskKey) -> str:

@@ -16,6 +16,7 @@ from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.worker_progress import GroupProgress
 
 
 def key(root: Path, attempt: int) -> TaskKey:
@@ -73,13 +74,35 @@ def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: P
     assert running(tmp_path) == []
 
 
-def test_what_has_ended_long_after_its_start_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start(tmp_path, 1)
+def test_the_end_of_an_earlier_attempt_may_be_written_long_after_the_start_of_the_next(tmp_path: Path) -> None:
+    start(tmp_path, 2)
     hour_ago = time.time() - 3600
     os.utime(tmp_path / "runs/toy/r/specs/train.json", (hour_ago, hour_ago))
-    assert running(tmp_path) == ["train"]
     Failure(task_key=key(tmp_path, 1), at=2.0, error="lost").save()
+    assert running(tmp_path) == ["train"]
+
+
+def test_what_has_ended_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(tmp_path, 1)
+    Failure(task_key=key(tmp_path, 1), at=2.0, error="lost").save()
+    assert running(tmp_path) == []
     monkeypatch.setattr(storage, "read", None)
     unreadable: dict[str, str] = {}
     assert live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), unreadable) == []
     assert unreadable == {}
+
+
+@pytest.mark.parametrize(("first_try", "seconds_before", "is_shown"), [(1, 60, True), (1, -60, False), (2, 60, False)])
+def test_an_attempt_that_waits_for_the_application_of_an_earlier_one_has_its_progress(
+    tmp_path: Path, first_try: int, seconds_before: float, is_shown: bool
+) -> None:
+    """Not progress from before the attempt, nor that from before the task was cleared."""
+    spec = ScriptSpec(
+        task_key=key(tmp_path, 2).model_copy(update={"first_try": first_try}), script="toy.script", workers=1
+    )
+    uri = tmp_path / "runs/toy/r/specs/train.json"
+    storage.replace(str(uri), spec.to_json().encode())
+    os.utime(uri, (1000 - seconds_before, 1000 - seconds_before))
+    GroupProgress(task_key=key(tmp_path, 1), at=1000.0, workers=()).save()
+    (task,) = live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), {})
+    assert (task.progress is not None) == is_shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,27 @@ def test_a_run_of_which_no_application_has_ended_has_no_report(tmp_path: Path) -
     render.render_after(TaskKey(dag_id="toy", run_id="r", task_id="export", directory=str(tmp_path)))
     render.refresh(str(tmp_path))
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_report_that_many_open_at_once_is_rendered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end(tmp_path, "first")
+    rendered, opened = list[str](), threading.Event()
+
+    def render_slowly(directory: str) -> None:
+        rendered.append(directory)
+        assert opened.wait(60)
+
+    monkeypatch.setattr(render, "_render", render_slowly)
+    reader = threading.Thread(target=render.refresh, args=[str(tmp_path)])
+    reader.start()
+    while not rendered:
+        time.sleep(0.01)
+    render.refresh(str(tmp_path))
+    opened.set()
+    reader.join()
+    assert rendered == [str(tmp_path)]
+    render.refresh(str(tmp_path))
+    assert len(rendered) == 2, "it is still older than the end of the task"
 
 
 def test_rendering_ends_although_tasks_end_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

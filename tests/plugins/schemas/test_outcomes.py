@@ -52,6 +52,15 @@ def test_a_failure_of_an_earlier_attempt_is_none(tmp_path: Path) -> None:
     assert outcome(tmp_path) == ("succeeded", "train", None)
 
 
+def test_a_later_attempt_that_waited_for_a_driver_has_its_record(tmp_path: Path) -> None:
+    """The application that the first attempt has submitted failed while the second one waited for it."""
+    save_record(tmp_path, attempt=1, error="the loss diverged")
+    save_failure(tmp_path, 2, "the loss diverged")
+    assert outcome(tmp_path) == ("failed", "train", "the loss diverged")
+    save_failure(tmp_path, 3, "queue is stopped")
+    assert outcome(tmp_path) == ("failed", "", "queue is stopped")
+
+
 def test_a_failure_of_a_later_attempt_is_the_outcome(tmp_path: Path) -> None:
     save_record(tmp_path, attempt=1)
     save_failure(tmp_path, 2, "lost")
