@@ -138,11 +138,9 @@ def stage(fs: Any, path: str) -> Iterator[str]:
     staged = f"{get_parent(path)}/.{path.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
     try:
         yield staged
-    except BaseException:
-        with suppress(Exception):  # each file system raises exceptions of its own
+    finally:
+        with suppress(Exception):  # what was published is, although its hidden name may remain
             _discard(fs, staged)
-        raise
-    _discard(fs, staged)
 
 
 def write(fs: Any, staged: str, data: bytes) -> None:

@@ -199,6 +199,20 @@ def test_a_write_that_fails_leaves_no_staged_file(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("write", [storage.create, storage.replace])
+def test_a_write_has_succeeded_although_its_staged_file_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[str, bytes], None]
+) -> None:
+    """As during a failover of the NameNode, right after the rename."""
+
+    def fail(fs: Any, path: str) -> bool:
+        raise OSError("standby")
+
+    monkeypatch.setattr(LocalFileSystem, "exists", fail)
+    write(str(tmp_path / "document"), b"data")
+    assert (tmp_path / "document").read_bytes() == b"data"
+
+
 @pytest.mark.parametrize("protocol", ["file", "memory"])
 def test_files_are_found_at_any_depth_with_their_size_and_age(tmp_path: Path, protocol: str) -> None:
     root = f"{protocol}://{tmp_path}/found"

@@ -317,7 +317,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     @contextmanager
     def _end_if_final(self, context: Context) -> Iterator[None]:
-        """End the applications of the task if it fails and no attempt follows, which would reattach to them."""
+        """End the applications of the task if it fails and no attempt follows, which would reattach to them.
+
+        Afterwards `on_kill` ends nothing: Airflow calls it also where listeners take long after a failure.
+        """
         ti = context["ti"]
         try:
             yield
@@ -327,6 +330,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             is_final = isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
             if is_final or (isinstance(error, TaskDeferralTimeout) and self.cancel_on_kill):
                 self._kill_all(context)
+            self._backend = None
             raise
 
     def _kill_all(self, context: Context) -> None:

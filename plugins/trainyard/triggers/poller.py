@@ -59,6 +59,19 @@ class Shared(Generic[T]):
         return called.result()
 
 
+class SharedList(Shared[list[Application]]):
+    """A list of applications, which is requested less often if it is long."""
+
+    _length = 0
+
+    async def get(self, max_age: float) -> list[Application]:
+        """Return the last list, or a new one if that is older than `max_age` seconds, or than a long one may be."""
+        is_long = self._length > LISTED_PER_SECOND
+        listed = await super().get(max(max_age, self._length / LISTED_PER_SECOND) if is_long else max_age)
+        self._length = len(listed)
+        return listed
+
+
 class Poller:
     """The applications of one cluster and snapshots of it, for all triggers of one event loop.
 
@@ -67,11 +80,10 @@ class Poller:
     """
 
     def __init__(self) -> None:
-        self._live = Shared(self._list_live, _EXECUTOR)
-        self._waiting = Shared(self._list_waiting, _EXECUTOR)
+        self._live = SharedList(self._list_live, _EXECUTOR)
+        self._waiting = SharedList(self._list_waiting, _EXECUTOR)
         self._snapshot = Shared(cluster.take_snapshot, _SNAPSHOTS)
         self._manager: ResourceManager | None = None
-        self._listed = 0
 
     async def find(self, id: str, tag: str, max_age: float) -> tuple[Application | None, list[Application]]:
         """Return an application, None if the ResourceManager has none of this id, and the other live ones of its task.
@@ -84,10 +96,7 @@ class Poller:
         Raises:
             TrainyardError: The ResourceManager does not answer, or refuses the request.
         """
-        is_long = self._listed > LISTED_PER_SECOND
-        live = await self._live.get(max(max_age, self._listed / LISTED_PER_SECOND) if is_long else max_age)
-        self._listed = len(live)
-        of_task = [application for application in live if tag in application.tags]
+        of_task = [application for application in await self._live.get(max_age) if tag in application.tags]
         others = [application for application in of_task if application.id != id]
         found = next((application for application in of_task if application.id == id), None)
         if found is None:
@@ -99,7 +108,7 @@ class Poller:
 
         Args:
             application: The application.
-            max_age: How many seconds old an answer may be.
+            max_age: How many seconds old an answer may be. That of a long list may be older.
 
         Returns:
             None for an application that does not wait.

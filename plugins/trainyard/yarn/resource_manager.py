@@ -131,7 +131,7 @@ class ResourceManager:
 
     def in_state(self, state: str) -> list[Application]:
         """Return the applications of all users in a state, oldest first."""
-        return self._list(states=state)
+        return self._list(states=state, deSelects="resourceRequests")
 
     def _list(self, **query: str) -> list[Application]:
         answer = self.get("apps", **query)

@@ -137,6 +137,17 @@ def kill_while_planning(operator: JobOperator, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(operators, "plan_job", plan_and_be_killed)
 
 
+def test_a_signal_after_the_end_of_an_attempt_leaves_the_application_to_the_next(
+    operator: JobOperator, backend: RecordingBackend
+) -> None:
+    """Airflow sends one where listeners take longer than [core] task_success_overtime."""
+    backend.step = raise_unavailable
+    with pytest.raises(AirflowException):
+        operator.execute(context(operator))
+    operator.on_kill()
+    assert backend.calls == ["run"]
+
+
 @pytest.mark.parametrize("resume", [False, True], ids=["execute", "resume"])
 def test_an_attempt_that_is_killed_before_its_submission_may_be_followed_by_another(
     operator: JobOperator, backend: RecordingBackend, resume: bool
@@ -203,10 +214,13 @@ def test_a_task_announces_the_application_that_ends_with_it_before_it_waits(
 
 
 def test_a_task_that_is_killed_ends_its_backend(operator: JobOperator, backend: RecordingBackend) -> None:
-    backend.step = raise_unavailable
+    def be_killed() -> None:
+        operator.on_kill()
+        raise_unavailable()
+
+    backend.step = be_killed
     with pytest.raises(AirflowException):
         operator.execute(context(operator))
-    operator.on_kill()
     assert backend.calls == ["run", "kill"]
 
 

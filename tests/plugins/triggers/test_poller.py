@@ -110,6 +110,22 @@ def test_a_long_listing_is_requested_less_often(server: Server, monkeypatch: pyt
     assert len(server.requests) == 1
 
 
+def test_a_long_list_of_what_waits_in_the_queues_of_all_users_is_requested_less_often(
+    server: Server, entries: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller, "LISTED_PER_SECOND", WAITING / 60)
+    for entry in entries.values():
+        entry["state"] = "ACCEPTED"
+
+    async def find_position_often() -> list[Any]:
+        application, _ = await find(7)
+        assert application
+        return [await get_poller().find_position(application, max_age=-1.0) for _ in range(10)]
+
+    assert asyncio.run(find_position_often()) == [(7, WAITING)] * 10
+    assert len(server.requests) == 2
+
+
 def test_all_that_wait_share_the_error_of_a_request(server: Server, tmp_path: Path) -> None:
     """A ResourceManager that is down costs a timeout, not one for each application."""
     (tmp_path / "yarn-site.xml").unlink()
