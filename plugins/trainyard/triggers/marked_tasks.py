@@ -7,7 +7,7 @@ it. Airflow calls listeners where a task is marked: in the API server.
 from __future__ import annotations
 
 import logging
-import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trainyard.triggers.application import ApplicationTrigger
@@ -16,6 +16,8 @@ from trainyard.yarn import cluster
 KEY = "trainyard_ends_with_task"
 """The XCom key of the application that ends when its task is marked."""
 
+_KILLERS = ThreadPoolExecutor(8, thread_name_prefix="kill-marked")
+"""Threads for kills, which are repeated for minutes during a failover. A user may mark thousands of mapped tasks."""
 _logger = logging.getLogger(__name__)
 
 
@@ -25,22 +27,18 @@ def announce_application(ti: Any, trigger: ApplicationTrigger) -> None:
         ti.xcom_push(key=KEY, value=trigger.application)
 
 
-def end_application(task_instance: Any) -> threading.Thread | None:
+def end_application(task_instance: Any) -> Future[None] | None:
     """Start to kill the application of a task instance that was marked.
 
     Args:
         task_instance: Airflow's model of the task instance.
 
     Returns:
-        The thread that does it, None if the task has no application. Nothing has to wait for it: the ResourceManager
+        What ends with the kill, None if the task has no application. Nothing has to wait for it: the ResourceManager
         may not answer for minutes.
     """
     application = _find_application(task_instance)
-    if application is None:
-        return None
-    thread = threading.Thread(target=_kill, args=(application,), name="kill-application", daemon=True)
-    thread.start()
-    return thread
+    return _KILLERS.submit(_kill, application) if application else None
 
 
 def _kill(application: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -34,15 +35,27 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def end_application() -> None:
-    thread = marked_tasks.end_application(TaskInstance())
-    assert thread
-    thread.join()
+    kill = marked_tasks.end_application(TaskInstance())
+    assert kill
+    kill.result()
 
 
 @pytest.mark.usefixtures("announced")
 def test_the_announced_application_is_killed(killed: list[str]) -> None:
     end_application()
     assert killed == ["application_1"]
+
+
+@pytest.mark.usefixtures("announced")
+def test_thousands_of_tasks_that_are_marked_at_once_take_a_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, before = threading.Event(), threading.active_count()
+    monkeypatch.setattr(marked_tasks.cluster, "kill", lambda application: answered.wait(60))
+    kills = [marked_tasks.end_application(TaskInstance()) for _ in range(500)]
+    assert threading.active_count() - before <= 8
+    answered.set()
+    for kill in kills:
+        assert kill
+        kill.result()
 
 
 def test_a_task_that_announced_none_kills_none(killed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
