@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -328,8 +329,9 @@ def _recover(output: str) -> None:
     if _MARK in names:
         storage.remove(old)
     elif not names:
-        storage.remove(output)
-        storage.move(old, output)
+        with suppress(FileExistsError):  # another run has completed its swap meanwhile
+            storage.remove_empty(output)
+            storage.move(old, output)
 
 
 def _remove_abandoned(output: str) -> None:

@@ -371,6 +371,19 @@ def remove(uri: str) -> None:
         fs.rm(path, recursive=True)
 
 
+def remove_empty(uri: str) -> None:
+    """Remove an empty directory, if it exists. Raises FileExistsError if it has files."""
+    fs, path = locate(uri)
+    try:
+        if fs.exists(path):
+            fs.rmdir(path)
+    except Exception as error:  # each file system raises exceptions of its own
+        if list_names(uri):
+            raise FileExistsError(f"{uri} is not empty") from error
+        if fs.exists(path):
+            raise
+
+
 def _modification_time(name: str, info: Mapping[str, Any]) -> str:
     for key in _MODIFIED:
         if key in info:

@@ -183,6 +183,19 @@ def test_a_directory_is_never_moved_over_another(tmp_path: Path) -> None:
     assert storage.read(str(tmp_path / "b/file")) == b"b"
 
 
+@pytest.mark.parametrize("protocol", ["file", "memory"])
+def test_only_an_empty_directory_is_removed_as_such(tmp_path: Path, protocol: str) -> None:
+    root = f"{protocol}://{tmp_path}/parent"
+    storage.replace(f"{root}/full/file", b"data")
+    storage.replace(f"{root}/empty/file", b"data")
+    storage.remove(f"{root}/empty/file")
+    for name in ("empty", "absent"):
+        storage.remove_empty(f"{root}/{name}")
+    with pytest.raises(FileExistsError, match="full is not empty"):
+        storage.remove_empty(f"{root}/full")
+    assert storage.list_names(root) == ["full"] and storage.read(f"{root}/full/file") == b"data"
+
+
 def test_removing_a_missing_file_is_not_an_error(tmp_path: Path) -> None:
     storage.remove(str(tmp_path / "nothing"))
     assert storage.list_names(str(tmp_path / "nothing")) == []

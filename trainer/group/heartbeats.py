@@ -36,9 +36,12 @@ SHUTDOWN_SECONDS = 0.05
 
 ORDER = (
     "start", "import", "rendezvous", "find checkpoint", "set up",
-    "data wait", "copy", "forward", "backward", "optimizer", "checkpoint", "validate", "write model",
+    "data wait", "copy", "forward", "backward", "optimizer", "validate", "write model", "checkpoint",
 )  # fmt: skip
-"""A worker that waits for others is in a later phase than those it waits for, or in the same."""
+"""A worker that waits for others is in a later phase than those it waits for, or in the same.
+
+At the end of an epoch, rank 0 writes its model while the others wait to save a checkpoint.
+"""
 
 
 @dataclass(frozen=True)

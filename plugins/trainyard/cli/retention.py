@@ -47,21 +47,24 @@ def _gc(chosen: argparse.Namespace) -> int:
     options = decision.build_options(chosen.older_than, chosen.keep, chosen.only)
 
     from trainyard.checks.airflow_database import list_active_runs, list_ids, read_state
+    from trainyard.checks.connections import list_environments
     from trainyard.hooks.spark import spark_connection
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs import orphans
     from trainyard.jobs.retention import inventory, removal, usage
+    from trainyard.planning.environment import find_archives
+    from trainyard.planning.runtime import spark_defaults
     from trainyard.yarn import cluster
 
-    settings = TrainyardHook(chosen.conn_id).get_conn()
-    root = settings.storage
+    root = TrainyardHook(chosen.conn_id).get_conn().storage
     is_yarn = spark_connection(chosen.spark_conn_id).master == "yarn"
     now = time.time()
     stored = inventory.scan(root, options.kinds, now)
     # After the scan, which takes time: what began meanwhile is in use.
     airflow = list_ids()
     live = orphans.list_live(cluster.resource_manager(), root, airflow, read_state) if is_yarn else []
-    in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state, settings.environment)
+    archives = [*list_environments(), *find_archives(spark_defaults()).values()]
+    in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state, archives)
     decided = decision.decide(stored, in_use, options, now)
     print(as_text(decided))
     if not chosen.delete:

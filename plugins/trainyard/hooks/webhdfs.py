@@ -116,6 +116,10 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         """Remove a file or directory."""
         self._client.delete(path, recursive=recursive)
 
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        self.rm(path)
+
     def rm_file(self, path: str) -> None:
         """Remove one file."""
         self.rm(path)

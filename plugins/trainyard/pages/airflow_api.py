@@ -10,22 +10,17 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from airflow.configuration import conf
-from airflow.models import Connection, DagModel
+from airflow.models import DagModel
 from airflow.models.dagrun import DagRun
-from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 
 __all__ = [
-    "CONN_ENV_PREFIX",
     "BaseUser",
-    "Connection",
     "DagAccessEntity",
     "DagDetails",
     "DagModel",
     "DagRun",
     "GetUserDep",
-    "conf",
     "create_session",
     "get_auth_manager",
     "requires_access_dag",

@@ -54,9 +54,13 @@ class NodeRuntime:
 def node_runtime(conf: Mapping[str, str], env: Mapping[str, str]) -> NodeRuntime:
     """Return what an application with this Spark configuration and environment runs on the nodes."""
     known = {**spark_defaults(), **conf}
-    entries = [entry.strip().partition("#") for entry in known.get(ARCHIVES, "").split(",") if entry.strip()]
-    archives = {name or uri.rpartition("/")[2]: uri for uri, _, name in entries}
-    return NodeRuntime(node_python(conf, env), known.get(_JAVA), archives)
+    return NodeRuntime(node_python(conf, env), known.get(_JAVA), find_archives(known))
+
+
+def find_archives(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the URIs of the archives that a Spark configuration names, by the folder that they are unpacked in."""
+    entries = [entry.strip().partition("#") for entry in conf.get(ARCHIVES, "").split(",") if entry.strip()]
+    return {name or uri.rpartition("/")[2]: uri for uri, _, name in entries}
 
 
 def settings(root: str, known: Mapping[str, str], spark_home: Path) -> dict[str, str]:

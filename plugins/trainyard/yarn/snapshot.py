@@ -12,6 +12,8 @@ from trainyard.yarn.resource_manager import ResourceManager
 
 DEFAULT_PARTITION = ""
 USABLE = ("RUNNING", "NEW")
+_RESOURCES = {"availableResource", "usedResource"}
+"""What a node reports once the scheduler knows it, some time after it has registered."""
 _GPU = "yarn.io/gpu"
 _OWN_AUTHORIZER = "org.apache.hadoop.yarn.security.ConfiguredYarnAuthorizer"
 _ACCESS = ("SUBMIT_APP", "ADMINISTER_QUEUE")
@@ -223,7 +225,7 @@ def take_snapshot(manager: ResourceManager, user: str, site: Mapping[str, str]) 
     settings = {**site, **manager.settings()}
     return ClusterSnapshot(
         user=user,
-        nodes=tuple(_node(entry) for entry in nodes if entry["state"] in USABLE),
+        nodes=tuple(_node(entry) for entry in nodes if entry["state"] in USABLE and _RESOURCES <= entry.keys()),
         partitions=frozenset(entry["name"] for entry in (labels if isinstance(labels, list) else [labels])),
         queues=tuple(_queues(root, "", _acls(settings), _largest(settings))),
         step=_read_number(settings, "yarn.scheduler.minimum-allocation-mb", 1024),

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.etl.models import make_task_key
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.partitions import remove_partition
 from trainyard.etl.jobs import destinations
@@ -324,3 +325,17 @@ def test_a_dataset_that_no_prediction_wrote_is_never_replaced(spark: Any, partit
 def test_predictions_as_a_dataset_are_replaced_by_the_next_run(spark: Any, partitioned: Path) -> None:
     for version in (1, 2):
         assert write_partitions(spark, partitioned, None, output_format="trainyard")["version"] == version
+
+
+def test_a_swap_that_another_run_completes_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run is between its renames when this one looks, and has done both when this one recovers."""
+    output, old = tmp_path / "out", tmp_path / ".out.replaced"
+    for folder, text in ((output, "new"), (old, "previous")):
+        folder.mkdir()
+        (folder / "_PREDICTED").write_text(text)
+    list_names, before = storage.list_names, [list[str]()]
+    monkeypatch.setattr(storage, "list_names", lambda uri: before.pop() if before else list_names(uri))
+    destinations._recover(str(output))
+    assert (output / "_PREDICTED").read_text() == "new" and (old / "_PREDICTED").read_text() == "previous"

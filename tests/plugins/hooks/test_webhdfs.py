@@ -138,6 +138,23 @@ def test_a_file_that_does_not_exist_is_absent(monkeypatch: pytest.MonkeyPatch) -
             storage.read("hdfs://nn1:8020/x")
 
 
+def test_a_directory_with_files_is_not_removed_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {"type": "FILE", "length": 5, "modificationTime": 2000, "pathSuffix": "a"}
+    refusal = {"exception": "PathIsNotEmptyDirectoryException", "message": "`/x is non empty': Directory is not empty"}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer:
+        if query["op"] == "DELETE":
+            assert query["recursive"] == "false"
+            return Answer({"RemoteException": refusal}, 403)
+        listed = {"FileStatuses": {"FileStatus": [status]}}
+        return Answer(listed if query["op"] == "LISTSTATUS" else {"FileStatus": status | {"type": "DIRECTORY"}})
+
+    with serve(answer) as server:
+        connect(monkeypatch, "one", "hdfs://nn1:8020/trainyard", server.url)
+        with pytest.raises(FileExistsError):
+            storage.remove_empty("hdfs://nn1:8020/x")
+
+
 def test_the_source_may_be_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NameNode lists a file as one entry without a name."""
     status = {"type": "FILE", "length": 5, "modificationTime": 2000, "pathSuffix": ""}

@@ -71,6 +71,11 @@ def largest_container(at: ClusterSnapshot) -> Resources:
     return queue.max_allocation
 
 
+def test_a_node_that_the_scheduler_does_not_know_yet_runs_no_containers() -> None:
+    """As for seconds after it has registered, or after the ResourceManager has started."""
+    assert snapshot_of(node={"id": "n2:45454", "state": "RUNNING"}).nodes == ()
+
+
 def test_the_largest_container_is_that_of_the_queue() -> None:
     at = snapshot_of(root=ROOT | {"maximumAllocation": resource(4096, 4, 4)}, conf=CONF | LARGEST)
     assert largest_container(at) == Resources(4096, 4, 4)

@@ -52,6 +52,7 @@ def test_the_late_worker_is_named_with_its_phase() -> None:
     [
         {},
         {0: beat("backward"), 1: beat("data wait", since=1.0)},
+        {0: beat("write model", since=599.0), 1: beat("checkpoint")},
         {0: beat("validate", since=0.0), 1: beat("optimizer", step=3, since=599.0)},
     ],
 )

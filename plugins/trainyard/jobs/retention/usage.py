@@ -18,7 +18,7 @@ def find_usage(
     live: Sequence[LiveApplication],
     airflow: Collection[str],
     read_state: StateReader,
-    environment: str | None = None,
+    archives: Iterable[str] = (),
 ) -> Usage:
     """Return what is in use.
 
@@ -28,12 +28,13 @@ def find_usage(
         live: The applications of this storage that have not ended.
         airflow: The identities of this Airflow.
         read_state: Returns Airflow's state of a task.
-        environment: The packed environment that the connection names.
+        archives: The URIs of archives that connections and Spark's configuration name.
     """
     active = list(active)
     items = {run_directory(root, dag_id, run_id): "its DAG run is active" for dag_id, run_id in active}
-    if environment:  # the connection may write the storage root in another way
-        items[storage.join(root, "environments", environment.rpartition("/")[2])] = "the connection names it"
+    for uri in archives:  # which may write the storage root in another way
+        name = uri.rpartition("/")[2]
+        items[storage.join(root, "environments", name)] = "a connection or Spark's configuration names it"
     kinds: dict[Kind, str] = {}
     if active or live:
         kinds["environments"] = "a DAG run or an application is active"

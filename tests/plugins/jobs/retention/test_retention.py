@@ -299,7 +299,7 @@ def test_the_environment_that_the_connection_names_stays(store: Store) -> None:
     for name in names:
         storage.replace(f"{store.root}/environments/{name}", b"tar")
         make_old(store.folder / "environments" / name, 100)
-    named = find_usage(store.root, [], [], [], lambda _: None, f"hdfs:///elsewhere/{names[0]}")
+    named = find_usage(store.root, [], [], [], lambda _: None, [f"hdfs:///elsewhere/{names[0]}"])
     assert f"environments/{names[0]}" not in listed(store, usage=named)
     assert len(listed(store, usage=named)) == 1, "the newest stays too"
     assert len(listed(store)) == 2
