@@ -27,7 +27,8 @@ from tests.trainer import datasets
 from trainyard.etl.datasource import task_statistics, writer
 from trainyard.etl.datasource.statistics import ColumnStatistics, Moments
 from trainyard.etl.datasource.task_writer import TaskOutput
-from trainyard.etl.metrics.classification import BINS, Classification
+from trainyard.etl.metrics.bins import BINS
+from trainyard.etl.metrics.classification import Classification
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, RANGE_CELLS, Key, Slice, merge_sums, to_table

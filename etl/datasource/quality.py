@@ -3,6 +3,10 @@
 Drift is measured as the population stability index, sum (p - q) ln(p / q) over the values of a column. For numbers
 whose values seldom repeat it is computed in closed form for two normal distributions (Jeffreys divergence). By
 convention, 0.1 is a moderate shift and 0.25 a different population.
+
+The index of two samples of one population is not 0, but about a chi-squared number times 1 / n + 1 / m for their n and
+m rows, with as many degrees of freedom as parameters are estimated (B. Yurdakul and J. Naranjo: "Statistical properties
+of the population stability index", Journal of Risk Model Validation, 2020). Its mean is subtracted.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
@@ -17,11 +22,13 @@ from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.text import table
 
 MIN_SHARE = 1e-4
-"""The share that a value which does not occur counts as, which keeps the index finite."""
+"""The share that a value which does not occur counts as, or half a row if that is more, but at most its share of the
+other rows: it keeps the index finite."""
 
-ROWS_PER_VALUE = 5
+MIN_ROWS = 5
 """The mean number of rows of a value from which on shares are compared, as in Pearson's chi-squared test. Those of
-values that seldom repeat differ between any two samples."""
+values that seldom repeat differ between any two samples. As many rows have to differ from a constant in the mean until
+a sample without one is a change: it has a probability below 1%."""
 
 _HEADER = ["split", "column", "expected", "found"]
 _MAX_VALUES_SHOWN = 5
@@ -117,37 +124,84 @@ def compare_models(new: Provenance, others: Mapping[str, Partition]) -> tuple[st
 def measure_drift(new: Statistics, old: Statistics) -> float:
     """Return the population stability index of one column: of its values, or of which are null if that is larger.
 
-    For tensors it is the median over their entries.
+    For tensors it is the median over their entries. What samples of one population differ by is subtracted.
     """
     nulls = _compare_counts(*({"null": one.nulls, "": one.count} for one in (new, old)))
     if new.values and old.values and _repeat(new.values) and _repeat(old.values):
         return max(nulls, _compare_counts(new.values, old.values))
     if not (new.mean and old.mean):
         return nulls
-    return max(nulls, median(map(_compare_normals, new.mean, new.std, old.mean, old.std)))
+    return max(nulls, median(map(_compare_numbers, _split_entries(new), _split_entries(old))))
 
 
 def _repeat(values: Mapping[str, int]) -> bool:
-    return sum(values.values()) >= ROWS_PER_VALUE * len(values)
+    return sum(values.values()) >= MIN_ROWS * len(values)
 
 
 def _compare_counts(new: Mapping[str, int], old: Mapping[str, int]) -> float:
     new_total, old_total = sum(new.values()), sum(old.values())
     if not (new_total and old_total):
         return 0.0
+    values = dict.fromkeys(value for counts in (old, new) for value, count in counts.items() if count)
     index = 0.0
-    for value in {**old, **new}:
-        p = max(new.get(value, 0) / new_total, MIN_SHARE)
-        q = max(old.get(value, 0) / old_total, MIN_SHARE)
+    for value in values:
+        p, q = new.get(value, 0) / new_total, old.get(value, 0) / old_total
+        p, q = p or min(q, _bound_share(new_total)), q or min(p, _bound_share(old_total))
         index += (p - q) * math.log(p / q)
-    return index
+    return _subtract_noise(index, len(values) - 1, new_total, old_total)
 
 
-def _compare_normals(mean: float, std: float, old_mean: float, old_std: float) -> float:
-    shift, variance, old_variance = (mean - old_mean) ** 2, std * std, old_std * old_std
-    if std == 0 or old_std == 0:
-        return 0.0 if shift == 0 and std == old_std else math.inf
-    return ((variance + shift) / old_variance + (old_variance + shift) / variance) / 2 - 1
+def _bound_share(rows: int) -> float:
+    """Return the largest share that a value counts as which does not occur in so many rows."""
+    return max(0.5 / rows, MIN_SHARE)
+
+
+def _subtract_noise(index: float, parameters: int, new: int, old: int) -> float:
+    """Return how much an index exceeds that of two samples of one population in the mean, 0 if it does not."""
+    return max(0.0, index - parameters * (1 / new + 1 / old))
+
+
+class _Entry(NamedTuple):
+    """The numbers of a scalar, or of an entry of a tensor: how many there are, and their moments and extremes."""
+
+    size: int
+    mean: float
+    std: float
+    min: float
+    max: float
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all numbers are the same; rounding may give such numbers a deviation, and underflow others none."""
+        return self.min == self.max or self.std * self.std == 0
+
+
+def _split_entries(column: Statistics) -> Iterator[_Entry]:
+    for moments in zip(column.mean, column.std, column.min, column.max, strict=True):
+        yield _Entry(column.count, *moments)
+
+
+def _compare_numbers(new: _Entry, old: _Entry) -> float:
+    """Return the index of two normal distributions; infinity if numbers became constant, or a constant changed."""
+    if new.is_constant or old.is_constant:
+        return math.inf if _is_unlikely(new, old) or _is_unlikely(old, new) else 0.0
+    shift, variance, old_variance = (new.mean - old.mean) ** 2, new.std * new.std, old.std * old.std
+    index = ((variance + shift) / old_variance + (old_variance + shift) / variance) / 2 - 1
+    return _subtract_noise(index, 2, new.size, old.size)
+
+
+def _is_unlikely(constant: _Entry, other: _Entry) -> bool:
+    """Return whether `constant` is one value c in too many rows for a sample of `other`.
+
+    The share of the numbers x of `other` that differ from c is at least the mean of (x - c)^2 / max (x - c)^2. For
+    entries of sparse vectors, which are often 0 in all rows of a sample, it is small.
+    """
+    value = constant.min
+    farthest = max(abs(other.min - value), abs(other.max - value))
+    if not (constant.is_constant and farthest):
+        return False
+    share = (other.std / farthest) ** 2 + ((other.mean - value) / farthest) ** 2
+    return constant.size * share >= MIN_ROWS
 
 
 def _find_violations(name: str, split: Split, expected: Mapping[str, Expectation]) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,8 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
-from trainyard.etl.metrics import regression
+from trainyard.etl.metrics import classification, regression
+from trainyard.etl.metrics.bins import SAMPLE_ROWS
 from trainyard.etl.metrics.family import MetricFamily
 from trainyard.etl.metrics.ranking import Ranking
 from trainyard.etl.metrics.scores import ModelMetrics
@@ -99,8 +101,10 @@ def evaluate(
     if any(regression.needs_center(model.families) for model in evaluated):
         labels = _read_some_labels(rows, evaluated[0].label)
         evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
+    if any(classification.needs_edges(model.families) for model in evaluated):
+        evaluated = _set_edges(rows, evaluated, rows_per_batch)
     shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
-    inputs = [column.name for model in evaluated for column in model.artifact.inputs]
+    inputs = _list_inputs(evaluated)
     score = partial(
         _score, models=tuple(evaluated), slices=slices, query=query, examples=examples, shown_columns=tuple(shown),
         rows_per_batch=rows_per_batch,
@@ -141,6 +145,30 @@ def _score(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.Rec
     from trainyard.etl.evaluation.scorer import Scorer
 
     return Scorer(**options).score(batches)
+
+
+def _set_edges(rows: Rows, models: Sequence[EvaluatedModel], rows_per_batch: int | None) -> list[EvaluatedModel]:
+    """Return the models with bins of scores that suit their outputs for the first rows of a task that has some."""
+    columns = list(dict.fromkeys(_list_inputs(models)))
+    choose = partial(_choose_edges, models=tuple(models), rows_per_batch=rows_per_batch)
+    chosen = map_batches(rows, columns, choose, spark_types.StructType().add("families", "binary")).limit(1).collect()
+    families = pickle.loads(chosen[0].families) if chosen else [model.families for model in models]  # noqa: S301  our worker's
+    return [replace(model, families=own) for model, own in zip(models, families, strict=True)]
+
+
+def _choose_edges(
+    batches: Iterable[pa.RecordBatch], models: tuple[EvaluatedModel, ...], rows_per_batch: int | None
+) -> Iterator[pa.RecordBatch]:
+    from trainyard.etl.evaluation.scorer import Scorer
+
+    scorer = Scorer(models, slices=(), query=None, examples=0, shown_columns=(), rows_per_batch=rows_per_batch)
+    for outputs in scorer.apply_to_first(batches, SAMPLE_ROWS):
+        families = [classification.set_edges(m.families, output) for m, output in zip(models, outputs, strict=True)]
+        yield pa.RecordBatch.from_pydict({"families": [pickle.dumps(families)]})
+
+
+def _list_inputs(models: Sequence[EvaluatedModel]) -> list[str]:
+    return [column.name for model in models for column in model.artifact.inputs]
 
 
 def _build_result(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.metrics import build_families
@@ -15,6 +16,8 @@ from trainyard.schemas.manifest import Column
 from trainyard.trainer.model import losses
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import TrainedModel
+
+_POISSON: losses.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 
 
 def choose_families(uri: str, document: str, label: Column, metrics: Sequence[str]) -> tuple[MetricFamily, ...]:
@@ -61,11 +64,13 @@ def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:
 
 
 def _build_output_spec(recipe: Recipe, output: tuple[int, ...], label: Column) -> OutputSpec:
-    """Return what the output is according to the recipe's loss: logits, unless that is NLLLoss or BCELoss."""
+    """Return what the output is according to the recipe's loss: logits, unless NLLLoss, BCELoss or PoissonNLLLoss."""
     classes = recipe.classes or (2 if losses.is_any(recipe.loss, losses.BINARY) else None)
     link: Link = "sigmoid" if label.shape or output in ((), (1,)) else "softmax"
     if losses.is_any(recipe.loss, losses.NEGATIVE_LOG_LIKELIHOOD):
         link = "exp"
     elif losses.is_any(recipe.loss, losses.BINARY_OF_PROBABILITIES):
         link = "none"
+    elif losses.is_any(recipe.loss, _POISSON):
+        link = "exp" if losses.get_option(recipe.loss, "log_input", True) else "none"
     return OutputSpec(output, label.shape, classes, link, losses.get_ignored_label(recipe.loss))

@@ -23,6 +23,8 @@ from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
 from trainyard.trainer.model.trained_model import to_array
 
+MAX_OUTPUTS = 1 << 20
+"""The elements of outputs that are scored at a time: 8 MiB in float64, of which metrics take several at once."""
 Candidate = tuple[float, int, str]
 """An example: its loss, its rank among equal losses (the earlier the higher), and its JSON."""
 
@@ -57,7 +59,7 @@ class Scorer:
         context = TaskContext.get()
         random = np.random.default_rng([context.partitionId() if context else 0])
         examples: list[Candidate] = []
-        for batch in regroup_batches(batches, self.query) if self.query else batches:
+        for batch in regroup_batches(batches, self.query) if self.query else self._split(batches):
             if not batch.num_rows:
                 continue
             query = self._number_queries(batch)
@@ -73,6 +75,31 @@ class Scorer:
                     candidates = self._find_examples(batch, rows, len(examples))
                     examples = heapq.nlargest(self.examples, [*examples, *candidates])
         yield build_state(accumulator.to_table(), [text for *_, text in examples])
+
+    def apply_to_first(self, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[NDArray[Any]]]:
+        """Yield the outputs of all models for the first `rows` rows of `batches` at once; nothing if there are none.
+
+        Raises:
+            TrainyardError: A model's output is not finite.
+        """
+        parts: list[list[NDArray[Any]]] = []
+        for batch in filter(len, batches):
+            parts.append([self._apply(model, batch.slice(0, rows)) for model in self.models])
+            rows -= batch.num_rows
+            if rows <= 0:
+                break
+        if parts:
+            yield [np.concatenate(of_model) for of_model in zip(*parts, strict=True)]
+
+    def _split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `batches` in parts whose outputs have `MAX_OUTPUTS` elements at most."""
+        most = 1
+        for model in self.models:
+            trained = worker_model.load_model(model.uri, model.document)
+            most = max(most, trained.output(arrays.build_zero_rows(trained.artifact.inputs))[0].numel())
+        rows = max(MAX_OUTPUTS // most, 1)
+        for batch in batches:
+            yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
     def _apply(self, model: EvaluatedModel, batch: pa.RecordBatch) -> NDArray[Any]:
         trained = worker_model.load_model(model.uri, model.document)

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
-from trainyard.etl.jobs import export
+from trainyard.etl.jobs import export, sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import map_batches
@@ -57,19 +57,19 @@ def features(
     if name in [field.name for field in kept]:
         raise TrainyardError(f"features={name!r} is already a column of the rows; choose another name.")
     document = artifact.to_json()
-    call_in_worker(frame.sparkSession, partial(_check_layer, model, document, layer))
+    row_bytes = call_in_worker(frame.sparkSession, partial(_measure_layer, model, document, layer))
     schema = StructType([*kept, StructField(name, ArrayType(FloatType(), containsNull=False), nullable=False)])
     apply = partial(
         _featurize_batches, uri=model, document=document, layer=layer, kept=[field.name for field in kept],
-        schema=to_arrow(schema),
+        schema=to_arrow(schema), max_rows=sizes.fit_rows(row_bytes),
     )  # fmt: skip
     return map_batches(frame, frame.columns, apply, schema)
 
 
-def _check_layer(model: str, document: str, layer: str) -> None:
-    from trainyard.etl.scoring.outputs import check_layer  # imports torch, as only workers do
+def _measure_layer(model: str, document: str, layer: str) -> int:
+    from trainyard.etl.scoring.outputs import measure_layer  # imports torch, as only workers do
 
-    check_layer(model, document, layer)
+    return measure_layer(model, document, layer)
 
 
 def _featurize_batches(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:

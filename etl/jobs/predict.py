@@ -36,15 +36,17 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     destinations.check_storage(spec)
     destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
-    rows_per_batch = spec.rows_per_batch or sizes.choose_batch_rows(artifact.inputs)
+    keys = tuple(dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])]))
     with events.span("read source"):
         files = destinations.list_source(spec)
-        rows = _read(spark, spec, artifact.inputs)
+        rows = _read(spark, spec)
+    rows_per_batch = spec.rows_per_batch or _choose_batch_rows(rows, artifact.inputs, keys)
+    if isinstance(rows, DatasetScan):
+        rows.batch_rows = rows_per_batch
     postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
     def build_predictions(rows: Rows) -> DataFrame:
-        keys = dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])])
-        predictions = predict(rows, spec.model, tuple(keys), spec.rows_per_batch, spec.weights)
+        predictions = predict(rows, spec.model, keys, spec.rows_per_batch, spec.weights)
         return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
     with (
@@ -56,16 +58,24 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
 
 
-def _read(spark: SparkSession, spec: PredictSpec, inputs: Sequence[Column]) -> Rows:
+def _read(spark: SparkSession, spec: PredictSpec) -> Rows:
     """Return the rows to predict for: a scan if they are those of a dataset, as a DataFrame all others."""
     if spec.source.format == FORMAT and spec.source.path and not spec.prepare and not spec.partition_by:
-        scan = DatasetScan(spark, spec.source.path, spec.source.options)
-        scan.batch_rows = spec.rows_per_batch or sizes.choose_batch_rows(inputs, scan.manifest)
-        return scan
+        return DatasetScan(spark, spec.source.path, spec.source.options)
     frame = sources.read(spark, spec.source)
     if spec.prepare:
         frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
     return frame
+
+
+def _choose_batch_rows(rows: Rows, inputs: Sequence[Column], keys: Sequence[str]) -> int:
+    """Return the number of rows with a model's inputs and the columns to keep that make an Arrow batch."""
+    names = {column.name for column in inputs}
+    if isinstance(rows, DatasetScan):
+        columns = [column for column in rows.manifest.columns if column.name in names.union(keys)]
+        return sizes.choose_batch_rows(columns, rows.manifest)
+    kept = [field for field in rows.schema.fields if field.name in set(keys) - names]
+    return sizes.choose_batch_rows([*inputs, *sizes.describe_fields(kept)])
 
 
 def _lease(rows: Rows, application: str) -> AbstractContextManager[None]:
@@ -102,7 +112,7 @@ def predict(
     artifact = model_artifact.read(model, weights or {})
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
-    outputs = call_in_worker(get_session(rows), partial(_describe_predictions, model, document))
+    outputs, row_bytes = call_in_worker(get_session(rows), partial(_describe_predictions, model, document))
     names = {name.lower() for name in outputs.names}
     if conflicts := [key for key in keys if key.lower() in names]:
         raise TrainyardError(
@@ -112,13 +122,13 @@ def predict(
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
     apply = partial(
         _predict_batches, uri=model, document=document, keys=tuple(keys), schema=to_arrow(schema),
-        rows_per_batch=rows_per_batch,
+        rows_per_batch=rows_per_batch, max_rows=rows_per_batch or sizes.fit_rows(row_bytes),
     )  # fmt: skip
     used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])
     return map_batches(rows, list(used), apply, schema)
 
 
-def _describe_predictions(model: str, document: str) -> StructType:
+def _describe_predictions(model: str, document: str) -> tuple[StructType, int]:
     from trainyard.etl.scoring.outputs import describe_predictions  # imports torch, as only workers do
 
     return describe_predictions(model, document)

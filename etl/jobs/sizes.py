@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import prod
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StructField
 
 from trainyard.schemas.manifest import Column, DatasetManifest
 
@@ -32,9 +33,28 @@ def choose_batch_rows(columns: Iterable[Column], dataset: DatasetManifest | None
     """
     columns = tuple(columns)
     row_bytes = _count_fixed_bytes(columns)
-    if count := sum(column.kind == "list" or column.type == "binary" for column in columns):
-        row_bytes += _measure_variable_bytes(dataset) if dataset else count * _VARIABLE_LENGTH_BYTES
+    large = sum(column.kind == "list" or column.type == "binary" for column in columns)
+    if dataset is None:
+        row_bytes += large * _VARIABLE_LENGTH_BYTES
+    elif large or any(column.type == "string" for column in columns):
+        row_bytes += _measure_variable_bytes(dataset)
+    return fit_rows(row_bytes)
+
+
+def fit_rows(row_bytes: int) -> int:
+    """Return the number of rows of so many bytes that make an Arrow batch of about 8 MiB."""
     return min(_TARGET_BYTES // max(row_bytes, 1) or 1, _MAX_ROWS)
+
+
+def describe_fields(fields: Iterable[StructField]) -> tuple[Column, ...]:
+    """Return columns of a DataFrame as `choose_batch_rows` takes them: arrays have variable length."""
+    return tuple(
+        Column(
+            name=field.name, kind="list" if isinstance(field.dataType, ArrayType) else "scalar",
+            type=field.dataType.typeName(),
+        )
+        for field in fields
+    )  # fmt: skip
 
 
 def _count_fixed_bytes(columns: Iterable[Column]) -> int:

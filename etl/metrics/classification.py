@@ -6,15 +6,15 @@ a binary model they are those of the positive class.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.metrics.bins import BINS, choose_edges, find_bins
 from trainyard.etl.metrics.family import (
     Contribution,
     Floats,
@@ -28,15 +28,14 @@ from trainyard.etl.metrics.family import (
     number_rows,
 )
 
-BINS = 256
-"""Bins of scores in log odds, so that scores near 0 and 1 are resolved as well as those in the middle."""
-EVEN_LOG_ODDS, MAX_LOG_ODDS = 8.0, 300.0
-"""Half of the bins are even, up to a probability of 3 in 10,000; the others grow with the log odds up to this."""
 CONFIDENCE_BINS = 15
 """Even bins of confidence, as in Guo et al., On Calibration of Modern Neural Networks, 2017."""
 
 MATRIX = "confusion"
 """The statistic of the confusion matrix, which has no interval. Of many classes it is too large to be resampled."""
+
+SCORES = "scores"
+"""The statistic of the areas under curves: rows by class or label, truth and bin."""
 
 _MAX_CURVES, _MAX_POINTS = 10, 64
 
@@ -67,11 +66,28 @@ def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
     )
 
 
+def needs_edges(families: Sequence[MetricFamily]) -> bool:
+    """Return whether one of the metrics is an area under a curve, whose bins depend on the scores."""
+    return any(isinstance(family, Classification) and SCORES in family.shapes for family in families)
+
+
+def set_edges(families: Sequence[MetricFamily], output: NDArray[Any]) -> tuple[MetricFamily, ...]:
+    """Return the families with edges of bins at quantiles of the scores in some `output` (rows, ...).
+
+    All tasks need the same edges. Those of each class lie where its scores are, however close together these are.
+    """
+    return tuple(
+        replace(family, edges=family.compute_edges(output)) if isinstance(family, Classification) else family
+        for family in families
+    )
+
+
 @dataclass(frozen=True)
 class Classification:
     """The family of classification metrics, of `count` classes or labels; a binary model has one label.
 
-    Rows whose class is `ignored` are left out, and have no loss.
+    Rows whose class is `ignored` are left out, and have no loss. `edges` (classes or labels, edges) split the bins of
+    scores.
     """
 
     metrics: tuple[str, ...]
@@ -80,6 +96,7 @@ class Classification:
     link: Link
     ignored: int | None = None
     by_row: bool = True
+    edges: Floats | None = field(default=None, compare=False)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -88,7 +105,7 @@ class Classification:
         shapes = {
             "outcomes": (self.count, 3) if self.kind == "multiclass" else tables,
             MATRIX: (self.count, self.count) if self.kind == "multiclass" else tables,
-            "scores": (self.count, 2, BINS),
+            SCORES: (self.count, 2, BINS),
             "confidence": (CONFIDENCE_BINS, 3),
             "negative_log_likelihood": (2,),
         }
@@ -111,12 +128,12 @@ class Classification:
                 yield Contribution(statistic, numbers, (truth * self.count + guess)[:, None], ones[:, :1])
             elif statistic in ("outcomes", MATRIX):
                 yield Contribution(statistic, numbers, np.arange(self.count) * 4 + truth * 2 + guess, ones)
-            elif statistic == "scores":
+            elif statistic == SCORES:
                 yield Contribution(statistic, numbers, self._find_score_cells(rows, probability, truth), ones)
             elif statistic == "confidence":
                 yield self._contribute_confidences(numbers, probability, truth, guess)
             else:
-                likelihoods = self._compute_negative_log_likelihoods(probability, truth)
+                likelihoods = self._compute_negative_log_likelihoods(rows, truth)
                 both = np.stack([likelihoods, np.ones(len(numbers))], axis=1)
                 yield Contribution(statistic, numbers, np.broadcast_to(np.arange(2), both.shape), both)
 
@@ -125,13 +142,17 @@ class Classification:
         needed = {name: METRICS[name] for name in self.metrics}
         return {name: compute(sums[statistic]) for name, (statistic, compute) in needed.items() if statistic in sums}
 
+    def compute_edges(self, output: NDArray[Any]) -> Floats:
+        """Return edges of bins at quantiles of the scores in some output, (classes or labels, edges)."""
+        rows = ScoredRows(output, np.zeros(len(output)))
+        odds = self._compute_log_odds(rows, self._compute_probabilities(rows))
+        return choose_edges(odds)
+
     def compute_losses(self, rows: ScoredRows) -> Floats:
         """Return the negative log-likelihood of each row, 0 for rows that are left out."""
         losses, numbers = np.zeros(len(rows.truth)), self._find_counted(rows)
         rows = rows.select(numbers)
-        losses[numbers] = self._compute_negative_log_likelihoods(
-            self._compute_probabilities(rows), self._get_truth(rows)
-        )
+        losses[numbers] = self._compute_negative_log_likelihoods(rows, self._get_truth(rows))
         return losses
 
     def compute_curves(self, sums: Sums) -> dict[str, list[list[float]]]:
@@ -141,8 +162,8 @@ class Classification:
         calibration curve are (mean confidence, accuracy).
         """
         curves = {}
-        if "scores" in sums and self.count <= _MAX_CURVES:
-            for number, (negatives, positives) in enumerate(sums["scores"][0]):
+        if SCORES in sums and self.count <= _MAX_CURVES:
+            for number, (negatives, positives) in enumerate(sums[SCORES][0]):
                 if negatives.sum() and positives.sum():
                     name = "ROC" if self.count == 1 else f"ROC of {number}"
                     curves[name] = _reduce_points([[0.0, 0.0], *_compute_rates(negatives, positives)])
@@ -156,9 +177,13 @@ class Classification:
         """Return the numbers of the rows that count."""
         return number_rows(rows) if self.ignored is None else np.flatnonzero(rows.truth != self.ignored)
 
+    def _get_output(self, rows: ScoredRows) -> Floats:
+        """Return the output in float64, (rows, classes or labels)."""
+        return rows.output.reshape(-1, self.count).astype(np.float64)
+
     def _compute_probabilities(self, rows: ScoredRows) -> Floats:
         """Return probabilities, (rows, classes or labels)."""
-        output = rows.output.reshape(-1, self.count).astype(np.float64)
+        output = self._get_output(rows)
         if self.link == "softmax":
             exponentials = np.exp(output - output.max(axis=1, keepdims=True))
             return exponentials / exponentials.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
@@ -180,7 +205,7 @@ class Classification:
 
     def _compute_log_odds(self, rows: ScoredRows, probability: Floats) -> Floats:
         """Return the log odds of each class or label, also where `probability` is 1 to the last digit."""
-        output = rows.output.reshape(-1, self.count).astype(np.float64)
+        output = self._get_output(rows)
         if self.link == "sigmoid":
             return output
         with np.errstate(divide="ignore"):
@@ -197,10 +222,10 @@ class Classification:
 
     def _find_score_cells(self, rows: ScoredRows, probability: Floats, truth: Integers) -> Integers:
         """Return the cell of each row's score of each class or label, (rows, classes or labels)."""
-        bins = _find_bins(self._compute_log_odds(rows, probability))
+        found = find_bins(self._compute_log_odds(rows, probability), self.edges)
         classes = np.arange(self.count)
         positive = truth[:, None] == classes if self.kind == "multiclass" else truth
-        return (classes * 2 + positive) * BINS + bins
+        return (classes * 2 + positive) * BINS + found
 
     def _contribute_confidences(
         self, numbers: Integers, probability: Floats, truth: Integers, guess: Integers
@@ -216,24 +241,29 @@ class Classification:
         shape = len(numbers), 3 * bins.shape[1]
         return Contribution("confidence", numbers, cells.reshape(shape), values.reshape(shape))
 
-    def _compute_negative_log_likelihoods(self, probability: Floats, truth: Integers) -> Floats:
-        """Return the negative logarithm of the probability of the truth, (rows,); the mean over labels."""
-        smallest = np.finfo(np.float64).tiny
+    def _compute_negative_log_likelihoods(self, rows: ScoredRows, truth: Integers) -> Floats:
+        """Return the negative logarithm of the probability of the truth, (rows,); the mean over labels.
+
+        Logits and logarithms are not turned into probabilities, which are 0 and 1 where they are large.
+        """
+        output = self._get_output(rows)
+        if self.link == "sigmoid":
+            return np.logaddexp(0, np.where(truth == 1, -output, output)).mean(axis=1)  # type: ignore[no-any-return]
+        if self.kind == "multiclass" and self.link != "none":
+            of_truth = np.take_along_axis(output, truth[:, None], axis=1)[:, 0]
+            return (_logsumexp(output) if self.link == "softmax" else 0) - of_truth
+        probability = self._compute_probabilities(rows)
         if self.kind == "multiclass":
             likelihood = np.take_along_axis(probability, truth[:, None], axis=1)
         else:
             likelihood = np.where(truth == 1, probability, 1 - probability)
-        return -np.log(np.maximum(likelihood, smallest)).mean(axis=1)  # type: ignore[no-any-return]
+        return -np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def _find_bins(odds: Floats) -> Integers:
-    """Return the bin of each log odds."""
-    even, sizes = BINS // 4, np.abs(odds)
-    growth = math.log(MAX_LOG_ODDS / EVEN_LOG_ODDS) / (BINS // 2 - even)
-    beyond = even + np.log(np.maximum(sizes / EVEN_LOG_ODDS, 1)) / growth
-    distance = np.where(sizes < EVEN_LOG_ODDS, sizes / EVEN_LOG_ODDS * even, beyond)
-    bins = BINS // 2 + np.floor(np.copysign(distance, odds))
-    return np.clip(bins, 0, BINS - 1).astype(np.int64)  # type: ignore[no-any-return]
+def _logsumexp(output: Floats) -> Floats:
+    """Return the logarithm of the sum of exponentials of each row, (rows,)."""
+    top = output.max(axis=1)
+    return top + np.log(np.exp(output - top[:, None]).sum(axis=1))  # type: ignore[no-any-return]
 
 
 def _compute_rates(negatives: Floats, positives: Floats) -> list[list[float]]:
@@ -267,7 +297,7 @@ def _accuracy(outcomes: Floats) -> Floats:
     return divide(correct, outcomes.sum(axis=(2, 3))).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def _average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
+def average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
     """Return the mean over classes or labels that occur; the value itself for a binary model."""
     if values.shape[1] == 1:
         return values[:, 0]
@@ -276,17 +306,17 @@ def _average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
 
 def _precision(outcomes: Floats) -> Floats:
     tp, fp, fn = _count_outcomes(outcomes)
-    return _average(divide(tp, tp + fp, empty=0), tp + fp + fn > 0)
+    return average(divide(tp, tp + fp, empty=0), tp + fp + fn > 0)
 
 
 def _recall(outcomes: Floats) -> Floats:
     tp, fp, fn = _count_outcomes(outcomes)
-    return _average(divide(tp, tp + fn, empty=0), tp + fp + fn > 0)
+    return average(divide(tp, tp + fn, empty=0), tp + fp + fn > 0)
 
 
 def _f1(outcomes: Floats) -> Floats:
     tp, fp, fn = _count_outcomes(outcomes)
-    return _average(divide(2 * tp, 2 * tp + fp + fn, empty=0), tp + fp + fn > 0)
+    return average(divide(2 * tp, 2 * tp + fp + fn, empty=0), tp + fp + fn > 0)
 
 
 def _auroc(scores: Floats) -> Floats:
@@ -295,7 +325,7 @@ def _auroc(scores: Floats) -> Floats:
     below = np.cumsum(negatives, axis=-1) - negatives
     pairs = positives.sum(axis=-1) * negatives.sum(axis=-1)
     areas = divide((positives * (below + negatives / 2)).sum(axis=-1), pairs)
-    return _average(areas, ~np.isnan(areas))
+    return average(areas, ~np.isnan(areas))
 
 
 def _average_precision(scores: Floats) -> Floats:
@@ -307,7 +337,7 @@ def _average_precision(scores: Floats) -> Floats:
     correct = np.cumsum(positives, axis=-1) - (positives - 1) / 2
     precision = divide(correct, correct + np.cumsum(negatives, axis=-1) - negatives / 2, empty=0)
     areas = divide((precision * positives).sum(axis=-1), positives.sum(axis=-1))
-    return _average(areas, ~np.isnan(areas))
+    return average(areas, ~np.isnan(areas))
 
 
 def _log_loss(negative_log_likelihood: Floats) -> Floats:
@@ -330,8 +360,8 @@ METRICS: dict[str, tuple[str, Callable[[Floats], NDArray[Any]]]] = {
     "recall": ("outcomes", _recall),
     "f1": ("outcomes", _f1),
     "confusion_matrix": (MATRIX, _confusion_matrix),
-    "auroc": ("scores", _auroc),
-    "average_precision": ("scores", _average_precision),
+    "auroc": (SCORES, _auroc),
+    "average_precision": (SCORES, _average_precision),
     "log_loss": ("negative_log_likelihood", _log_loss),
     "calibration_error": ("confidence", _calibration_error),
 }

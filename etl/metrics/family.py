@@ -15,7 +15,7 @@ Sums = Mapping[str, Floats]
 """Sums by statistic; the first axis is resamples, the others are the statistic's shape."""
 
 Link = Literal["softmax", "sigmoid", "exp", "none"]
-"""The function that turns the network's output into probabilities."""
+"""The function that turns the network's output into probabilities; "exp" also into values of regression."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class OutputSpec:
         output: The shape of one row's output.
         label: The shape of one row's label.
         classes: The number of classes.
-        link: The function that turns the output into probabilities.
+        link: The function that turns the output into probabilities, or into values of regression if it is "exp".
         ignored: The label whose rows metrics of several classes leave out, as the loss does.
     """
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics.classification import MATRIX
+from trainyard.etl.metrics.bins import merge_bins
+from trainyard.etl.metrics.classification import MATRIX, SCORES, average
 from trainyard.etl.metrics.family import Floats, MetricFamily
 from trainyard.etl.metrics.sums import BUCKETS
 
@@ -32,19 +33,21 @@ def compute_point_estimates(family: MetricFamily, sums: Mapping[str, Floats]) ->
 def resample_metrics(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return the values (RESAMPLES,) of each metric that is a number.
 
-    The resamples are the same for every family and model.
+    The resamples are the same for every family and model. Areas under curves are means over classes, and are computed
+    class by class: the scores of many classes are too large to be read for each resample.
     """
-    sums = {name: values for name, values in sums.items() if name != MATRIX}
-    if not family.by_row or not sums:
+    if not family.by_row:
         return {}
-    size = max(values[0].size for values in sums.values())
-    step = max(_MAX_CELLS // size, 1)
-    parts = []
-    for start in range(0, RESAMPLES, step):
-        weights = _draw_bucket_counts()[start : start + step]
-        parts.append(family.compute({name: np.tensordot(weights, values, 1) for name, values in sums.items()}))
-    numbers = [name for name, values in parts[0].items() if values.ndim == 1]
-    return {name: np.concatenate([part[name] for part in parts]) for name in numbers}
+    small = {name: values for name, values in sums.items() if name not in (MATRIX, SCORES)}
+    resampled = _resample_metrics(family, small) if small else {}
+    if SCORES in sums:
+        count = sums[SCORES].shape[1]
+        classes = np.split(sums[SCORES], count, axis=1)
+        areas = [_resample_metrics(family, {SCORES: merge_bins(scores)}) for scores in classes]
+        for name in areas[0]:
+            values = np.stack([of_class[name] for of_class in areas], axis=1)
+            resampled[name] = average(values, ~np.isnan(values))
+    return resampled
 
 
 def compute_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
@@ -61,6 +64,23 @@ def _draw_bucket_counts() -> Floats:
     """Return how often each bucket is drawn in each resample: (RESAMPLES, BUCKETS)."""
     even = np.full(BUCKETS, 1 / BUCKETS)
     return np.random.default_rng(0).multinomial(BUCKETS, even, RESAMPLES).astype(np.float64)
+
+
+def _resample_metrics(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the values (RESAMPLES,) of each metric of some sums that is a number."""
+    size = max(values[0].size for values in sums.values())
+    step = max(_MAX_CELLS // size, 1)
+    parts = []
+    for start in range(0, RESAMPLES, step):
+        counts = _draw_bucket_counts()[start : start + step]
+        parts.append(family.compute({name: _resample(counts, values) for name, values in sums.items()}))
+    numbers = [name for name, values in parts[0].items() if values.ndim == 1]
+    return {name: np.concatenate([part[name] for part in parts]) for name in numbers}
+
+
+def _resample(counts: Floats, sums: Floats) -> Floats:
+    """Return the sums over the buckets that each resample draws, (resamples, ...)."""
+    return np.tensordot(counts, sums, 1)
 
 
 def _to_python(value: NDArray[Any]) -> Any:

@@ -13,6 +13,7 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.metrics.family import (
     Contribution,
     Floats,
+    Link,
     MetricFamily,
     OutputSpec,
     ScoredRows,
@@ -40,7 +41,7 @@ def build_family(metrics: Sequence[str], spec: OutputSpec) -> MetricFamily:
             f"metric {metrics[0]!r} is for regression: output and label must have the same shape; a row of the "
             f"output has shape {list(spec.output)}, one of the label {list(spec.label)}."
         )
-    return Regression(tuple(metrics), int(np.prod(spec.label)))
+    return Regression(tuple(metrics), int(np.prod(spec.label)), link=spec.link)
 
 
 def needs_center(families: Sequence[MetricFamily]) -> bool:
@@ -62,6 +63,9 @@ def center_labels(families: Sequence[MetricFamily], labels: NDArray[Any]) -> tup
 class Regression:
     """The family of regression metrics, for `numbers` numbers in each row.
 
+    With the link "exp", the output is the logarithm of the value that is compared with the label. Other links are those
+    of probabilities, and do not apply.
+
     The spread of labels is the difference of two sums. Around 0 these are of the size of the mean, squared, and their
     difference has no correct digit where the mean is 1e8 times the standard deviation; so they are around `center`.
     """
@@ -70,6 +74,7 @@ class Regression:
     numbers: int
     by_row: bool = True
     center: tuple[float, ...] = ()
+    link: Link = "none"
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -99,8 +104,8 @@ class Regression:
 
     def _compute_errors(self, rows: ScoredRows) -> tuple[Floats, Floats]:
         """Return labels and errors, each (rows, numbers)."""
-        truth = rows.truth.reshape(-1, self.numbers).astype(np.float64)
-        return truth, rows.output.reshape(-1, self.numbers).astype(np.float64) - truth
+        truth, output = (x.reshape(-1, self.numbers).astype(np.float64) for x in (rows.truth, rows.output))
+        return truth, (np.exp(output) if self.link == "exp" else output) - truth
 
 
 def _mae(sums: Floats) -> Floats:

@@ -19,8 +19,8 @@ from trainyard.etl.scoring.arrays import Columns
 from trainyard.trainer.model.trained_model import PREDICTION, TrainedModel, check_prediction, to_array
 
 
-def describe_predictions(uri: str, document: str) -> StructType:
-    """Return the columns of a model's predictions, as they are for two rows of zeros.
+def describe_predictions(uri: str, document: str) -> tuple[StructType, int]:
+    """Return the columns of a model's predictions, as they are for two rows of zeros, and the bytes of a row.
 
     Args:
         uri: The URI of the model.
@@ -44,9 +44,8 @@ def describe_predictions(uri: str, document: str) -> StructType:
                 f"{name!r}, but a column has the same number in each row; return one value, or pad to a fixed length."
             )
     columns = {name: to_array(name, tensor) for name, tensor in samples[0].items()}
-    return StructType(
-        [StructField(name, from_arrow_type(_to_arrow_column(values).type)) for name, values in columns.items()]
-    )
+    fields = [StructField(name, from_arrow_type(_to_arrow_column(values).type)) for name, values in columns.items()]
+    return StructType(fields), sum(values[0].nbytes for values in columns.values())
 
 
 def predict_batches(
@@ -56,6 +55,7 @@ def predict_batches(
     keys: Sequence[str],
     schema: pa.Schema,
     rows_per_batch: int | None,
+    max_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns `keys` of record batches, and behind them the predictions for their rows.
 
@@ -66,18 +66,26 @@ def predict_batches(
         keys: The columns that are kept.
         schema: The schema of the result: the keys, and the columns of `describe_predictions`.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
+        max_rows: The largest number of rows of a result.
     """
-    return _add_columns(batches, uri, document, keys, schema, rows_per_batch, TrainedModel.predict)
+    return _add_columns(batches, uri, document, keys, schema, rows_per_batch, max_rows, TrainedModel.predict)
 
 
-def check_layer(uri: str, document: str, layer: str) -> None:
-    """Check that a layer of a model has an output. Raises TrainyardError if it has none."""
+def measure_layer(uri: str, document: str, layer: str) -> int:
+    """Return the bytes of a layer's output for a row. Raises TrainyardError if it has none."""
     model = worker_model.load_model(uri, document)
-    model.features(layer, arrays.build_zero_rows(model.artifact.inputs))
+    rows = arrays.build_zero_rows(model.artifact.inputs)
+    return sum(values[0].nbytes for values in _apply_layer(model, rows, layer, "").values())
 
 
 def featurize_batches(
-    batches: Iterable[pa.RecordBatch], uri: str, document: str, layer: str, kept: Sequence[str], schema: pa.Schema
+    batches: Iterable[pa.RecordBatch],
+    uri: str,
+    document: str,
+    layer: str,
+    kept: Sequence[str],
+    schema: pa.Schema,
+    max_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns `kept` of record batches, and behind them the output of a layer for their rows.
 
@@ -88,9 +96,10 @@ def featurize_batches(
         layer: The name of a submodule.
         kept: The columns that are kept.
         schema: The schema of the result.
+        max_rows: The largest number of rows of a result.
     """
     apply = partial(_apply_layer, layer=layer, name=schema.names[-1])
-    return _add_columns(batches, uri, document, kept, schema, None, apply)
+    return _add_columns(batches, uri, document, kept, schema, None, max_rows, apply)
 
 
 def _add_columns(
@@ -100,16 +109,18 @@ def _add_columns(
     kept: Sequence[str],
     schema: pa.Schema,
     rows_per_batch: int | None,
+    max_rows: int,
     apply: Callable[[TrainedModel, Columns], dict[str, NDArray[Any]]],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns `kept` of record batches, and behind them what `apply` returns for their rows."""
     for batch in batches:
-        if batch.num_rows:
+        for start in range(0, batch.num_rows, max_rows):
+            part = batch.slice(start, max_rows)
             trained = worker_model.load_model(uri, document)
             tuner = worker_model.get_tuner(uri, document, rows_per_batch)
-            columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
+            columns = {column.name: arrays.to_array(part, column) for column in trained.artifact.inputs}
             output = tuner.apply(partial(apply, trained), columns)
-            values = [*(batch.column(name) for name in kept)]
+            values = [*(part.column(name) for name in kept)]
             values += [_to_arrow_column(output[name]) for name in schema.names[len(kept) :]]
             yield from pa.Table.from_arrays(values, names=schema.names).cast(schema).to_batches()
 

@@ -45,10 +45,8 @@ def _join(parts: Sequence[Split]) -> Split:
 
 def _join_statistics(parts: Sequence[Statistics]) -> Statistics:
     known = [part for part in parts if part.count and part.mean]
-    moments = merge_statistics(known, [part.count for part in known]) if known else Statistics(count=0)
-    return moments.model_copy(
+    return merge_statistics(parts, [part.count for part in parts]).model_copy(
         update={
-            "count": sum(part.count for part in parts),
             "nulls": sum(part.nulls for part in parts),
             "min": tuple(map(min, zip(*(part.min for part in known), strict=True))),
             "max": tuple(map(max, zip(*(part.max for part in known), strict=True))),

@@ -136,13 +136,23 @@ def compute_shares(portions: Sequence[Portion]) -> tuple[float, ...]:
     return (1 - sum(shares), *shares)
 
 
-def merge_statistics(statistics: Sequence[Statistics], shares: Sequence[float]) -> Statistics:
-    """Return mean and standard deviation of a column over a mixture, from those over its parts."""
-    means = np.array([part.mean for part in statistics])
-    deviations = np.array([part.std for part in statistics])
-    mean = np.average(means, 0, shares)
-    std = np.sqrt(np.average(deviations**2 + (means - mean) ** 2, 0, shares))
-    return Statistics(count=sum(part.count for part in statistics), mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+def merge_statistics(statistics: Sequence[Statistics], weights: Sequence[float]) -> Statistics:
+    """Return mean and standard deviation of a column over a mixture, from those over its parts.
+
+    Args:
+        statistics: The statistics of each part.
+        weights: The values of each part in the mixture, or numbers in proportion to them.
+    """
+    count = sum(part.count for part in statistics)
+    known = [number for number, part in enumerate(statistics) if part.count and part.mean]
+    if not known:
+        return Statistics(count=count)
+    weights = [weights[number] for number in known]
+    means = np.array([statistics[number].mean for number in known])
+    deviations = np.array([statistics[number].std for number in known])
+    mean = np.average(means, 0, weights)
+    std = np.sqrt(np.average(deviations**2 + (means - mean) ** 2, 0, weights))
+    return Statistics(count=count, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
 
 
 def _check_same_columns(first: SplitReader, other: SplitReader) -> None:

@@ -38,6 +38,7 @@ from trainyard.trainer.model.losses import (
     compute_loss,
     explain_errors,
     find_shape_warnings,
+    move_loss,
 )
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
@@ -132,8 +133,7 @@ class _Engine:
         self._optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
         self._schedule = build_schedule(run.recipe, self._optimizer, steps)
-        if isinstance(run.recipe.loss, nn.Module):  # with the weights of classes
-            run.recipe.loss.to(self._device)
+        move_loss(run.recipe.loss, self._device)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._communicates_in_forward = run.strategy.sharded or any(
             isinstance(module, nn.SyncBatchNorm) for module in run.network.modules()

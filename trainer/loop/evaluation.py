@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
@@ -17,6 +18,8 @@ from trainyard.trainer.model.losses import compute_loss, explain_errors
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.world import World
+
+_HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
 def evaluate(
@@ -60,8 +63,10 @@ def evaluate(
                     output = network(columns)
                     if not recipe.step:
                         loss_sum += compute_loss(recipe, output, columns).double() * batch.rows
-                    for metric in metrics.values() if batch.rows else ():
-                        metric.update(output, columns[recipe.label or ""])
+                    with torch.autocast(world.device.type, enabled=False):
+                        output = _widen(output)
+                        for metric in metrics.values() if batch.rows else ():
+                            metric.update(output, columns[recipe.label or ""])
     results = {"validation_loss": sum_over_workers(loss_sum, world, phases) / loader.order.rows}
     for name, metric in metrics.items():
         results[name] = _to_number(name, metric.compute())
@@ -88,6 +93,11 @@ def sum_over_workers(value: Tensor, world: World, phases: Phases) -> float:
         return own
     with phases.waiting():
         return world.sum(value.clone()).item()
+
+
+def _widen(output: Any) -> Any:
+    """Return an output with its tensors in half precision as float32: in bfloat16, a sigmoid maps many logits to 1."""
+    return tree_map_only(Tensor, lambda part: part.float() if part.dtype in _HALF_PRECISION else part, output)
 
 
 def _to_number(name: str, value: Any) -> float:

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.manifest import Column, DatasetManifest, Split, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
@@ -26,7 +26,7 @@ from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.loop.engine import Training
-from trainyard.trainer.model.losses import get_ignored_label
+from trainyard.trainer.model.losses import OF_CLASSES, get_ignored_label, get_name, get_option, is_any
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
@@ -113,12 +113,19 @@ def build_normalization(
         return {}
     stored = tuple(column for column in inputs if column.name not in recipe.decode)
     manifests = (manifest, *(portion.manifest for portion in mix))
-    by_dataset = [each.split("train").statistics for each in manifests]
-    shares = compute_shares(mix)
-    statistics = {
-        column.name: merge_statistics([columns[column.name] for columns in by_dataset], shares) for column in stored
-    }
+    splits, shares = [each.split("train") for each in manifests], compute_shares(mix)
+    statistics = {column.name: _merge_statistics(column.name, splits, shares) for column in stored}
     return compute_normalization(statistics, stored, recipe.normalize)
+
+
+def _merge_statistics(column: str, splits: Sequence[Split], shares: Sequence[float]) -> Statistics:
+    """Return the statistics of a column over a mixture, whose datasets have `shares` of the rows.
+
+    The values of a variable-length column are its elements, of which rows of one dataset may have more.
+    """
+    parts = [split.statistics[column] for split in splits]
+    weights = [share * part.count / split.rows for part, split, share in zip(parts, splits, shares, strict=True)]
+    return merge_statistics(parts, weights)
 
 
 def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> TrainOptions:
@@ -186,27 +193,28 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
             f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of the "
             "model, and compute the loss in step=."
         )
-    if getattr(recipe.loss, "reduction", "") == "sum":
+    if get_option(recipe.loss, "reduction") == "sum":
         raise TrainyardError(
-            f"recipe {path!r}: {type(recipe.loss).__name__}(reduction='sum') is not a mean over rows, as the loop "
+            f"recipe {path!r}: {get_name(recipe.loss)}(reduction='sum') is not a mean over rows, as the loop "
             "expects for averages over workers. Write reduction='mean', and a learning rate that is larger accordingly."
         )
 
 
 def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:
     """Return what of a recipe may not do what its author expects with these datasets, a sentence each."""
-    name, depends = type(recipe.loss).__name__, "the loss depends somewhat on workers and micro_batches."
-    if getattr(recipe.loss, "reduction", "") != "mean":
+    name, depends = get_name(recipe.loss), "the loss depends somewhat on workers and micro_batches."
+    of_classes = is_any(recipe.loss, OF_CLASSES)
+    if get_option(recipe.loss, "reduction", "mean" if of_classes else None) != "mean":
         return []
     warnings = []
-    if getattr(recipe.loss, "weight", None) is not None:
+    if of_classes and get_option(recipe.loss, "weight") is not None:
         warnings.append(
             f"{name}(weight=...) divides by the weights of the rows that it gets, and batches are averaged by their "
             f"number of rows: {depends} To draw classes equally often, write balance=True instead."
         )
     if ignores_labels(recipe, manifests):
         warnings.append(
-            f"{name}(ignore_index={getattr(recipe.loss, 'ignore_index', None)}) divides by the number of the other "
+            f"{name}(ignore_index={get_ignored_label(recipe.loss)}) divides by the number of the other "
             f"labels that it gets, and batches are averaged by their number of rows: {depends}"
         )
     return warnings

@@ -38,15 +38,40 @@ _SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
 def is_any(loss: Any, losses: Losses) -> bool:
     """Return whether `loss` is one of some losses, or a subclass or partial of one."""
-    function = loss.func if isinstance(loss, partial) else loss
+    function = _get_function(loss)
     return any(function is each or (isinstance(each, type) and isinstance(function, each)) for each in losses)
+
+
+def get_name(loss: Any) -> str:
+    """Return the name of a loss: of its class, or of its function."""
+    function = _get_function(loss)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def get_option(loss: Any, name: str, default: Any = None) -> Any:
+    """Return an option of a loss: a keyword of a partial, or else an attribute of a module; `default` if unset."""
+    keywords = loss.keywords if isinstance(loss, partial) else {}
+    return keywords.get(name, getattr(_get_function(loss), name, default))
 
 
 def get_ignored_label(loss: Any) -> int | None:
     """Return the label whose rows a loss ignores; None if it counts all rows."""
-    if isinstance(loss, partial) and "ignore_index" in loss.keywords:
-        return int(loss.keywords["ignore_index"])
-    return getattr(loss, "ignore_index", -100 if is_any(loss, OF_CLASSES) else None)
+    ignored = get_option(loss, "ignore_index", -100 if is_any(loss, OF_CLASSES) else None)
+    return None if ignored is None else int(ignored)
+
+
+def move_loss(loss: Any, device: torch.device) -> None:
+    """Move the tensors of a loss, such as the weights of classes, to a device, in place as a module does."""
+    function = _get_function(loss)
+    if isinstance(function, nn.Module):
+        function.to(device)
+    if isinstance(loss, partial):
+        tensors = {name: value for name, value in loss.keywords.items() if isinstance(value, Tensor)}
+        loss.keywords.update({name: tensor.to(device) for name, tensor in tensors.items()})
+
+
+def _get_function(loss: Any) -> Any:
+    return loss.func if isinstance(loss, partial) else loss
 
 
 def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:

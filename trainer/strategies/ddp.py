@@ -26,6 +26,9 @@ def wrap(
 ) -> DistributedDataParallel:
     """Return `network` in DDP.
 
+    Buffers of its own that are not saved, those of the normalization, are constants that all workers have: DDP would
+    broadcast them before each forward pass.
+
     Args:
         network: The network.
         world: The workers.
@@ -34,6 +37,8 @@ def wrap(
         bucket_mb: The size of a bucket in MiB; DDP's default if None.
         find_unused_parameters: Whether steps may leave parameters without a gradient.
     """
+    constants = dict(network.named_buffers(recurse=False)).keys() - network.state_dict().keys()
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(network, constants)  # type: ignore[no-untyped-call]
     devices = [world.gpu] if world.device.type == "cuda" else None
     wrapped = DistributedDataParallel(
         network, device_ids=devices, bucket_cap_mb=bucket_mb, find_unused_parameters=find_unused_parameters

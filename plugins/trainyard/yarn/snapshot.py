@@ -225,7 +225,7 @@ def take_snapshot(manager: ResourceManager, user: str, site: Mapping[str, str]) 
     settings = {**site, **manager.settings()}
     return ClusterSnapshot(
         user=user,
-        nodes=tuple(_node(entry) for entry in nodes if entry["state"] in USABLE and _RESOURCES <= entry.keys()),
+        nodes=tuple(_node(entry) for entry in nodes if entry["state"] in USABLE and entry.keys() >= _RESOURCES),
         partitions=frozenset(entry["name"] for entry in (labels if isinstance(labels, list) else [labels])),
         queues=tuple(_queues(root, "", _acls(settings), _largest(settings))),
         step=_read_number(settings, "yarn.scheduler.minimum-allocation-mb", 1024),

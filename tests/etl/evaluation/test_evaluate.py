@@ -24,6 +24,7 @@ from trainyard.etl.evaluation.queries import regroup_batches
 from trainyard.etl.evaluation.states import read_examples, read_sums
 from trainyard.etl.jobs.evaluate import run
 from trainyard.etl.metrics.sums import RANGE_KEYS
+from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.specs.evaluate import EvaluateSpec
@@ -123,6 +124,23 @@ def test_the_model_of_each_epoch_has_the_same_metrics_on_spark_as_in_training(sp
         assert trained["accuracy"] == pytest.approx(scored["accuracy"])
         assert trained["validation_loss"] == pytest.approx(scored["log_loss"], rel=1e-5)
     assert on_spark[0]["log_loss"] > on_spark[2]["log_loss"]
+
+
+@pytest.mark.parametrize("kind", ["frame", "scan"])
+def test_areas_are_those_of_all_rows_however_close_together_scores_are(
+    spark: Any, model: str, worse: str, tmp_path: Path, kind: str
+) -> None:
+    """The network of the recipe is linear, so features that are scaled down have logits close together."""
+    rows = datasets.blobs(300, seed=6)
+    rows = rows | {"x": np.asarray(rows["x"]) * 1e-3}
+    frame, uri = make_frame(spark, rows), str(tmp_path / "dataset")
+    frame.write.format("trainyard").mode("overwrite").save(uri)
+    evaluated = frame if kind == "frame" else DatasetScan(spark, uri, {"split": "train"})
+    result = evaluate(evaluated, [model, worse], ["auroc"])
+    for uri, scores in ((model, result.model), (worse, result.baselines[0])):
+        probability = load_model(uri).output(rows).double().softmax(1).numpy()
+        area = reference.roc_auc_score(rows["label"], probability, multi_class="ovr")
+        assert scores.metrics["auroc"] == pytest.approx(area, abs=5e-3)
 
 
 def test_rows_whose_label_the_loss_ignores_are_left_out(spark: Any, tmp_path: Path) -> None:

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
+from torch.nn import functional
 
 from tests.trainer import datasets
+from trainyard.etl.evaluation import families
 from trainyard.etl.evaluation.families import choose_families
 from trainyard.etl.metrics.classification import Classification
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
+from trainyard.schemas.manifest import Column
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
 
 pytestmark = pytest.mark.spark
 
@@ -46,3 +51,20 @@ def test_the_loss_says_what_the_output_is(
     _, family = call_in_worker(spark, choose)  # torch has one thread in a worker
     assert isinstance(family, Classification)
     assert (family.link, family.ignored) == (link, ignored)
+
+
+@pytest.mark.parametrize(
+    ("loss", "link"),
+    [
+        (nn.PoissonNLLLoss(), "exp"),
+        (nn.PoissonNLLLoss(log_input=False), "none"),
+        (functional.poisson_nll_loss, "exp"),
+        (partial(functional.poisson_nll_loss, full=True), "exp"),
+        (partial(functional.poisson_nll_loss, log_input=False), "none"),
+    ],
+)
+def test_the_output_for_a_poisson_loss_is_the_logarithm_of_a_rate_unless_log_input_is_false(
+    loss: Any, link: str
+) -> None:
+    recipe = Recipe(model=nn.Linear(8, 1), features="x", label="count", loss=loss)
+    assert families._build_output_spec(recipe, (), Column(name="count", kind="scalar", type="float")).link == link

@@ -19,6 +19,7 @@ from tests.etl.models import make_frame, make_log, make_task_key, train, train_t
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import predict
+from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import manifest
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
@@ -65,6 +66,24 @@ def test_predictions_are_parquet_with_the_keys_of_their_rows(
     summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", rows_per_batch=rows_per_batch)
     assert summary["rows"] == 100 and summary["columns"] == ["key", "class_"]
     assert group_by_key(spark.read.parquet(str(tmp_path / "out"))) == predict_locally(model, rows)
+
+
+@pytest.mark.parametrize(("keys", "rows"), [((), 1 << 16), (("image",), 510), (("x",), 1 << 16)])
+def test_a_batch_that_is_read_has_fewer_rows_if_columns_that_are_kept_are_large(
+    spark: Any, model: str, keys: tuple[str, ...], rows: int
+) -> None:
+    frame = make_frame(spark, datasets.blobs(1)).withColumn("image", F.lit(b""))
+    assert predict._choose_batch_rows(frame, load_model(model).artifact.inputs, keys) == rows
+
+
+@pytest.mark.parametrize(("keys", "few"), [((), False), (("text",), True)])
+def test_a_batch_of_a_dataset_has_fewer_rows_if_texts_that_are_kept_are_long(
+    spark: Any, model: str, tmp_path: Path, keys: tuple[str, ...], few: bool
+) -> None:
+    frame = make_frame(spark, datasets.blobs(8)).withColumn("text", F.expr("repeat('a', 1 << 20)"))
+    frame.write.format("trainyard").mode("append").save(str(tmp_path))
+    scan = DatasetScan(spark, str(tmp_path))
+    assert (predict._choose_batch_rows(scan, load_model(model).artifact.inputs, keys) < 10) == few
 
 
 def test_predict_keeps_all_columns_by_default(spark: Any, model: str) -> None:

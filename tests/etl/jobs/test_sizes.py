@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import types as spark
 
 from trainyard.etl.jobs import sizes
 from trainyard.schemas.manifest import Column, DatasetManifest, Provenance, Shard, Split
@@ -11,6 +12,7 @@ PIXELS = Column(name="pixels", kind="tensor", type="float", shape=(64,))
 TENSOR = Column(name="tensor", kind="tensor", type="float", shape=(1 << 20,))
 IMAGE = Column(name="image", kind="scalar", type="binary")
 TOKENS = Column(name="tokens", kind="list", type="int32")
+TEXT = Column(name="text", kind="scalar", type="string")
 
 
 def make_dataset(*columns: Column, rows: int, row_bytes: int) -> DatasetManifest:
@@ -34,6 +36,7 @@ def test_a_batch_has_as_many_rows_as_fit(columns: tuple[Column, ...], rows: int)
     [
         ((IMAGE,), 4 << 20, 2),
         ((IMAGE, PIXELS), (1 << 20) + 256, 7),
+        ((TEXT, PIXELS), (1 << 20) + 256, 7),
         ((TOKENS,), 100, 65_536),
         ((PIXELS,), 1 << 20, 32_768),
     ],
@@ -43,6 +46,21 @@ def test_rows_of_variable_length_have_the_size_that_they_have_in_the_dataset(
 ) -> None:
     dataset = make_dataset(*columns, rows=10, row_bytes=row_bytes)
     assert sizes.choose_batch_rows(columns, dataset) == rows
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "rows"), [(0, 65_536), (4, 65_536), (4 * 10_000, 209), (1 << 23, 1), (1 << 30, 1)]
+)
+def test_rows_of_so_many_bytes_make_a_batch(row_bytes: int, rows: int) -> None:
+    assert sizes.fit_rows(row_bytes) == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [(spark.BinaryType(), 511), (spark.ArrayType(spark.FloatType()), 512), (spark.StringType(), 65_536)],
+)
+def test_a_column_of_a_frame_has_the_size_of_its_type(kind: spark.DataType, rows: int) -> None:
+    assert sizes.choose_batch_rows(sizes.describe_fields([spark.StructField("key", kind)])) == rows
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics import build_families, regression
+from trainyard.etl.metrics import build_families, classification, regression
+from trainyard.etl.metrics.bins import SAMPLE_ROWS
 from trainyard.etl.metrics.family import MetricFamily, OutputSpec, ScoredRows
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.scores import ModelMetrics
@@ -35,6 +36,8 @@ def compute_metrics(
     families: tuple[MetricFamily, ...] = (RowCount(), *build_families(names, spec))
     if regression.needs_center(families):
         families = regression.center_labels(families, truth[: regression.CENTER_ROWS])
+    if classification.needs_edges(families):
+        families = classification.set_edges(families, output[:SAMPLE_ROWS])
     accumulators = [SumAccumulator([families]), SumAccumulator([families])]
     buckets = np.random.default_rng(seed).integers(0, BUCKETS, len(truth))
     edges = sorted({0, *cuts, len(truth)})

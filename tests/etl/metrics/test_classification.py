@@ -72,7 +72,10 @@ def test_rows_with_the_ignored_label_are_left_out(ignored):
     expected = compute_metrics(
         [*ALL, "confusion_matrix"], OutputSpec((4,), (), 4, "softmax"), logits[counted], truth[counted]
     ).metrics
-    assert metrics == {name: approx(np.asarray(value)) for name, value in expected.items()}
+    areas = ("auroc", "average_precision")  # their bins depend on the scores of some rows, also of those left out
+    assert metrics == {
+        name: approx(np.asarray(value), abs=1e-3 if name in areas else 1e-12) for name, value in expected.items()
+    }
     losses = build_family(ALL, spec).compute_losses(ScoredRows(logits, truth))
     torch_losses = torch.nn.functional.cross_entropy(
         torch.tensor(logits), torch.tensor(truth), ignore_index=ignored, reduction="none"
@@ -169,6 +172,34 @@ def test_scores_beyond_the_probabilities_of_ordinary_models_are_ranked(center, s
     metrics = compute_metrics(["auroc", "average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
     assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=tolerance)
     assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits), abs=tolerance)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize(("center", "spread"), [(-4.6, 0.05), (0, 1e-4), (20, 0.01), (-200, 1e-3)])
+def test_areas_do_not_depend_on_the_scale_of_scores(center, spread, in_order):
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 2, 5000)
+    truth = np.sort(truth) if in_order else truth
+    logits = center + spread * (rng.normal(size=5000) + truth)
+    metrics = compute_metrics(["auroc", "average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=3e-3)
+    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits), abs=3e-3)
+
+
+def test_areas_of_each_class_do_not_depend_on_the_scale_of_its_scores():
+    logits, truth = make_classes(3000, 3)
+    scores = [-4, 1, 9] + logits * [1e-3, 1, 1e-2]
+    metrics = compute_metrics(["auroc"], OutputSpec((3,), (3,), None, "sigmoid"), scores, np.eye(3)[truth]).metrics
+    areas = [reference.roc_auc_score(truth == k, scores[:, k]) for k in range(3)]
+    assert metrics["auroc"] == approx(np.mean(areas), abs=1e-3)
+
+
+def test_average_precision_of_rare_positives_does_not_depend_on_the_scale_of_scores():
+    rng = np.random.default_rng(3)
+    truth = (rng.uniform(size=20_000) < 0.01).astype(int)
+    logits = -4.6 + 0.02 * (rng.normal(size=20_000) + 3 * truth)
+    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits), abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +299,21 @@ def test_softmax_does_not_depend_on_the_size_of_the_logits():
     shifted = logits + np.where(np.arange(len(truth)) % 2, 2000.0, -2000.0)[:, None]
     metrics = compute_metrics(["log_loss"], OutputSpec((4,), (), 4, "softmax"), shifted, truth).metrics
     assert metrics["log_loss"] == approx(reference.log_loss(truth, softmax(logits)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "output", "truth", "loss"),
+    [
+        (OutputSpec((), (), 2, "sigmoid"), [40.0], [0], 40),
+        (OutputSpec((2,), (2,), None, "sigmoid"), [[40.0, -60.0]], [[0, 1]], 50),
+        (OutputSpec((2,), (), 2, "softmax"), [[1000.0, 0.0]], [1], 1000),
+        (OutputSpec((2,), (), 2, "exp"), [[0.0, -1000.0]], [1], 1000),
+    ],
+)
+def test_the_loss_of_a_confident_error_is_as_large_as_the_logit(spec, output, truth, loss):
+    output, truth = np.array(output), np.array(truth)
+    assert compute_metrics(["log_loss"], spec, output, truth).metrics["log_loss"] == approx(loss)
+    assert build_family(["log_loss"], spec).compute_losses(ScoredRows(output, truth)) == approx(loss)
 
 
 def test_f1_of_a_binary_model_without_positives_is_zero_as_in_scikit_learn():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trainyard.etl.metrics import intervals
-from trainyard.etl.metrics.family import divide
+from trainyard.etl.metrics.classification import build_family
+from trainyard.etl.metrics.family import OutputSpec, divide
 from trainyard.etl.metrics.intervals import RESAMPLES, compute_interval, compute_point_estimates, resample_metrics
 from trainyard.etl.metrics.sums import BUCKETS
 
@@ -70,3 +71,51 @@ def test_a_metric_of_all_rows_at_once_has_no_resamples():
     family = Means()
     family.by_row = False
     assert resample_metrics(family, make_sums()) == {}
+
+
+@pytest.mark.parametrize("spec", [OutputSpec((5,), (), 5, "softmax"), OutputSpec((5,), (5,), None, "sigmoid")])
+def test_areas_that_are_resampled_by_class_are_means_over_the_classes_that_occur(spec):
+    family = build_family(["auroc", "average_precision"], spec)
+    rng = np.random.default_rng(0)
+    sums = rng.integers(0, 3, (BUCKETS, *family.shapes["scores"])).astype(float)
+    sums[:, :2, 1] *= rng.uniform(size=sums.shape[-1]) < 0.1
+    sums[:, 2, 1] = 0
+    sums[1:, 4, 1] = 0
+    resampled = np.tensordot(intervals._draw_bucket_counts(), sums, 1)
+    values = resample_metrics(family, {"scores": sums})
+    expected = family.compute({"scores": resampled})
+    assert values.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(values[name], expected[name], rtol=1e-12)
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Return the list of the numbers of sums that were read for resamples."""
+    sizes: list[int] = []
+    resample = intervals._resample
+
+    def count_sums(counts, sums):
+        sizes.append(sums.size)
+        return resample(counts, sums)
+
+    monkeypatch.setattr(intervals, "_resample", count_sums)
+    return sizes
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_the_scores_of_any_number_of_classes_are_read_a_few_times_in_all(read, count):
+    """All of them were read once for each resample."""
+    family = build_family(["auroc", "average_precision"], OutputSpec((count,), (), count, "softmax"))
+    sums = np.ones((BUCKETS, *family.shapes["scores"]))
+    resample_metrics(family, {"scores": sums})
+    assert sum(read) <= 4 * sums.size
+
+
+def test_bins_without_positives_are_resampled_together(read):
+    family = build_family(["auroc", "average_precision"], OutputSpec((3,), (), 3, "softmax"))
+    sums = np.ones((BUCKETS, *family.shapes["scores"]))
+    sums[:, :, 1] = 0
+    sums[7, :, 1, [20, 200]] = 1
+    resample_metrics(family, {"scores": sums})
+    assert read == [BUCKETS * 2 * 5] * 3, "two bins with positives, and the three ranges around them"

@@ -12,8 +12,8 @@ from sklearn import metrics as reference
 
 from tests.etl.metrics.model_metrics import compute_metrics
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics import regression
-from trainyard.etl.metrics.family import OutputSpec
+from trainyard.etl.metrics import build_families, regression
+from trainyard.etl.metrics.family import OutputSpec, ScoredRows
 
 
 @pytest.mark.parametrize(("output", "label"), [((), ()), ((1,), ()), ((3,), (3,))])
@@ -28,6 +28,21 @@ def test_metrics_equal_scikit_learns(output, label):
     assert metrics["mse"] == pytest.approx(reference.mean_squared_error(truth, guess))
     assert metrics["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, guess))
     assert metrics["r2"] == pytest.approx(reference.r2_score(truth, guess))
+
+
+def test_logarithms_of_rates_are_compared_as_rates():
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(1, 9, 300)
+    truth = rng.poisson(rate)
+    names, spec = ["mae", "mse", "rmse", "r2"], OutputSpec((), (), None, "exp")
+    metrics = compute_metrics(names, spec, np.log(rate), truth).metrics
+    expected = compute_metrics(names, OutputSpec((), (), None, "none"), rate, truth).metrics
+    assert metrics == pytest.approx(expected)
+
+
+def test_the_loss_of_the_logarithm_of_a_rate_is_the_error_of_the_rate():
+    (family,) = build_families(["mae"], OutputSpec((), (), None, "exp"))
+    assert family.compute_losses(ScoredRows(np.log([3.0, 8.0]), np.array([1, 9]))) == pytest.approx([2, 1])
 
 
 def compute_exactly(truth: np.ndarray, guess: np.ndarray) -> float:

@@ -21,10 +21,13 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from tests.trainer import datasets
 from tests.trainer.recipes import Tokens, linear
 from trainyard.errors import TrainyardError
+from trainyard.schemas import manifest as manifests
+from trainyard.schemas.manifest import Statistics
 from trainyard.trainer.data.loader import split_batch
+from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.order import Order, _split_evenly
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.validation import count_smallest_micro_batch
+from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 
@@ -110,6 +113,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"loss": Centers()}, {}, "loss= has parameters, which would neither be trained nor saved"),
     ({"loss": nn.CrossEntropyLoss(reduction="none")}, {}, r"the recipe's loss has shape \[25\]; return one number"),
     ({"loss": nn.CrossEntropyLoss(reduction="sum")}, {}, r"CrossEntropyLoss\(reduction='sum'\) is not a mean over"),
+    ({"loss": partial(cross_entropy, reduction="sum")}, {}, r"cross_entropy\(reduction='sum'\) is not a mean over"),
     ({"optimizer": torch.optim.LBFGS}, {}, "^optimizer=LBFGS computes the loss several times in a step"),
     (
         {"model": Tokens(), "optimizer": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9)}, {},
@@ -215,12 +219,31 @@ def test_classes_may_be_short_integers(tmp_path: Path, kind: type[np.generic]) -
     assert train(tmp_path, rows | {"label": rows["label"].astype(kind)}).metrics["loss"] > 0  # type: ignore[union-attr]
 
 
-def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path) -> None:
-    Variant.fields = {"loss": nn.CrossEntropyLoss(weight=torch.ones(3))}
-    [warning] = train(tmp_path / "weighted").warnings
-    assert warning.startswith("CrossEntropyLoss(weight=...) divides by the weights of the rows")
-    Variant.fields = {}
-    assert train(tmp_path / "plain").warnings == []
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (nn.CrossEntropyLoss(weight=torch.ones(3)), "CrossEntropyLoss"),
+        (partial(cross_entropy, weight=torch.ones(3)), "cross_entropy"),
+    ],
+)
+def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path, loss: Any, name: str) -> None:
+    Variant.fields = {"loss": loss}
+    [warning] = train(tmp_path).warnings
+    assert warning.startswith(f"{name}(weight=...) divides by the weights of the rows")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(),
+        cross_entropy,
+        partial(cross_entropy, label_smoothing=0.1),
+        nn.MultiMarginLoss(weight=torch.ones(3)),
+    ],
+)
+def test_a_loss_that_divides_by_the_number_of_rows_is_no_warning(tmp_path: Path, loss: Any) -> None:
+    Variant.fields = {"loss": loss}
+    assert train(tmp_path).warnings == []
 
 
 def log_cosh(output: Tensor, label: Tensor) -> Tensor:
@@ -335,14 +358,18 @@ def blobs_with_ignored(rows: int) -> dict[str, Any]:
     return columns | {"label": np.where(np.arange(100) < rows, -1, columns["label"])}
 
 
-def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path) -> None:
-    Variant.fields = {"loss": nn.CrossEntropyLoss(ignore_index=-1)}
+IGNORING = [nn.CrossEntropyLoss(ignore_index=-1), partial(cross_entropy, ignore_index=-1)]
+
+
+@pytest.mark.parametrize(("loss", "name"), [(IGNORING[0], "CrossEntropyLoss"), (IGNORING[1], "cross_entropy")])
+def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path, loss: Any, name: str) -> None:
+    Variant.fields = {"loss": loss}
     [warning] = train(tmp_path / "ignored", blobs_with_ignored(20)).warnings
-    assert warning.startswith("CrossEntropyLoss(ignore_index=-1) divides by the number of the other labels")
+    assert warning.startswith(f"{name}(ignore_index=-1) divides by the number of the other labels")
     assert train(tmp_path / "none", blobs_with_ignored(0)).warnings == []
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=-1), partial(cross_entropy, ignore_index=-1)])
+@pytest.mark.parametrize("loss", IGNORING)
 @pytest.mark.parametrize(("first", "valid"), [(-1, True), (-2, False)])
 def test_ignored_labels_need_not_be_the_number_of_a_class(tmp_path: Path, first: int, valid: bool, loss: Any) -> None:
     Variant.fields = {"loss": loss, "classes": 3}
@@ -412,3 +439,30 @@ def test_the_smallest_micro_batch_is_that_of_the_loop(rows: int, batch: int, wor
                 smallest, *(len(part["x"]) for _, part in split_batch(columns, int(share), micro_batches, False))
             )
     assert count_smallest_micro_batch(rows, batch, workers, micro_batches) == smallest
+
+
+def normalize_mixture(folder: Path, main: dict[str, Any], other: dict[str, Any], **statistics: Statistics) -> float:
+    """Return the mean by which `x` is normalized in a mixture; the other dataset has half of the rows."""
+    uris = [datasets.write(folder / name, {"train": rows}) for name, rows in (("main", main), ("other", other))]
+    manifest, portion = manifests.read_current(uris[0]), Portion.of(uris[1], 0.5)
+    portion.manifest.splits["train"].statistics.update(statistics)
+    recipe = replace(linear(size=1), normalize="element")
+    return build_normalization(recipe, manifest.columns, manifest, [portion])["x"].mean[0]
+
+
+def repeat(value: float, length: int, rows: int) -> dict[str, Any]:
+    return {"x": [np.full((length, 1), value, np.float32)] * rows}
+
+
+def test_the_mean_of_a_mixture_counts_each_dataset_by_its_share_of_rows(tmp_path: Path) -> None:
+    values = [{"x": np.full((rows, 1), value, np.float32)} for rows, value in ((10, 1.0), (90, 0.0))]
+    assert normalize_mixture(tmp_path, *values) == pytest.approx(0.5)
+
+
+def test_the_mean_of_a_variable_length_column_counts_each_dataset_by_its_share_of_elements(tmp_path: Path) -> None:
+    assert normalize_mixture(tmp_path, repeat(1, length=9, rows=10), repeat(0, length=1, rows=90)) == pytest.approx(0.9)
+
+
+def test_a_dataset_whose_rows_are_all_empty_does_not_change_the_mean_of_a_mixture(tmp_path: Path) -> None:
+    empty = Statistics(count=0)
+    assert normalize_mixture(tmp_path, repeat(1, length=9, rows=10), repeat(0, length=1, rows=10), x=empty) == 1

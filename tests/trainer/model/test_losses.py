@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.model.losses import compute_loss
+from trainyard.trainer.model.losses import compute_loss, move_loss
 from trainyard.trainer.model.recipe import Recipe
 
 
@@ -89,3 +89,17 @@ def test_a_batch_of_which_a_function_ignores_all_labels_has_the_loss_0(loss: Any
     assert (none.item(), output.grad.abs().sum().item()) == (0, 0)  # type: ignore[union-attr]
     some = torch.tensor([ignored, 1, 2])
     assert get_loss(loss, output, some) == loss(output, some)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.ones(3)),
+        partial(functional.cross_entropy, weight=torch.ones(3), label_smoothing=0.1),
+        partial(functional.binary_cross_entropy_with_logits, pos_weight=torch.ones(3)),
+        partial(nn.CrossEntropyLoss(weight=torch.ones(3))),
+    ],
+)
+def test_the_tensors_of_a_loss_move_to_a_device(loss: Any) -> None:
+    move_loss(loss, torch.device("meta"))
+    assert loss(torch.zeros(4, 3, device="meta"), torch.zeros(4, 3, device="meta")).device.type == "meta"

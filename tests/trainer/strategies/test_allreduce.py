@@ -10,7 +10,10 @@ from torch import nn
 
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
+from trainyard.schemas.manifest import Column
+from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Allreduce as Options
+from trainyard.trainer.model.network import Network
 from trainyard.trainer.strategies.allreduce import Allreduce
 from trainyard.trainer.strategies.base import merge_rank_states
 from trainyard.trainer.world import World
@@ -109,3 +112,22 @@ def find_warnings(world: World, steps: int) -> list[str]:
     strategy = Allreduce(Options(name="allreduce", compression="powersgd", powersgd_start=START), world)
     strategy.wrap_model(nn.Linear(32, 32), lambda *_: None)
     return strategy.find_warnings(steps)
+
+
+def get_buffers_after_a_step(world: World) -> dict[str, list[float]]:
+    """Return the buffers after a forward pass, before which those of each worker are its rank."""
+    normalization = {"x": Normalization(mean=(0.0, 0.0), std=(1.0, 1.0), per="element")}
+    column = Column(name="x", kind="tensor", type="float", shape=(2,))
+    network = Network(nn.Sequential(nn.BatchNorm1d(2, momentum=0.0), nn.Linear(2, 1)), (column,), normalization)
+    wrapped = Allreduce(Options(name="allreduce"), world).wrap_model(network, lambda *_: None)
+    for buffer in network.buffers():
+        buffer.fill_(world.rank)
+    wrapped({"x": torch.randn(4, 2)})
+    return {name: buffer.tolist() for name, buffer in network.named_buffers() if buffer.ndim}
+
+
+def test_buffers_of_the_model_are_copied_in_each_step_and_constants_of_the_normalization_are_not(pair: Workers) -> None:
+    _, second = pair(get_buffers_after_a_step)
+    assert second == {
+        "mean_0": [1, 1], "scale_0": [1, 1], "model.0.running_mean": [0, 0], "model.0.running_var": [0, 0],
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""The rows that a task scores at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.etl.models import train
+from tests.trainer import datasets
+from trainyard.etl.evaluation import scorer
+from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.etl.evaluation.families import choose_families
+from trainyard.etl.evaluation.scorer import Scorer
+from trainyard.etl.evaluation.states import read_sums
+from trainyard.etl.metrics.sums import merge_sums
+from trainyard.trainer.model.trained_model import load_model
+
+ROWS, CLASSES = 50, 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> EvaluatedModel:
+    uri = train(tmp_path_factory.mktemp("model"), "linear", limit=CLASSES)
+    artifact = load_model(uri).artifact
+    assert artifact.label
+    document = artifact.to_json()
+    return EvaluatedModel(
+        uri, document, artifact.label, choose_families(uri, document, artifact.label, ["accuracy", "log_loss"])
+    )
+
+
+def score(model: EvaluatedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], dict[str, float]]:
+    """Return the numbers of rows that the model was applied to, and the totals of all statistics."""
+    applied, apply = list[int](), Scorer._apply
+
+    def count(self: Scorer, model: EvaluatedModel, batch: pa.RecordBatch) -> Any:
+        applied.append(batch.num_rows)
+        return apply(self, model, batch)
+
+    monkeypatch.setattr(Scorer, "_apply", count)
+    rows = datasets.blobs(ROWS)
+    batch = pa.RecordBatch.from_pydict({"x": list(rows["x"]), "label": rows["label"]})
+    task = Scorer((model,), slices=(), query=None, examples=0, shown_columns=(), rows_per_batch=None)
+    (state,) = task.score([batch])
+    monkeypatch.undo()
+    totals = {key.statistic: sums.sum() for key, (_, sums) in merge_sums([read_sums(state)]).items()}
+    return applied, totals
+
+
+@pytest.mark.parametrize(("outputs", "parts"), [(7 * CLASSES, [7] * 7 + [1]), (1, [1] * ROWS), (1 << 20, [ROWS])])
+def test_rows_with_large_outputs_are_scored_a_few_at_a_time(
+    model: EvaluatedModel, monkeypatch: pytest.MonkeyPatch, outputs: int, parts: list[int]
+) -> None:
+    _, expected = score(model, monkeypatch)
+    monkeypatch.setattr(scorer, "MAX_OUTPUTS", outputs)
+    applied, totals = score(model, monkeypatch)
+    assert applied == parts
+    assert totals == pytest.approx(expected) and totals["rows"] == ROWS

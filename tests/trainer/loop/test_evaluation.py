@@ -1,0 +1,74 @@
+"""Metrics of the validation split are computed in float32, whatever the precision of the network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics import Metric
+
+from tests.trainer import datasets
+from tests.trainer.recipes import linear
+from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.recipe import Recipe
+
+
+class Recorder(Metric):
+    """A metric that records the type of the output that it gets, and of a product that it computes."""
+
+    outputs: ClassVar[set[torch.dtype]] = set()
+    products: ClassVar[set[torch.dtype]] = set()
+
+    def update(self, output: Any, label: Tensor) -> None:
+        tensor = output if isinstance(output, Tensor) else output[0]
+        self.outputs.add(tensor.dtype)
+        self.products.add((tensor @ tensor.T).dtype)
+
+    def compute(self) -> Tensor:
+        return torch.zeros(())
+
+
+class Heads(nn.Linear):
+    """A layer whose output is a tensor, or a tuple or a dict of one."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(8, 3)
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Any:
+        output = super().forward(x)
+        return {"tensor": output, "tuple": (output,), "dict": {0: output}}[self.kind]
+
+
+def with_heads(kind: str) -> Recipe:
+    return replace(
+        linear(), model=Heads(kind), metrics={"recorded": Recorder()},
+        loss=lambda output, label: cross_entropy(output if kind == "tensor" else output[0], label),
+    )  # fmt: skip
+
+
+def record(folder: Path, kind: str) -> None:
+    """Record the types of a training in bfloat16."""
+    Recorder.outputs.clear()
+    Recorder.products.clear()
+    uri = datasets.write(folder / "dataset", {"train": datasets.blobs(50), "validation": datasets.blobs(20)})
+    fit(
+        f"{__name__}:with_heads", dataset=uri, model=str(folder / "model"), epochs=1, batch_size=50,
+        precision="bfloat16", recipe_params={"kind": kind},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["tensor", "tuple", "dict"])
+def test_metrics_get_outputs_in_half_precision_as_float32(tmp_path: Path, kind: str) -> None:
+    record(tmp_path, kind)
+    assert Recorder.outputs == {torch.float32}
+
+
+def test_metrics_are_computed_without_autocast(tmp_path: Path) -> None:
+    record(tmp_path, "tensor")
+    assert Recorder.products == {torch.float32}
