@@ -36,9 +36,9 @@ class UserFunction:
             module = importlib.import_module(module_name)
         except Exception as error:
             raise TrainyardError(
-                f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. Of your modules, only the "
-                f"package {module_name.partition('.')[0]!r} is shipped to the cluster: move what it imports into it, "
-                "or install it there."
+                f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. The package "
+                f"{module_name.partition('.')[0]!r} and your packages that it imports by name are shipped to the cluster "
+                "if they are beside the DAG or in a folder above; install all others on the nodes."
             ) from error
         if not callable(getattr(module, name, None)):
             defined = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
