@@ -122,8 +122,8 @@ class ReadOptions:
         verify = options.get("verify", "false").lower()
         if verify not in ("true", "false"):
             raise TrainyardError(f"option verify={options['verify']!r} is not valid; use 'true' or 'false'.")
-        least = {"version": 1, "since": 0}
-        numbers = {name: _parse_integer(name, options[name], least[name]) for name in least if name in options}
+        minima = {"version": 1, "since": 0}
+        numbers = {name: _parse_integer(name, options[name], minima[name]) for name in minima if name in options}
         return cls(path=_get_path(options), split=options.get("split"), verify=verify == "true", **numbers)
 
 
@@ -165,9 +165,9 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _parse_integer(name: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise TrainyardError(f"option {name}={text!r} is not valid; use an integer of at least {least}.")
+def _parse_integer(name: str, text: str, minimum: int) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        raise TrainyardError(f"option {name}={text!r} is not valid; use an integer of at least {minimum}.")
     return int(text)
 
 

@@ -193,14 +193,17 @@ def _compare_numbers(new: _Entry, old: _Entry) -> float:
 def _is_unlikely(constant: _Entry, other: _Entry) -> bool:
     """Return whether `constant` is one value c in too many rows for a sample of `other`.
 
-    The share of the numbers x of `other` that differ from c is at least the mean of (x - c)^2 / max (x - c)^2. For
-    entries of sparse vectors, which are often 0 in all rows of a sample, it is small.
+    The share of the numbers x of `other` that differ from c is at least mean (x - c)^2 / max (x - c)^2, and, by the
+    inequality of Cauchy and Schwarz, at least (mean (x - c))^2 / mean (x - c)^2. For entries of sparse vectors, which
+    are often 0 in all rows of a sample, both are small.
     """
     value = constant.min
     farthest = max(abs(other.min - value), abs(other.max - value))
     if not (constant.is_constant and farthest):
         return False
-    share = (other.std / farthest) ** 2 + ((other.mean - value) / farthest) ** 2
+    shift = other.mean - value
+    square = other.std**2 + shift**2
+    share = max(square / farthest**2, shift**2 / square if square else 0.0)
     return constant.size * share >= MIN_ROWS
 
 

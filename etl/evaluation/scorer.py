@@ -93,13 +93,18 @@ class Scorer:
 
     def _split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `batches` in parts whose outputs have `MAX_OUTPUTS` elements at most."""
-        most = 1
+        rows = 0
+        for batch in filter(len, batches):
+            rows = rows or max(MAX_OUTPUTS // self._count_outputs(), 1)
+            yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+    def _count_outputs(self) -> int:
+        """Return the number of elements of the largest output for a row."""
+        counts = [1]
         for model in self.models:
             trained = worker_model.load_model(model.uri, model.document)
-            most = max(most, trained.output(arrays.build_zero_rows(trained.artifact.inputs))[0].numel())
-        rows = max(MAX_OUTPUTS // most, 1)
-        for batch in batches:
-            yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+            counts.append(trained.output(arrays.build_zero_rows(trained.artifact.inputs))[0].numel())
+        return max(counts)
 
     def _apply(self, model: EvaluatedModel, batch: pa.RecordBatch) -> NDArray[Any]:
         trained = worker_model.load_model(model.uri, model.document)

@@ -37,8 +37,8 @@ class UserFunction:
         except Exception as error:
             raise TrainyardError(
                 f"{option}={path!r} cannot be imported: {type(error).__name__}: {error}. The package "
-                f"{module_name.partition('.')[0]!r} and your packages that it imports by name are shipped to the cluster "
-                "if they are beside the DAG or in a folder above; install all others on the nodes."
+                f"{module_name.partition('.')[0]!r} and your packages that it imports by name are shipped if they are "
+                "beside the DAG or in a folder above; install all others on the nodes."
             ) from error
         if not callable(getattr(module, name, None)):
             defined = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]

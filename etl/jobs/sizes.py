@@ -33,12 +33,26 @@ def choose_batch_rows(columns: Iterable[Column], dataset: DatasetManifest | None
     """
     columns = tuple(columns)
     row_bytes = _count_fixed_bytes(columns)
-    large = sum(column.kind == "list" or column.type == "binary" for column in columns)
+    large = sum(map(_is_large, columns))
     if dataset is None:
         row_bytes += large * _VARIABLE_LENGTH_BYTES
-    elif large or any(column.type == "string" for column in columns):
+    elif large or (_count_strings(columns) and not _has_others(columns, dataset)):
         row_bytes += _measure_variable_bytes(dataset)
     return fit_rows(row_bytes)
+
+
+def _is_large(column: Column) -> bool:
+    return column.kind == "list" or column.type == "binary"
+
+
+def _count_strings(columns: Iterable[Column]) -> int:
+    return sum(column.type == "string" for column in columns)
+
+
+def _has_others(columns: Iterable[Column], dataset: DatasetManifest) -> bool:
+    """Return whether a dataset has large columns that are not read, of which its shards have the size too."""
+    names = {column.name for column in columns}
+    return any(_is_large(column) and column.name not in names for column in dataset.columns)
 
 
 def fit_rows(row_bytes: int) -> int:

@@ -222,10 +222,10 @@ class Classification:
 
     def _find_score_cells(self, rows: ScoredRows, probability: Floats, truth: Integers) -> Integers:
         """Return the cell of each row's score of each class or label, (rows, classes or labels)."""
-        found = find_bins(self._compute_log_odds(rows, probability), self.edges)
+        score_bins = find_bins(self._compute_log_odds(rows, probability), self.edges)
         classes = np.arange(self.count)
         positive = truth[:, None] == classes if self.kind == "multiclass" else truth
-        return (classes * 2 + positive) * BINS + found
+        return (classes * 2 + positive) * BINS + score_bins
 
     def _contribute_confidences(
         self, numbers: Integers, probability: Floats, truth: Integers, guess: Integers

@@ -48,7 +48,7 @@ def on_task_instance_skipped(previous_state: object, task_instance: Any) -> None
 def _find_task_key(task_instance: Any) -> TaskKey | None:
     """Return the identity of a Trainyard task that ran in this process; None for any other task.
 
-    Where no Trainyard operator was imported, none ran: other tasks do not pay for the import.
+    Where no Trainyard operator was imported, none ran: after other tasks nothing is imported.
     """
     jobs = sys.modules.get("trainyard.jobs.operator")
     if jobs is None or not isinstance(task := getattr(task_instance, "task", None), jobs.JobOperator):

@@ -39,8 +39,8 @@ VARIABLES = {
     "whether they ask for Kerberos. `YARN_CONF_DIR` is read where it is not set.",
     "HADOOP_USER_NAME": "The user for HDFS and YARN without Kerberos; by default that of the process.",
     "JAVA_HOME": "The Java of spark-submit; by default the `java` on the PATH.",
-    "SPARK_HOME": "Used only if its major and minor version are those of the installed `pyspark`; otherwise the package "
-    "is used, and `trainyard doctor` says so.",
+    "SPARK_HOME": "Used only if its major and minor version are those of the installed `pyspark`; otherwise the "
+    "package is used, and `trainyard doctor` says so.",
     "SPARK_CONF_DIR": "The folder of `spark-defaults.conf`; by default `conf` in Spark's home.",
     "KRB5CCNAME": "The Kerberos ticket: [Kerberos](../how-to/cluster/kerberos.md).",
     "REQUESTS_CA_BUNDLE": "Certificates of a private authority, for HTTPS to YARN, WebHDFS and MLflow.",

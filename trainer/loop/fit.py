@@ -52,7 +52,7 @@ from trainyard.trainer.loop.validation import (
 )
 from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
-from trainyard.trainer.model.losses import count_batches_without_labels_as_zero
+from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.strategies import build_strategy
@@ -283,8 +283,9 @@ def _set_up(
     train_loader, validation_loader = build_loaders(
         job.dataset, job.manifest, job.mix, recipe, options, world, job.phases.current.report_progress
     )
-    if isinstance(recipe.loss, nn.Module) and ignores_labels(recipe, job.manifests):
-        count_batches_without_labels_as_zero(recipe.loss)
+    loss = get_function(recipe.loss)
+    if isinstance(loss, nn.Module) and ignores_labels(recipe, job.manifests):
+        count_batches_without_labels_as_zero(loss)
     inputs = tuple(train_loader.column(name) for name in recipe.inputs)
     label = train_loader.column(recipe.label) if recipe.label else None
     export.check_formats(formats, inputs)

@@ -133,7 +133,7 @@ class MLflow(Tracker):
         self._next_try = 0.0
         try:
             self._client = MlflowClient(uri)
-            with self._may_be_silent("gets the metrics later"):
+            with self._log_if_unanswered("gets the metrics later"):
                 self._send()
         except MlflowException as error:
             raise TrainyardError(
@@ -146,17 +146,17 @@ class MLflow(Tracker):
         now = int(1000 * time.time())
         self._unsent += [self._metric(name, value, now, number) for name, value in metrics.items()]
         if time.monotonic() >= self._next_try:
-            with self._may_be_silent("gets the metrics later"):
+            with self._log_if_unanswered("gets the metrics later"):
                 self._send()
 
     def end(self, succeeded: bool) -> None:
         """Send what was not sent yet, and set the final status of the run."""
-        with self._may_be_silent("misses the end of the run"):
+        with self._log_if_unanswered("misses the end of the run"):
             self._client.set_terminated(self._send(), "FINISHED" if succeeded else "FAILED")
 
     @contextmanager
-    def _may_be_silent(self, consequence: str) -> Iterator[None]:
-        """Print a line if the server does not answer to the requests of the body."""
+    def _log_if_unanswered(self, consequence: str) -> Iterator[None]:
+        """Print a line if the server does not answer a request of the body."""
         started = time.monotonic()
         try:
             yield

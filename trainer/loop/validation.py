@@ -26,7 +26,7 @@ from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.loop.engine import Training
-from trainyard.trainer.model.losses import OF_CLASSES, get_ignored_label, get_name, get_option, is_any
+from trainyard.trainer.model.losses import OF_CLASSES, get_function, get_ignored_label, get_name, get_option, is_any
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 
@@ -188,7 +188,8 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
             f"recipe {path!r}: {others[0]!r} in the state of the model is no tensor, and would not be saved with it. "
             "Make it a buffer (register_buffer)."
         )
-    if isinstance(recipe.loss, nn.Module) and any(parameter.requires_grad for parameter in recipe.loss.parameters()):
+    loss = get_function(recipe.loss)
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         raise TrainyardError(
             f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of the "
             "model, and compute the loss in step=."

@@ -38,20 +38,20 @@ _SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
 def is_any(loss: Any, losses: Losses) -> bool:
     """Return whether `loss` is one of some losses, or a subclass or partial of one."""
-    function = _get_function(loss)
+    function = get_function(loss)
     return any(function is each or (isinstance(each, type) and isinstance(function, each)) for each in losses)
 
 
 def get_name(loss: Any) -> str:
     """Return the name of a loss: of its class, or of its function."""
-    function = _get_function(loss)
+    function = get_function(loss)
     return getattr(function, "__name__", type(function).__name__)
 
 
 def get_option(loss: Any, name: str, default: Any = None) -> Any:
     """Return an option of a loss: a keyword of a partial, or else an attribute of a module; `default` if unset."""
     keywords = loss.keywords if isinstance(loss, partial) else {}
-    return keywords.get(name, getattr(_get_function(loss), name, default))
+    return keywords.get(name, getattr(get_function(loss), name, default))
 
 
 def get_ignored_label(loss: Any) -> int | None:
@@ -62,7 +62,7 @@ def get_ignored_label(loss: Any) -> int | None:
 
 def move_loss(loss: Any, device: torch.device) -> None:
     """Move the tensors of a loss, such as the weights of classes, to a device, in place as a module does."""
-    function = _get_function(loss)
+    function = get_function(loss)
     if isinstance(function, nn.Module):
         function.to(device)
     if isinstance(loss, partial):
@@ -70,7 +70,8 @@ def move_loss(loss: Any, device: torch.device) -> None:
         loss.keywords.update({name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def _get_function(loss: Any) -> Any:
+def get_function(loss: Any) -> Any:
+    """Return the function or module of a loss, which may be a partial of it."""
     return loss.func if isinstance(loss, partial) else loss
 
 
@@ -153,7 +154,7 @@ def check_finite_weights(weights: Iterable[Tensor], epoch: int, step: int) -> No
     """Check tensors that were trained for `epoch` epochs and `step` steps.
 
     Raises:
-        TrainyardError: An element of a tensor is NaN or infinite, although no loss was: a gradient was.
+        TrainyardError: An element of a tensor is NaN or infinite, although no loss was: a gradient may have been.
     """
     sums: dict[torch.device, list[Tensor]] = {}
     for tensor in weights:
@@ -161,7 +162,7 @@ def check_finite_weights(weights: Iterable[Tensor], epoch: int, step: int) -> No
             sums.setdefault(tensor.device, []).append(tensor.detach().sum(dtype=torch.float32))
     if not all(torch.stack(of_device).isfinite().all() for of_device in sums.values()):
         where = f"epoch {epoch + 1}, step {step}" if step else f"the end of epoch {epoch}"
-        raise TrainyardError(f"the weights diverged: by {where}, a gradient was not finite. {_REMEDY}")
+        raise TrainyardError(f"the weights diverged: by {where}, one is NaN or infinite. {_REMEDY}")
 
 
 def check_is_mean(loss: Tensor) -> None:

@@ -36,12 +36,13 @@ def is_trainyard(conn_id: str) -> bool:
 
 
 def list_environments() -> list[str]:
-    """Return the packed environments that Trainyard connections name, without connections that cannot be read."""
-    environments = []
-    for conn_id in list_connections():
-        with suppress(Exception):  # also of Hadoop's configuration
-            environments.append(TrainyardHook(conn_id).get_conn().environment)
-    return [environment for environment in environments if environment]
+    """Return the packed environments that Trainyard connections name.
+
+    Raises:
+        TrainyardError: A connection is not valid.
+    """
+    settings = [TrainyardHook(conn_id).get_conn() for conn_id in list_connections() if is_trainyard(conn_id)]
+    return [each.environment for each in settings if each.environment]
 
 
 def _in_environment() -> Iterator[str]:

@@ -63,7 +63,9 @@ def _gc(chosen: argparse.Namespace) -> int:
     # After the scan, which takes time: what began meanwhile is in use.
     airflow = list_ids()
     live = orphans.list_live(cluster.resource_manager(), root, airflow, read_state) if is_yarn else []
-    archives = [*list_environments(), *find_archives(spark_defaults()).values()]
+    archives = list(find_archives(spark_defaults()).values())
+    if "environments" in options.kinds:
+        archives += list_environments()
     in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state, archives)
     decided = decision.decide(stored, in_use, options, now)
     print(as_text(decided))

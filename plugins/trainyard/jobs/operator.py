@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowTaskTimeout,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
 from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
@@ -330,7 +336,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             is_final = isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
             if is_final or (isinstance(error, TaskDeferralTimeout) and self.cancel_on_kill):
                 self._kill_all(context)
-            self._backend = None
+            if not isinstance(error, AirflowTaskTimeout):  # Airflow calls `on_kill` after this one
+                self._backend = None
             raise
 
     def _kill_all(self, context: Context) -> None:

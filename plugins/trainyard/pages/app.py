@@ -159,7 +159,9 @@ def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
     render.refresh(directory)
     uri = report_uri(directory)
     if not storage.exists(uri):
-        raise HTTPException(404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended.")
+        raise HTTPException(
+            404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended, or it is being written."
+        )
     return HTMLResponse(storage.read(uri).decode(errors="replace"), headers={"Content-Security-Policy": REPORT_POLICY})
 
 

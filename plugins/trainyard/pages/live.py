@@ -21,11 +21,11 @@ from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
 
-CACHED_SPECS = 1024
+CACHED_SPECS = 1 << 13
 """The specs that are kept in memory: those of a run that is shown again are not read again."""
 
 
-class Started(NamedTuple):
+class StartedTask(NamedTuple):
     """The spec of a task that runs, and when its newest attempt wrote it, in seconds since the epoch."""
 
     spec: JobSpec
@@ -62,8 +62,8 @@ def list_running_names(run: Run) -> list[str]:
     return [started.spec.task_key.task for started in _read_running_specs(run, unreadable={})]
 
 
-def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[Started]:
-    running: list[Started] = []
+def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[StartedTask]:
+    running: list[StartedTask] = []
     if is_over(run):
         return running
     directory = storage.join(run.directory, "specs")
@@ -72,13 +72,13 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[Started]:
         failures = {failed.task_key.task: failed for failed in failure.read_run(run.directory, unreadable)}
         for name, size, modified in storage.find_files(directory):
             with noted(unreadable, name):
-                if name.startswith("."):
+                if name.startswith(".") or unreadable.keys() & {f"records/{name}", f"failures/{name}"}:
                     continue
                 uri = storage.join(directory, name)
                 spec = _read_spec(uri) if modified is None else _read_spec_once(uri, size, modified)
                 task = spec.task_key.task
                 if not _has_ended(spec.task_key.try_number, records.get(task), failures.get(task)):
-                    running.append(Started(spec, modified))
+                    running.append(StartedTask(spec, modified))
     return running
 
 

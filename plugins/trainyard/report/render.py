@@ -58,13 +58,13 @@ _TEMPLATES.globals |= {"activity_of": palette.activity_of, "assets": assets}
 def render_after(task_key: TaskKey) -> None:
     """Render the report after the end of a task, unless it is a mapped one of many.
 
-    Of more than `FEW_TASKS`, every second mapped task renders the report, of twice as many every fourth, and so on: the
-    cost of a sweep grows with its tasks, not with their square. The next task that is not mapped, or `refresh`, adds
-    what is missing.
+    After `FEW_TASKS` every second mapped task renders the report, after twice as many every fourth, and so on, by their
+    indices: the cost of a sweep grows with its tasks, not with their square. The next task that is not mapped, or
+    `refresh`, adds what is missing.
     """
     ended = len({file.path for file in _list_outcomes(task_key.directory)})
     every = 1 << (ended // FEW_TASKS).bit_length()
-    if ended and (task_key.map_index < 0 or ended % every == 0):
+    if ended and (task_key.map_index < 0 or task_key.map_index % every == 0):
         render(task_key.directory)
 
 
@@ -76,7 +76,7 @@ def refresh(directory: str) -> None:
     with _claim(directory) as is_free:
         try:
             if is_free and _is_outdated(directory):
-                _render(directory)
+                render(directory)
         except Exception as error:  # each file system raises exceptions of its own
             _LOG.warning("The report of %s cannot be written: %s", directory, summarize(error))
 
@@ -95,7 +95,9 @@ def _claim(directory: str) -> Iterator[bool]:
 
 
 def _is_outdated(directory: str) -> bool:
-    ends = [math.inf if file.modified is None else file.modified for file in _list_outcomes(directory)]
+    """Return whether a task has ended since the report was written, or its resource usage was stored since."""
+    files = [*_list_outcomes(directory), *storage.find_files(storage.join(directory, "usage"))]
+    ends = [math.inf if file.modified is None else file.modified for file in files]
     return bool(ends) and max(ends) >= (storage.modified(report_uri(directory)) or 0.0)
 
 

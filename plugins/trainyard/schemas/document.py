@@ -13,7 +13,7 @@ from trainyard.errors import TrainyardError, noted
 from trainyard.schemas.validation.complaints import complaints
 
 D = TypeVar("D", bound="Document")
-CACHED_DOCUMENTS = 4096
+CACHED_DOCUMENTS = 1 << 14
 """The documents that `Document.load_all` keeps in memory, so that a page that is shown again reads only new ones."""
 
 

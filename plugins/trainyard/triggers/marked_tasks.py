@@ -17,7 +17,8 @@ KEY = "trainyard_ends_with_task"
 """The XCom key of the application that ends when its task is marked."""
 
 _KILLERS = ThreadPoolExecutor(8, thread_name_prefix="kill-marked")
-"""Threads for kills, which are repeated for minutes during a failover. A user may mark thousands of mapped tasks."""
+"""Threads for kills, which are repeated for minutes during a failover. A user may mark thousands of mapped tasks.
+The API server ends after them."""
 _logger = logging.getLogger(__name__)
 
 

@@ -13,7 +13,7 @@ from trainyard.yarn.resource_manager import ResourceManager
 DEFAULT_PARTITION = ""
 USABLE = ("RUNNING", "NEW")
 _RESOURCES = {"availableResource", "usedResource"}
-"""What a node reports once the scheduler knows it, some time after it has registered."""
+"""What a node reports after the scheduler has added it, some time after its registration."""
 _GPU = "yarn.io/gpu"
 _OWN_AUTHORIZER = "org.apache.hadoop.yarn.security.ConfiguredYarnAuthorizer"
 _ACCESS = ("SUBMIT_APP", "ADMINISTER_QUEUE")

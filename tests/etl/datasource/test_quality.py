@@ -174,6 +174,11 @@ def test_entries_of_sparse_vectors_that_are_zero_in_a_small_sample_do_not_drift(
     assert measure_drift(measure_rows(vectors[:rows]), measure_rows(vectors)) < 0.1
 
 
+def test_numbers_of_which_few_are_very_large_have_infinite_drift_when_all_become_0():
+    revenue = Statistics(count=10**6, mean=(10,), std=(300,), min=(0,), max=(1e5,))
+    assert measure_drift(Statistics(count=5000, mean=(0,), std=(0,), min=(0,), max=(0,)), revenue) == math.inf
+
+
 @pytest.mark.parametrize("constant", [0.0, 2.0])
 def test_vectors_whose_entries_all_become_constant_have_infinite_drift(constant):
     vectors = np.random.default_rng(0).normal(size=(1000, 8))

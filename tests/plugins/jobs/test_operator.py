@@ -137,6 +137,21 @@ def kill_while_planning(operator: JobOperator, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(operators, "plan_job", plan_and_be_killed)
 
 
+def test_a_task_that_exceeds_its_execution_timeout_ends_its_backend(
+    operator: JobOperator, backend: RecordingBackend
+) -> None:
+    """Airflow calls `on_kill` after the exception has left the operator."""
+
+    def time_out() -> None:
+        raise AirflowTaskTimeout
+
+    backend.step = time_out
+    with pytest.raises(AirflowTaskTimeout):
+        operator.execute(context(operator))
+    operator.on_kill()
+    assert backend.calls == ["run", "kill"]
+
+
 def test_a_signal_after_the_end_of_an_attempt_leaves_the_application_to_the_next(
     operator: JobOperator, backend: RecordingBackend
 ) -> None:

@@ -106,3 +106,11 @@ def test_an_attempt_that_waits_for_the_application_of_an_earlier_one_has_its_pro
     GroupProgress(task_key=key(tmp_path, 1), at=1000.0, workers=()).save()
     (task,) = live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), {})
     assert (task.progress is not None) == is_shown
+
+
+def test_a_task_whose_record_cannot_be_read_is_not_shown_as_running(tmp_path: Path) -> None:
+    start(tmp_path, 1)
+    storage.replace(f"{tmp_path}/runs/toy/r/records/train.json", b"{")
+    unreadable: dict[str, str] = {}
+    assert live.list_running_tasks(Run("toy", "r", f"{tmp_path}/runs/toy/r", "running"), unreadable) == []
+    assert list(unreadable) == ["records/train.json"]

@@ -139,7 +139,7 @@ def test_training_continues_without_a_server_that_does_not_answer(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
-def test_a_server_that_answers_again_gets_what_it_lacks(
+def test_a_server_that_answers_again_gets_the_metrics_that_it_missed(
     server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
     """One request has no answer: for the experiment, the run, its parameters, or the first metrics."""

@@ -111,6 +111,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"model": Scaled(8, 3)}, {}, "'_extra_state' in the state of the model is no tensor, and would not be saved"),
     ({"loss": Centers()}, {}, "loss= has parameters, which would neither be trained nor saved"),
+    ({"loss": partial(Centers())}, {}, "loss= has parameters, which would neither be trained nor saved"),
     ({"loss": nn.CrossEntropyLoss(reduction="none")}, {}, r"the recipe's loss has shape \[25\]; return one number"),
     ({"loss": nn.CrossEntropyLoss(reduction="sum")}, {}, r"CrossEntropyLoss\(reduction='sum'\) is not a mean over"),
     ({"loss": partial(cross_entropy, reduction="sum")}, {}, r"cross_entropy\(reduction='sum'\) is not a mean over"),
