@@ -36,17 +36,13 @@ def choose_batch_rows(columns: Iterable[Column], dataset: DatasetManifest | None
     large = sum(map(_is_large, columns))
     if dataset is None:
         row_bytes += large * _VARIABLE_LENGTH_BYTES
-    elif large or (_count_strings(columns) and not _has_others(columns, dataset)):
+    elif large or (any(column.type == "string" for column in columns) and not _has_others(columns, dataset)):
         row_bytes += _measure_variable_bytes(dataset)
     return fit_rows(row_bytes)
 
 
 def _is_large(column: Column) -> bool:
     return column.kind == "list" or column.type == "binary"
-
-
-def _count_strings(columns: Iterable[Column]) -> int:
-    return sum(column.type == "string" for column in columns)
 
 
 def _has_others(columns: Iterable[Column], dataset: DatasetManifest) -> bool:

@@ -48,6 +48,12 @@ def test_rows_of_variable_length_have_the_size_that_they_have_in_the_dataset(
     assert sizes.choose_batch_rows(columns, dataset) == rows
 
 
+def test_a_text_is_taken_for_small_beside_images_that_are_not_read() -> None:
+    """The shards show the size of both together."""
+    dataset = make_dataset(TEXT, IMAGE, rows=10, row_bytes=1 << 20)
+    assert sizes.choose_batch_rows((TEXT,), dataset) == 65_536
+
+
 @pytest.mark.parametrize(
     ("row_bytes", "rows"), [(0, 65_536), (4, 65_536), (4 * 10_000, 209), (1 << 23, 1), (1 << 30, 1)]
 )
