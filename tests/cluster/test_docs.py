@@ -11,7 +11,7 @@ from tests.cluster.conftest import ROOT, Shell
 from tests.docs.pages import PAGES, Block, blocks
 from tests.docs.reader import is_in, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 
 def list_commands() -> list[tuple[Block, list[Block]]]:

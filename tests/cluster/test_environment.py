@@ -15,7 +15,7 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import Exports, run_to_end
 from trainyard import storage
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 PREPARE = """

@@ -14,7 +14,7 @@ from stack.hadoop.containers import Container, ContainerWatch
 from tests.cluster.jobs import Exports, run_to_end
 from trainyard.planning.placement import Placement
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SLOW = """
     import time

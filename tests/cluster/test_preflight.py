@@ -21,7 +21,7 @@ from trainyard.planning.sizing import Memory
 from trainyard.yarn import cluster as live
 from trainyard.yarn import fit
 
-pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 GPUS = Placement(queue="train", node_label="gpu", gpus_per_worker=1)
 BROKEN_DAG = """

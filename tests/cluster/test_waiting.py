@@ -11,7 +11,7 @@ import pytest
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DAG = """
     from airflow.sdk import DAG

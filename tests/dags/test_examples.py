@@ -1,4 +1,4 @@
-"""The examples run as users run them: `airflow dags test`, real data, real Spark, a real browser."""
+"""The digits run as users run them: `airflow dags test`, real data, real Spark, a real browser."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class RunningDag:
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, dag_id: str, home: Path, conf: str = "{}") -> RunningDag:
-        script = '. stack/local/env.sh && airflow dags test --conf "$2" "$0" >"$1" 2>&1'
-        command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log"), conf]
+    def start(cls, dag_id: str, home: Path) -> RunningDag:
+        script = '. stack/local/env.sh && airflow dags test "$0" >"$1" 2>&1'
+        command = ["bash", "-euo", "pipefail", "-c", script, dag_id, str(home / "log")]
         environment = os.environ | _build_environment(home)
         return cls(
             dag_id, home, subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True)
@@ -71,23 +71,16 @@ def _build_environment(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningDag]]:
-    """Both at the same time; a run mostly waits for processes to start."""
-    runs = {dag_id: RunningDag.start(dag_id, tmp_path_factory.mktemp(dag_id)) for dag_id in ("digits", "penguins")}
-    yield runs
-    for run in runs.values():
-        if run.process.poll() is None:
-            os.killpg(run.process.pid, signal.SIGTERM)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDag]:
+    run = RunningDag.start("digits", tmp_path_factory.mktemp("digits"))
+    yield run
+    if run.process.poll() is None:
+        os.killpg(run.process.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
-def digits(running: dict[str, RunningDag]) -> Run:
-    return running["digits"].wait()
-
-
-@pytest.fixture(scope="module")
-def penguins(running: dict[str, RunningDag]) -> Run:
-    return running["penguins"].wait()
+def digits(running: RunningDag) -> Run:
+    return running.wait()
 
 
 def test_the_digits_are_classified(digits: Run) -> None:
@@ -114,22 +107,6 @@ def test_the_model_that_meets_the_requirement_is_promoted(digits: Run) -> None:
     low, high = evaluation["intervals"]["accuracy"]
     assert low < evaluation["metrics"]["accuracy"] < high
     assert digits.stages["predict"].output["model"] == f"file://{champion}"
-
-
-def test_the_mass_of_penguins_is_predicted(penguins: Run) -> None:
-    assert penguins.stages["export"].output["rows"] == 342, "two of the 344 have no body mass"
-    assert penguins.stages["evaluate"].output["metrics"]["mae"] < 0.4, "kilograms; the masses differ by 0.8 (std)"
-    assert len(pd.read_parquet(penguins.storage / "penguins/predictions")) == 342
-
-
-def test_the_best_of_a_sweep_becomes_the_champion(running: dict[str, RunningDag], penguins: Run) -> None:
-    rates = '{"learning_rates": [0.0001, 0.02]}'
-    sweep = RunningDag.start("penguins_sweep", running["penguins"].home, rates).wait()
-    slow, quick = (sweep.stages[f"train@{number}"].output for number in (0, 1))
-    assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
-    champion = model_artifact.read_current(str(penguins.storage / "penguins/champion"))
-    assert champion.weights_sha256 == quick["weights_sha256"]
-    assert champion.recipe_params == {"learning_rate": 0.02}
 
 
 def test_the_run_is_shown_as_a_table(digits: Run) -> None:
@@ -174,12 +151,12 @@ def test_the_report_shows_the_run_in_a_browser(digits: Run, browser: webdriver.C
 
 
 @pytest.fixture(scope="module")
-def pages(running: dict[str, RunningDag], digits: Run) -> Iterator[str]:
+def pages(running: RunningDag, digits: Run) -> Iterator[str]:
     """The URL of the Airflow in which digits ran."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    home, url = running["digits"].home, f"http://127.0.0.1:{port}"
+    home, url = running.home, f"http://127.0.0.1:{port}"
     environment = os.environ | _build_environment(home) | {
         "AIRFLOW__API__PORT": str(port), "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -240,6 +217,7 @@ def test_airflow_links_to_the_run_and_back(pages: str, digits: Run, browser: web
     wait.until(expected.url_contains("/dags/digits/runs/manual__"))
 
 
+@pytest.mark.full
 def test_the_pages_follow_the_color_scheme_of_airflow(pages: str, browser: webdriver.Chrome) -> None:
     wait = open_pipelines(pages, browser)
     wait.until(expected.presence_of_element_located((By.ID, "pipelines")))
@@ -251,6 +229,7 @@ def test_the_pages_follow_the_color_scheme_of_airflow(pages: str, browser: webdr
     assert len(colors) == 2
 
 
+@pytest.mark.full
 def test_a_run_in_progress_is_updated_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
     spec = TrainSpec.load(str(digits.directory / "specs" / "train.json"))
     task_key = spec.task_key.model_copy(update={"directory": str(digits.directory.parent / "in-progress")})

@@ -1,6 +1,6 @@
 """The examples of the gallery run by `airflow dags test`, and learn more than a trivial baseline.
 
-The gallery's page runs `ranking`, and `test_examples.py` the others.
+The gallery's page runs `ranking`, and `test_examples.py` the digits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import torch
 from trainyard.schemas import manifest, model_artifact, run_record
 from trainyard.trainer import Dataset
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
+SWEEP = 'penguins_sweep --conf {"learning_rates":[0.0001,0.02]}'
 LANES = [
     ["daily 2026-01-01", "daily_model 2026-01-01", "daily 2026-01-02", "daily_model 2026-01-02", "timeseries"],
-    ["images", "sequences", "transformer", "gan"],
+    ["images", "sequences", "transformer", "gan", "penguins", SWEEP],
 ]
 """The runs of each Airflow, one after the other. Two runs of one Airflow at once would write to one SQLite file."""
 PROGRAM = """
@@ -130,6 +131,22 @@ def test_a_generator_draws_digits_like_the_real_ones(run: Run) -> None:
         drawn = network(torch.randn(2000, LATENT))
     mean = real.mean(0).expand_as(real)
     assert frechet_distance(real, drawn) < 0.7 * frechet_distance(real, mean), "the mean image is a trivial drawing"
+
+
+def test_the_mass_of_penguins_is_predicted(run: Run) -> None:
+    storage, outputs = run("penguins")
+    assert outputs["export"]["rows"] == 342, "two of the 344 have no body mass"
+    assert outputs["evaluate"]["metrics"]["mae"] < 0.4, "kilograms; the masses differ by 0.8 (std)"
+    assert len(pd.read_parquet(storage / "penguins/predictions")) == 342
+
+
+def test_the_best_of_a_sweep_becomes_the_champion(run: Run) -> None:
+    storage, outputs = run(SWEEP)
+    slow, quick = (outputs[f"train@{number}"] for number in (0, 1))
+    assert slow["metrics"]["mae"] > quick["metrics"]["mae"]
+    champion = model_artifact.read_current(str(storage / "penguins/champion"))
+    assert champion.weights_sha256 == quick["weights_sha256"]
+    assert champion.recipe_params == {"learning_rate": 0.02}
 
 
 def test_each_day_adds_a_partition_and_the_model_learns_on(run: Run) -> None:

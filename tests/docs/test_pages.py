@@ -17,6 +17,7 @@ from tests.docs.reader import KINDS, Reader
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
+@pytest.mark.full
 @pytest.mark.airflow
 def test_pages_build_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", str(tmp_path)]
@@ -43,6 +44,7 @@ def test_code_that_can_run_is_not_marked_as_text(page: Path) -> None:
     assert [str(block) for block in blocks(page) if block.kind == "text" and _is_code(block.text)] == []
 
 
+@pytest.mark.full
 @pytest.mark.airflow
 @pytest.mark.ranks
 @pytest.mark.spark

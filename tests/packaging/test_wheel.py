@@ -120,6 +120,7 @@ def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(in
     assert "dataset" in installed.run("trainyard", "--help")
 
 
+@pytest.mark.full
 def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(installed: Installation) -> None:
     installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
     installed.run(

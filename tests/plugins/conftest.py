@@ -76,8 +76,8 @@ def python(environment: dict[str, str]) -> Run:
 @pytest.fixture(scope="session")
 def airflow_database() -> Path:
     """Airflow's own database, made on first use."""
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    subprocess.run(command, env=dict(os.environ), check=True, capture_output=True)
+    environment = os.environ | {"TRAINYARD_HOME": _HOME.name}
+    subprocess.run(["bash", "-euc", ". stack/local/env.sh"], cwd=ROOT, env=environment, check=True, capture_output=True)
     return Path(os.environ["AIRFLOW_HOME"]) / "airflow.db"
 
 

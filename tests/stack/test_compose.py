@@ -92,7 +92,7 @@ def test_secrets_are_random_and_readable_only_by_their_owner(tmp_path: Path, uma
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def use_local_airflow(checkout: Path, migration: str) -> bool:
+def use_local_airflow(checkout: Path, migration: str, home: str = ".run") -> bool:
     """Source env.sh with a program in place of Airflow's; return whether it succeeded."""
     script = shutil.copytree(ROOT / "stack/local", checkout / "stack/local", dirs_exist_ok=True) / "env.sh"
     shutil.copy(ROOT / "requirements.txt", checkout)
@@ -101,7 +101,8 @@ def use_local_airflow(checkout: Path, migration: str) -> bool:
     airflow.write_text(f'#!/bin/sh\necho "$*" >>{checkout}/calls\ntouch "$AIRFLOW_HOME/airflow.db"\n{migration}\n')
     airflow.chmod(0o755)
     command = ["bash", "-euc", f". {script}"]
-    return subprocess.run(command, env={"PATH": os.environ["PATH"]}, check=False, umask=0o022).returncode == 0
+    environment = {"PATH": os.environ["PATH"], "HOME": str(checkout), "TRAINYARD_HOME": str(checkout / home)}
+    return subprocess.run(command, env=environment, check=False, umask=0o022).returncode == 0
 
 
 def test_the_folder_of_a_local_airflow_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
@@ -113,6 +114,18 @@ def test_the_database_of_a_local_airflow_is_migrated_once_and_again_after_an_int
     migrations = ["kill -INT $PPID; exit 130", "exit 1", "exit 0", "exit 0"]
     assert [use_local_airflow(tmp_path, migration) for migration in migrations] == [False, False, True, True]
     assert (tmp_path / "calls").read_text().splitlines() == ["db migrate"] * 3
+
+
+@pytest.mark.parametrize(("installed", "migrations"), [("3.3.2", 1), ("", 2)])
+def test_another_local_airflow_of_the_installed_version_gets_a_copy_of_the_database(
+    tmp_path: Path, installed: str, migrations: int
+) -> None:
+    if installed:
+        (tmp_path / f".venv/lib/python3.11/site-packages/apache_airflow_core-{installed}.dist-info").mkdir(parents=True)
+    for home in (".run", "other", "other"):
+        assert use_local_airflow(tmp_path, "exit 0", home)
+        assert (tmp_path / home / "airflow" / "airflow.db").exists()
+    assert (tmp_path / "calls").read_text().splitlines() == ["db migrate"] * migrations
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.parent.name)

@@ -1,81 +1,131 @@
-"""`make test` fails if either process of tests does, and says which tests a machine could not run."""
+"""`make test` fails if a suite of tests does, and says which tests a machine could not run."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from stack.local import run_tests
+from stack.local.run_tests import ADDED, NO_BROWSER, NO_HADOOP, SUITES, main
+
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("bash", "cat", "dirname", "grep", "mkdir", "sed", "tail")
-PYTEST = """
+PYTEST = """#!/bin/sh
+echo "called with $*"
+for results in "$@"; do case "$results" in --junitxml=*) break;; esac; done
 case "$*" in
-  *--ignore=tests/cluster*) echo "others: $*"; exit {others};;
-  *)
-    echo "on Hadoop: $*"
-    echo "FAILED tests/cluster/test_x.py::test_y - boom"
-    echo "==== 1 failed, 2 passed in 1s ===="
-    exit {cluster};;
+  *tests/cluster) status=$HADOOP;;
+  *) status=0;;
 esac
+case $status in
+  1) echo "FAILED tests/cluster/test_x.py::test_y - boom"; failure="<failure/>";;
+esac
+[ $status -gt 1 ] || echo "<testsuite><testcase/><testcase/><testcase>$failure</testcase></testsuite>" >"${results#*=}"
+exit $status
 """
 
 
-def run_tests(
-    folder: Path, *, browser: bool = True, hadoop: bool = True, others: int = 0, cluster: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """Run the script with programs in place of pytest and Python, and only the programs that it names."""
-    scripts = {
-        "pytest": PYTEST.format(others=others, cluster=cluster),
-        ".venv/bin/python": f"exit {0 if hadoop else 1}",
-        **({"chromium": "", "chromedriver": ""} if browser else {}),
-    }
-    for name, script in scripts.items():
-        file = folder / (name if "/" in name else f"bin/{name}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
-    for name in PROGRAMS:
-        (folder / "bin" / name).symlink_to(shutil.which(name) or name)
-    (folder / "stack" / "local").mkdir(parents=True)
-    (folder / "stack" / "local" / "env.sh").write_text("")
-    shutil.copy(ROOT / "stack" / "local" / "test.sh", folder / "stack" / "local")
-    environment = {"PATH": str(folder / "bin")}
-    script = folder / "stack" / "local" / "test.sh"
-    return subprocess.run([script], env=environment, check=False, capture_output=True, text=True)
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program in place of pytest, in which suites run; Hadoop and a browser are there."""
+    for name, text in {"stack/local/env.sh": "", "bin/pytest": PYTEST}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("HADOOP", "0")
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(run_tests, "can_start_hadoop", lambda: True)
+    monkeypatch.setattr(run_tests.shutil, "which", lambda program: f"/usr/bin/{program}")
+    return tmp_path
 
 
-def test_with_everything_all_tests_run(tmp_path: Path) -> None:
-    process = run_tests(tmp_path)
-    assert process.returncode == 0
-    assert "cluster | on Hadoop: tests/cluster tests/trainer\n" in process.stdout
-    assert "others: --ignore=tests/cluster --ignore=tests/trainer\n" in process.stdout
-    assert "NOT RUN" not in process.stdout
+def test_each_test_is_in_one_suite() -> None:
+    folders = {str(file.parent.relative_to(ROOT)) for file in (ROOT / "tests").glob("*/**/test_*.py")}
+    paths = [path for suite in SUITES for path in suite.paths]
+    assert {sum(f"{folder}/".startswith(f"{path}/") for path in paths) for folder in folders} == {1}
 
 
-@pytest.mark.parametrize(("others", "cluster"), [(1, 0), (0, 1), (1, 1)])
-def test_a_failure_of_either_process_is_a_failure(tmp_path: Path, others: int, cluster: int) -> None:
-    assert run_tests(tmp_path, others=others, cluster=cluster).returncode == 1
+def test_without_full_all_suites_run_without_those_tests(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    results = checkout / ".run/tests/hadoop.xml"
+    assert f"hadoop | called with -m not full --junitxml={results} tests/cluster\n" in printed
+    assert printed.count("called with") == len(SUITES) and "NOT RUN" not in printed
+    assert printed.endswith(f"{ADDED}\n{3 * len(SUITES)} passed, 0 failed\n")
 
 
-def test_the_last_lines_are_the_failures_on_hadoop(tmp_path: Path) -> None:
-    assert run_tests(tmp_path, cluster=1).stdout.splitlines()[-2:] == [
-        "cluster | FAILED tests/cluster/test_x.py::test_y - boom",
-        "cluster | ==== 1 failed, 2 passed in 1s ====",
-    ]
+def test_with_full_only_those_tests_run_and_keep_the_results_of_the_others(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([]) == main(["full"]) == 0
+    assert " -m full --junitxml=" in capsys.readouterr().out
+    assert {file.name for file in (checkout / ".run/tests").glob("hadoop*.xml")} == {"hadoop.xml", "hadoop-full.xml"}
 
 
-def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(tmp_path: Path) -> None:
-    process = run_tests(tmp_path, browser=False)
-    assert process.returncode == 0
-    assert "others: -m not browser --ignore=tests/cluster --ignore=tests/trainer\n" in process.stdout
-    assert process.stdout.splitlines()[-1].startswith("NOT RUN: tests of pages in a browser. Install chromium")
+def test_the_failure_of_a_suite_is_a_failure_and_named_in_the_last_lines(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP", "1")
+    assert main(["full"]) == 1
+    lines = capsys.readouterr().out.splitlines()[-2 - len(SUITES) :]
+    assert lines[0] == "hadoop | FAILED tests/cluster/test_x.py::test_y - boom"
+    assert lines[-1] == f"{3 * len(SUITES) - 1} passed, 1 failed"
 
 
-def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(tmp_path: Path) -> None:
-    process = run_tests(tmp_path, hadoop=False)
-    assert process.returncode == 0
-    assert "on Hadoop" not in process.stdout
-    assert "others: --ignore=tests/cluster\n" in process.stdout
-    assert process.stdout.splitlines()[-1].startswith("NOT RUN: tests/cluster. Install Maven")
+def test_a_suite_that_does_not_end_by_itself_is_a_failure(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP", "3")
+    assert main(["full"]) == 1
+    assert "hadoop: 0 passed, 0 failed in 0.0 minutes; pytest ended with status 3\n" in capsys.readouterr().out
+
+
+def test_a_suite_without_tests_is_no_failure(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP", "5")
+    assert main(["full"]) == 0
+
+
+def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests.shutil, "which", lambda program: None)
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(" -m not full and not browser ") == len(SUITES) and NO_BROWSER in printed.splitlines()
+
+
+def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "can_start_hadoop", lambda: False)
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("called with") == len(SUITES) - 1 and NO_HADOOP in printed.splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_interrupts_the_suites(checkout: Path, number: signal.Signals) -> None:
+    """Also in the background, where a shell lets SIGINT be ignored."""
+    (checkout / "bin" / "pytest").write_text(
+        '#!/bin/sh\ntrap \'touch "$PWD/interrupted.$$"; exit 2\' INT\ntouch "$PWD/started.$$"\n'
+        "while true; do sleep 0.05; done\n"
+    )
+    program = (
+        "import signal, sys; from pathlib import Path; from stack.local import run_tests\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "run_tests.ROOT = Path(sys.argv[1]); run_tests.can_start_hadoop = lambda: True; run_tests.main([])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(checkout)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(checkout.glob("started.*"))) < run_tests.PROCESSES:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert len(list(checkout.glob("interrupted.*"))) == run_tests.PROCESSES

@@ -22,7 +22,7 @@ from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
 from trainyard.triggers.application import ApplicationTrigger
 
-pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 STUCK = """
     import time

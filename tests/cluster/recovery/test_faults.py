@@ -13,7 +13,7 @@ from tests.cluster.recovery.faults import FAULTS, find_leftovers, run_with_fault
 from trainyard.cli.main import main
 from trainyard.schemas import manifest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 SLOW = """
     import time

@@ -90,6 +90,7 @@ def list_watched_versions(airflow: Airflow) -> list[int]:
     return [version for run in ended for version in airflow.get_result("watch", run, "versions")]
 
 
+@pytest.mark.full
 def test_each_new_version_of_a_dataset_starts_the_dag_that_watches_it(airflow: Airflow, configured: Cluster) -> None:
     for number in (1, 2):
         storage.create(f"{configured.storage}/watched/versions/{number:08d}.json", b"{}")
@@ -102,6 +103,7 @@ def list_followed_models(airflow: Airflow) -> list[str]:
     return [weights for run in ended for weights in airflow.get_result("follow", run, "models")]
 
 
+@pytest.mark.full
 def test_worker_groups_that_fit_one_at_a_time_run_in_sequence_despite_killed_processes_and_trigger_other_dags(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -137,6 +139,7 @@ def test_worker_groups_that_fit_one_at_a_time_run_in_sequence_despite_killed_pro
     wait_for(lambda: sorted(list_followed_models(airflow)) == sorted(trained))
 
 
+@pytest.mark.full
 def test_the_log_of_a_task_that_waits_shows_the_progress_of_its_training(
     airflow: Airflow, cluster: Cluster, source: str, browser: webdriver.Chrome
 ) -> None:
@@ -181,6 +184,7 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
     assert airflow.get_task_state("stuck", "r", "export") == "failed"
 
 
+@pytest.mark.full
 def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
     airflow.trigger("early", "r", source=source)
     with pause_submission(cluster, "early", "r", "export"):
@@ -189,6 +193,7 @@ def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, 
     assert airflow.get_task_state("early", "r", "export") == "failed"
 
 
+@pytest.mark.full
 def test_the_result_of_a_killed_airflow_worker_is_reused_by_the_next_attempt_but_not_by_a_cleared_task(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -208,6 +213,7 @@ def test_the_result_of_a_killed_airflow_worker_is_reused_by_the_next_attempt_but
     assert list_states(cluster, "untold.export") == ["FINISHED", "FINISHED"]
 
 
+@pytest.mark.full
 def test_a_task_beyond_its_timeout_fails_and_its_application_ends(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -233,6 +239,7 @@ def start_triggerer(airflow: Airflow) -> None:
     wait_for(airflow.is_healthy)
 
 
+@pytest.mark.full
 def test_marking_a_task_while_no_triggerer_runs_ends_its_application(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -243,6 +250,7 @@ def test_marking_a_task_while_no_triggerer_runs_ends_its_application(
     start_triggerer(airflow)
 
 
+@pytest.mark.full
 def test_maintenance_ends_the_application_of_a_dag_that_was_deleted_while_no_triggerer_ran(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:

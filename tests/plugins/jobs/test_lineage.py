@@ -325,7 +325,7 @@ def dag_run(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def integration(test: Any) -> Any:
-    return pytest.mark.airflow(pytest.mark.spark(test))
+    return pytest.mark.full(pytest.mark.airflow(pytest.mark.spark(test)))
 
 
 @integration

@@ -105,6 +105,7 @@ def test_a_run_writes_results_asset_events_links_and_the_error(
     assert "report.html" in with_text.stdout and "airflow.db" in with_text.stdout, "all is looked at"
 
 
+@pytest.mark.full
 def test_an_unchanged_export_submits_no_application(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
@@ -163,6 +164,7 @@ def network() -> Recipe:
 """
 
 
+@pytest.mark.full
 def test_every_epoch_of_a_model_can_be_evaluated(
     dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
@@ -203,6 +205,7 @@ class Loss(nn.MSELoss):
 )
 
 
+@pytest.mark.full
 def test_a_terminal_shows_the_progress_of_a_training_below_the_log(
     dag: Callable[[str, str], None],
     dag_file: Path,
@@ -246,6 +249,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_script_runs_on_the_workers_of_an_application(
     dag: Callable[..., None], dag_file: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_script_runs_on_the_workers_of_an_application(
     assert json.loads(result) == {"workers": 2, "restarts": 0}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_terminating_the_airflow_process_ends_the_application(
     dag: Callable[..., None],

@@ -59,6 +59,7 @@ def read_losses(directory: Path) -> list[float]:
     return [e["args"][name] for e in counters for name in ("loss", "validation_loss", "accuracy")]
 
 
+@pytest.mark.full
 def test_a_version_or_the_rows_since_one_are_trained_on_and_leased_meanwhile(spark: Any, tmp_path: Path) -> None:
     batches = str(tmp_path / "grown")
     for number, day in enumerate((300, 100), start=1):
@@ -117,6 +118,7 @@ def test_every_worker_writes_its_events_and_rank_0_a_checkpoint(
     assert (tmp_path / "run/checkpoints/train/step-00000026-group-1/checkpoint.json").exists()
 
 
+@pytest.mark.full
 def test_the_result_has_the_uris_of_formats_and_epoch_models(spark: Any, tmp_path: Path) -> None:
     result = run(spark, spec(tmp_path, formats=("pt2",), epoch_models=True, strategy="fsdp"))
     assert result["formats"] == {"pt2": f"{tmp_path}/model2/{result['weights_sha256'][:16]}/model.pt2"}
@@ -137,8 +139,9 @@ def test_the_worker_that_failed_is_named_and_not_its_peer(spark: Any, tmp_path: 
     assert "recipes.py" in str(error.value), "the traceback has the user's line"
 
 
-@pytest.mark.parametrize("strategy", ["averaging", "threshold", "diloco", "fsdp", "horovod"])
-def test_a_worker_that_fails_ends_the_others_in_every_strategy(spark: Any, tmp_path: Path, strategy: str) -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["fsdp", "horovod"])
+def test_a_worker_that_fails_ends_the_others_in_other_strategies(spark: Any, tmp_path: Path, strategy: str) -> None:
     job = spec(tmp_path, "crashing", recipe_params={"rank": 1, "how": "raise"}, strategy=strategy)
     with pytest.raises(TrainyardError, match=r"rank 1 of 2 on .*RuntimeError: the model failed"):
         run(spark, job)
@@ -276,6 +279,7 @@ def test_a_group_that_lost_a_worker_restarts_from_its_last_checkpoint(spark: Any
     assert names == {"driver", "worker 0", "worker 1", "worker 0, start 2", "worker 1, start 2"}
 
 
+@pytest.mark.full
 def test_a_group_that_hangs_is_restarted_and_the_late_worker_is_named(spark: Any, tmp_path: Path) -> None:
     """A minute is longer than any phase that makes progress."""
     result = run(spark, faulty_spec(tmp_path, "1 17 hang", hang_minutes=1))
@@ -289,6 +293,7 @@ def test_a_group_that_hangs_is_restarted_and_the_late_worker_is_named(spark: Any
     assert sum(psutil.pid_exists(pid) for pid in pids) <= 2, "those of the second group"
 
 
+@pytest.mark.full
 def test_spans_are_in_the_time_of_the_drivers_clock(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +308,7 @@ def test_spans_are_in_the_time_of_the_drivers_clock(
     assert [abs(clock["behind_ms"] - ahead / 1e6) <= clock["error_ms"] for clock in clocks] == [True, True]
 
 
+@pytest.mark.full
 def test_no_process_of_a_killed_group_remains(spark: Any, tmp_path: Path) -> None:
     run(spark, faulty_spec(tmp_path, "0 5 kill"))
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -310,12 +316,14 @@ def test_no_process_of_a_killed_group_remains(spark: Any, tmp_path: Path) -> Non
     assert sum(psutil.pid_exists(pid) for pid in set(pids)) <= 2
 
 
+@pytest.mark.full
 def test_without_progress_a_group_restarts_a_limited_number_of_times(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="rank 1 of 2 ended without an error"):
         run(spark, faulty_spec(tmp_path, "1 2 kill always", max_restarts=1))
     assert count_starts(tmp_path) == 2
 
 
+@pytest.mark.full
 def test_progress_resets_the_number_of_restarts(spark: Any, tmp_path: Path) -> None:
     result = run(spark, faulty_spec(tmp_path, "1 7 kill always", max_restarts=1, epochs=1))
     assert result["restarts"] == count_starts(tmp_path) - 1 >= 2
@@ -346,9 +354,10 @@ def run_to_success(spark: Any, job: TrainSpec, application: str, clock_ahead: fl
     ).save()  # fmt: skip
 
 
-CLOCKS_AHEAD = pytest.mark.parametrize("clock_ahead", [-3600.0, 0.0, 3600.0])
+CLOCKS_AHEAD = pytest.mark.parametrize("clock_ahead", [-3600.0, 3600.0])
 
 
+@pytest.mark.full
 @CLOCKS_AHEAD
 def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(
     spark: Any, tmp_path: Path, clock_ahead: float
@@ -361,6 +370,7 @@ def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(
     assert {each.group for each in list_checkpoints(root)} == {2}, "a group of the first run would be an older one"
 
 
+@pytest.mark.full
 @CLOCKS_AHEAD
 def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
     spark: Any, tmp_path: Path, clock_ahead: float
@@ -376,6 +386,7 @@ def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
     assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
 
 
+@pytest.mark.full
 def test_a_cleared_task_starts_from_the_beginning_although_an_attempt_failed_before_it_trained(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -399,8 +410,9 @@ def test_an_elastic_group_uses_the_slots_that_exist(spark: Any, tmp_path: Path) 
     assert read_losses(tmp_path / "elastic") == pytest.approx(read_losses(tmp_path / "one"), rel=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["averaging", "threshold", "diloco", "fsdp", "horovod"])
-def test_every_strategy_trains_in_a_worker_group(spark: Any, tmp_path: Path, strategy: str) -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["threshold", "fsdp", "horovod"])
+def test_a_strategy_trains_in_a_worker_group(spark: Any, tmp_path: Path, strategy: str) -> None:
     result = run(spark, spec(tmp_path, strategy=strategy))
     assert result["epochs"] == 2 and result["bytes_sent"] > 0
     assert load_model(str(tmp_path / "model2")).output(datasets.blobs(5)).shape == (5, 3)

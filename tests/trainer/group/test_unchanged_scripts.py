@@ -54,6 +54,7 @@ def test_a_script_trains_one_model_on_all_workers(spark: Any, tmp_path: Path, na
     assert [(r["size"], r["local"]) for r in (first, second)] == [(2, 0), (2, 1)]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_one_application_runs_scripts_one_after_the_other(spark: Any, tmp_path: Path) -> None:
     for turn in range(2):
@@ -64,6 +65,7 @@ def test_one_application_runs_scripts_one_after_the_other(spark: Any, tmp_path: 
             assert len({r["weights"] for r in read_results(folder)}) == 1
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_single_worker_runs_a_script(spark: Any, tmp_path: Path) -> None:
     run(spark, tmp_path, "horovod_digits", "--epochs", "1", "--results", str(tmp_path), workers=1)
@@ -100,6 +102,7 @@ def test_a_script_is_a_span_in_the_events(spark: Any, tmp_path: Path) -> None:
     assert [e["name"] for e in events if e["ph"] == "X"].count("script") == 2
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
 @pytest.mark.parametrize("rank", [0, 1])
@@ -133,6 +136,7 @@ def test_an_exit_status_of_0_is_success(spark: Any, tmp_path: Path) -> None:
     assert run(spark, tmp_path, "obedient", str(tmp_path), "0", "0", workers=1) == {"workers": 1, "restarts": 0}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
 def test_a_killed_worker_ends_the_others(spark: Any, tmp_path: Path, connected: list[str]) -> None:
