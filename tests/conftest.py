@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
 """The markers of tests that start something, the costliest first."""
 UNIT_SECONDS = 2.0
-"""What a test without such a marker may take of a core, and wait."""
+"""The processor time of a test without such a marker: unlike its duration, it hardly depends on other work."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -53,45 +53,32 @@ def pytest_runtest_makereport(
     report = yield
     systems = [name for name in SYSTEMS if item.get_closest_marker(name)]
     if call.when == "setup":
-        item.stash[_STARTED] = (_measure_processor_time(item, systems), _measure_wait_for_core())
+        item.stash[_STARTED] = _measure_processor_time(systems)
     elif call.when == "call":
-        processor_seconds, waited = item.stash[_STARTED]
-        processor_seconds = _measure_processor_time(item, systems) - processor_seconds
-        # The report copied them before.
-        report.user_properties += [("systems", " ".join(systems)), ("processor_seconds", f"{processor_seconds:.2f}")]
-        seconds = call.duration - (_measure_wait_for_core() - waited)
+        seconds = _measure_processor_time(systems) - item.stash[_STARTED]
+        item.user_properties += [("systems", " ".join(systems)), ("processor_seconds", f"{seconds:.2f}")]
         if not systems and report.passed and seconds > UNIT_SECONDS:
             report.outcome = "failed"
             report.longrepr = (
-                f"{item.nodeid} takes {seconds:.1f} s; a test without a marker takes {UNIT_SECONDS:g} s at most. "
-                f"Make it faster, or mark it with what it starts: {', '.join(SYSTEMS)}."
+                f"{item.nodeid} takes {seconds:.1f} s of a core; a test without a marker takes {UNIT_SECONDS:g} s at "
+                f"most. Make it faster, or mark it with what it starts: {', '.join(SYSTEMS)}."
             )
     return report
 
 
-_STARTED = pytest.StashKey[tuple[float, float]]()
+_STARTED = pytest.StashKey[float]()
 
 
-def _measure_processor_time(item: pytest.Item, systems: list[str]) -> float:
+def _measure_processor_time(systems: list[str]) -> float:
     """Return the processor time of this process, and of its descendants if a test starts some, in seconds."""
     times = os.times()
-    ended = times.user + times.system + times.children_user + times.children_system
-    total = ended
-    if systems:
-        for process in psutil.Process().children(recursive=True):
-            try:
-                total += sum(process.cpu_times()[:4])
-            except psutil.Error:
-                continue
+    total = times.user + times.system + times.children_user + times.children_system
+    for process in psutil.Process().children(recursive=True) if systems else ():
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:  # it has ended
+            continue
     return total
-
-
-def _measure_wait_for_core() -> float:
-    """Return for how long this thread was ready to run while other processes had the cores, in seconds."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0.0
 
 
 @pytest.fixture(scope="session")

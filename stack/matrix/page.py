@@ -9,7 +9,7 @@ from stack.matrix.rows import SECTIONS, Row
 
 HEAD = """# Compatibility
 
-`make test` runs all tests with the locked versions of `requirements.txt`. `make matrix` runs a part of them with other
+`make test-all` runs all tests with the locked versions of `requirements.txt`. `make matrix` runs a part of them with other
 versions, each in an environment of its own, and writes the results to this page:
 
 ```sh
