@@ -54,7 +54,7 @@ YARN_CONF = {
 }
 
 
-CONTAINER_ENVIRONMENTS = ("spark.yarn.appMasterEnv", "spark.executorEnv")
+DRIVER, EXECUTOR = CONTAINER_ENVIRONMENTS = ("spark.yarn.appMasterEnv", "spark.executorEnv")
 """The prefixes of the settings for environment variables of the driver, and of executors."""
 USER = "HADOOP_USER_NAME"
 PYTHONPATH = "spark.executorEnv.PYTHONPATH"
@@ -127,12 +127,11 @@ def spark_conf(
     if slots:
         conf |= LOCAL_CONF
     if spark.master == "yarn":
-        conf |= YARN_CONF
+        conf |= containers_conf(runtime.user, runtime.defaults)
         conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
         conf |= executors.settings(requested)
-        conf |= user_settings(runtime.user, runtime.defaults)
         for prefix in CONTAINER_ENVIRONMENTS:
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
@@ -150,17 +149,23 @@ def spark_conf(
     return conf
 
 
-def user_settings(user: str | None, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings by which Python in containers accesses HDFS as the user who submits, as Java does there.
+def containers_conf(user: str | None, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that all applications on YARN have.
 
-    YARN may run containers as a user of its own.
+    Python in their containers accesses HDFS as the user who submits, as Java does there: YARN may run containers as a
+    user of its own.
 
     Args:
         user: The user; None with Kerberos, where the token of a container decides.
-        defaults: The settings in spark-defaults.conf, which stay.
+        defaults: The settings in spark-defaults.conf, of which the user stays.
     """
-    names = (f"{prefix}.{USER}" for prefix in CONTAINER_ENVIRONMENTS)
-    return {name: user for name in names if user and name not in defaults}
+    names = (f"{role}.{USER}" for role in CONTAINER_ENVIRONMENTS)
+    return YARN_CONF | {name: user for name in names if user and name not in defaults}
+
+
+def container_environment(conf: Mapping[str, str], role: str) -> dict[str, str]:
+    """Return the environment variables of a role's containers, which is one of `CONTAINER_ENVIRONMENTS`."""
+    return {name.removeprefix(f"{role}."): value for name, value in conf.items() if name.startswith(f"{role}.")}
 
 
 def _choose_daemon(job: Job, spark: SparkConnection, slots: int | None) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from airflow.sdk.configuration import conf
 
 from trainyard import hadoop_conf
@@ -59,6 +61,12 @@ def require_ticket(uri: str) -> None:
 def container_user() -> str | None:
     """Return the user that containers access HDFS as; None with Kerberos, where their token decides."""
     return None if kerberos.is_required(site.core()) else submitting_user()
+
+
+def list_accessible(uris: Iterable[str]) -> list[str]:
+    """Return the URIs that a container without a delegation token can access: with Kerberos none of HDFS."""
+    needs_token = kerberos.is_required(site.core())
+    return [uri for uri in uris if not (needs_token and uri.startswith(("hdfs://", "viewfs://")))]
 
 
 def unusable_token(uri: str) -> str:
