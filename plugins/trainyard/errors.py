@@ -25,6 +25,10 @@ class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
 
 
+class DeadlineError(UnavailableError):
+    """A call did not return in time. Another attempt, by another connection, may succeed."""
+
+
 def summarize(error: BaseException | None) -> str:
     """Return the type and the message of an error in one line, without a stack of Java in it."""
     return _LINE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
-from trainyard import filesystems, hdfs
+from tests.plugins.name_nodes import serve_silence
+from trainyard import filesystems, hdfs, retries, storage
+from trainyard.errors import DeadlineError, UnavailableError
+from trainyard.schemas import checkpoint
 from trainyard.trainer.checkpointing import dcp
+from trainyard.trainer.group.clock import Offset
+from trainyard.trainer.group.outcome import build_failure
 
 FIRST_USE = """
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from trainyard import filesystems, hdfs
+from tests.plugins.name_nodes import serve_silence
+from trainyard import filesystems, hdfs, retries, storage
+from trainyard.errors import DeadlineError, UnavailableError
 
 together = threading.Barrier(8)
 
@@ -81,6 +91,63 @@ def test_a_process_that_is_forked_during_the_first_use_has_a_client_of_its_own()
     finally:
         done.set()
         thread.join()
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, socket.socket]]:
+    """The URI of a NameNode that never answers, and its socket."""
+    with serve_silence(monkeypatch) as silent:
+        yield silent
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        storage.exists, storage.read, storage.list_names, storage.remove, lambda uri: storage.create(uri, b"1"),
+        lambda uri: storage.checksum(uri), lambda uri: storage.find_files(uri),
+    ],
+    ids=["exists", "read", "list", "remove", "create", "checksum", "find"],
+)  # fmt: skip
+def test_a_name_node_that_does_not_answer_is_an_error_after_the_deadline(
+    silent: tuple[str, socket.socket], call: Callable[[str], object]
+) -> None:
+    """One call of `exists` waited for a quarter of an hour."""
+    uri, _ = silent
+    with pytest.raises(UnavailableError, match=rf"cannot .* of {uri.removesuffix('/data')}: no answer within 0 s"):
+        call(uri)
+
+
+def test_after_a_deadline_the_next_call_uses_another_connection(silent: tuple[str, socket.socket]) -> None:
+    uri, server = silent
+    for _ in range(hdfs.CLIENTS):
+        with pytest.raises(DeadlineError):
+            storage.exists(uri)
+        connection, _address = server.accept()
+        connection.close()
+    assert len(filesystems.locate(uri)[0].client._clients) == hdfs.CLIENTS
+    with pytest.raises(DeadlineError):
+        storage.exists(uri)
+    assert len(filesystems.locate(uri)[0].client._clients) == hdfs.CLIENTS, "no more than these are ever created"
+
+
+def test_a_call_that_missed_its_deadline_is_repeated(
+    silent: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.5)
+    uri, _ = silent
+    with pytest.raises(UnavailableError, match=r"cannot read .*/data, for 0 s: DeadlineError: cannot open /data"):
+        retries.read_file(uri)
+    assert "trying again: DeadlineError" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_cannot_be_listed_is_an_error_of_the_storage(
+    silent: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as one of the user's code, so that the training failed instead of resuming."""
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.5)
+    with pytest.raises(UnavailableError, match=r"cannot read hdfs://.*/data, for 0 s: DeadlineError") as raised:
+        list(checkpoint.read_checkpoints(silent[0], "fingerprint"))
+    assert build_failure(0, raised.value, Offset()).ended == "lost"
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a;b", "a%20b", "A B"])
