@@ -84,7 +84,7 @@ class _Calls:
 
     def create(self, path: str, write_options: WriteOptions) -> FileWriter:
         """Create a file, and open it for writing."""
-        inner = self.run(f"create {path}", lambda client: client.create(path, write_options).inner)
+        inner = self.run(f"create {path}", lambda client: client.inner.create(path, write_options))
         return FileWriter(_Writes(self, path, inner))  # type: ignore[arg-type]
 
     def run(self, what: str, function: Callable[[Client], T], seconds: float | None = None) -> T:
@@ -149,7 +149,7 @@ class _Reads:
 
     def _open(self) -> Any:
         if self._file is None:
-            self._file = self._calls.run(f"open {self._path}", lambda client: client.read(self._path).inner)
+            self._file = self._calls.run(f"open {self._path}", lambda client: client.inner.read(self._path))
         return self._file
 
 
