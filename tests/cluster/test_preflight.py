@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stack.hadoop.cluster import Cluster
+from stack.hadoop.config import USER
 from tests.cluster.conftest import Shell, list_applications
 from tests.cluster.jobs import Exports, wait_for
 from trainyard.checks import probe
@@ -95,7 +96,7 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "__init__.py").write_text("")
     (tmp_path / "toy" / "prepare.py").write_text("def rows(spark, source): return spark.range(5)\n")
-    nowhere = cluster.storage.replace("/trainyard", "/other/sealed")
+    nowhere = cluster.storage.replace("/trainyard", f"/user/{USER}/sealed")
     text = BROKEN_DAG.format(source=(tmp_path / "x.json").as_uri(), nowhere=nowhere)
     (tmp_path / "toy" / "dag.py").write_text("\n".join(line[4:] for line in text.splitlines()))
     create = f"from trainyard import storage; storage.create('{nowhere}', b'a file, no directory')"
