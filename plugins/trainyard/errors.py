@@ -25,8 +25,11 @@ class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
 
 
-class DeadlineError(UnavailableError):
-    """A call did not return in time. Another attempt, by another connection, may succeed."""
+class DeadlineError(UnavailableError, TimeoutError):
+    """A call did not return in time. Another attempt, by another connection, may succeed.
+
+    It is an OSError too, as other errors of a storage are.
+    """
 
 
 def summarize(error: BaseException | None) -> str:

@@ -17,7 +17,7 @@ import pytest
 from tests.plugins.name_nodes import serve_silence
 from trainyard import filesystems, hdfs, retries, storage
 from trainyard.errors import DeadlineError, UnavailableError
-from trainyard.schemas import checkpoint
+from trainyard.schemas import checkpoint, versions
 from trainyard.trainer.checkpointing import dcp
 from trainyard.trainer.group.clock import Offset
 from trainyard.trainer.group.outcome import build_failure
@@ -138,6 +138,14 @@ def test_a_call_that_missed_its_deadline_is_repeated(
     with pytest.raises(UnavailableError, match=r"cannot read .*/data, for 0 s: DeadlineError: cannot open /data"):
         retries.read_file(uri)
     assert "trying again: DeadlineError" in capsys.readouterr().out
+
+
+def test_a_lease_that_cannot_be_written_or_removed_is_no_failure(
+    silent: tuple[str, socket.socket], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with versions.lease(silent[0], 1, "reader"):
+        pass
+    assert "is read without a lease, so it may expire meanwhile: cannot call mkdirs" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_cannot_be_listed_is_an_error_of_the_storage(
