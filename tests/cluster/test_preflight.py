@@ -73,7 +73,7 @@ def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
     assert "fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in table
     assert "found by nvidia-smi" in table
     assert f"{cluster.storage}  " in table
-    assert table.count("accessible on nodes without a label") == 1, "all drivers access the storage in the same way"
+    assert table.count("accessible on nodes without a label") == 2, "one as all drivers, one as all executors"
     assert table.count("accessible on nodes of partition 'gpu'") == 1
     new = [app["name"] for app in list_applications(cluster) if app["id"] not in before]
     assert set(new) == {"trainyard-probe"}, "preflight runs no task of the DAG"

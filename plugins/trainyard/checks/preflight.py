@@ -170,7 +170,6 @@ def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> F
 class _Access:
     """How containers access the storage; one probe covers all stages whose containers do so in the same way."""
 
-    queue: str
     label: str | None
     runtime: NodeRuntime
     environment: Mapping[str, str]
@@ -184,7 +183,7 @@ def _check_access(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) ->
         conf, runtime = {**spark_defaults(), **plan.conf}, node_runtime(plan.conf, plan.env)
         for role, label in ((DRIVER, plan.placement.driver_label), (EXECUTOR, plan.placement.node_label)):
             uris = cluster.list_accessible(writes.get(plan.task_key.task, ()))
-            access = _Access(plan.queue, label, runtime, container_environment(conf, role), uris)
+            access = _Access(label, runtime, container_environment(conf, role), uris)
             if uris and runtime.is_checkable and access not in checked:
                 checked.append(access)
                 findings.append(_probe_access(manager, plan, access))
@@ -196,7 +195,7 @@ def _probe_access(manager: ResourceManager, plan: Plan, access: _Access) -> Find
     where = probe.describe_nodes(access.label)
     try:
         error = probe.find_storage_error(
-            manager, access.queue, access.label, access.runtime, access.environment, access.uris
+            manager, plan.queue, access.label, access.runtime, access.environment, access.uris
         )
         problem = error and f"{plan.operator}: containers {where} cannot access {error}. {probe.ACCESS_FIX}"
     except probe.NoRoomError:
