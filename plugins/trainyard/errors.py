@@ -25,6 +25,13 @@ class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
 
 
+class DeadlineError(UnavailableError, TimeoutError):
+    """A call did not return in time. Another attempt, by another connection, may succeed.
+
+    It is an OSError too, as other errors of a storage are.
+    """
+
+
 def summarize(error: BaseException | None) -> str:
     """Return the type and the message of an error in one line, without a stack of Java in it."""
     return _LINE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]

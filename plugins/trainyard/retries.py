@@ -9,7 +9,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, UnavailableError, summarize
+from trainyard.errors import DeadlineError, TrainyardError, UnavailableError, summarize
 from trainyard.storage import ShortReadError
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def retry(what: str, function: Callable[[], T]) -> T:
     attempts = Retrying(
         stop=stop_after_delay(RETRY_SECONDS),
         wait=wait_random_exponential(max=MAX_WAIT_SECONDS),
-        retry=retry_if_exception(lambda error: isinstance(error, Exception) and not isinstance(error, PERMANENT)),
+        retry=retry_if_exception(_may_pass),
         before_sleep=report,
     )
     try:
@@ -49,6 +49,11 @@ def retry(what: str, function: Callable[[], T]) -> T:
     except RetryError as error:
         cause = error.last_attempt.exception()
         raise UnavailableError(f"cannot {what}, for {RETRY_SECONDS:.0f} s: {summarize(cause)}") from cause
+
+
+def _may_pass(error: BaseException) -> bool:
+    is_permanent = isinstance(error, PERMANENT) and not isinstance(error, DeadlineError)
+    return isinstance(error, Exception) and not is_permanent
 
 
 def read_file(uri: str) -> bytes:

@@ -223,7 +223,7 @@ def create(uri: str, data: bytes) -> None:
 
 
 def write_error(directory: str) -> str:
-    """Return why nothing can be written to a directory, "" if it can be: a file is written there and removed.
+    """Return why files of a directory cannot be written and read, "" if they can: one is written, read and removed.
 
     So it is, too, if the storage does not create a file exclusively, as old servers of S3's protocol. For a directory
     that does not exist the file is written to the nearest one above it.
@@ -232,6 +232,7 @@ def write_error(directory: str) -> str:
         trial = _name_trial(directory)
         create(trial, b"trial")  # a full storage still takes empty files
         try:
+            read(trial)
             is_exclusive = not _creates(trial)
         finally:
             remove(trial)

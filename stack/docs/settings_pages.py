@@ -37,7 +37,8 @@ YARN = [
 VARIABLES = {
     "HADOOP_CONF_DIR": "The client configuration of the cluster: the addresses of the ResourceManager and of HDFS, and "
     "whether they ask for Kerberos. `YARN_CONF_DIR` is read where it is not set.",
-    "HADOOP_USER_NAME": "The user for HDFS and YARN without Kerberos; by default that of the process.",
+    "HADOOP_USER_NAME": "The user for HDFS and YARN without Kerberos, also in containers; by default that of the "
+    "process.",
     "JAVA_HOME": "The Java of spark-submit; by default the `java` on the PATH.",
     "SPARK_HOME": "Used only if its major and minor version are those of the installed `pyspark`; otherwise the "
     "package is used, and `trainyard doctor` says so.",

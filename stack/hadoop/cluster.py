@@ -5,6 +5,9 @@
 `start` creates the cluster if there is none, starts its daemons, and returns when every node has registered with its
 label; `stop` ends all daemons. With `--kerberos` a new cluster requires Kerberos for HDFS, YARN and their pages.
 
+Without Kerberos, HDFS has a superuser of its own and checks permissions, and NodeManagers run as another user than the
+one who submits, as on most clusters. The latter needs root: a line says so if it is not possible.
+
 Daemons listen on free ports of the loopback interface, and all files of a cluster are in its home, so several clusters
 can run at the same time. Source `HOME/env.sh` to submit applications to a cluster.
 """
@@ -13,14 +16,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import grp
 import importlib.util
 import json
 import os
+import pwd
 import random
 import shutil
 import signal
 import socket
+import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,8 +40,10 @@ from requests.auth import AuthBase
 
 from stack.hadoop import config
 from stack.hadoop.config import (
+    CONTAINER_USER,
     DAEMONS,
     DATA_NODES,
+    DIRECTORIES,
     NAME_NODE,
     NODE_MANAGERS,
     PARTITION,
@@ -43,8 +52,10 @@ from stack.hadoop.config import (
     STANDBY_RESOURCE_MANAGER,
     STANDBYS,
     START_QUICKLY,
+    SUPERUSER,
     USER,
     Daemon,
+    NodeManager,
     Properties,
 )
 from stack.hadoop.jars import fetch_jars
@@ -98,8 +109,10 @@ class Cluster:
         if cluster.kdc:
             cluster.kdc.create()
         properties = {**(cluster.kdc.build_properties() if cluster.kdc else {}), **properties}
+        nodes = cluster._create_node_folder()
         for daemon in (None, *cluster.daemons.values()):
-            for name, text in config.build_files(daemon, home, cluster._addresses, properties).items():
+            files = nodes if isinstance(daemon, NodeManager) else home
+            for name, text in config.build_files(daemon, files, cluster._addresses, properties).items():
                 file = cluster._conf_dir(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
@@ -139,6 +152,10 @@ class Cluster:
             yield cluster
         finally:
             cluster.stop()
+            if (nodes := home / "nodes").is_symlink():
+                target = nodes.readlink()
+                nodes.unlink()
+                shutil.move(target, nodes)
 
     @classmethod
     def _build(cls, home: Path, ports: dict[str, int]) -> Cluster:
@@ -180,9 +197,10 @@ class Cluster:
     def start(self) -> None:
         """Start the daemons that do not run."""
         self._start_kdc()
+        if not self._switches_user:
+            print(f"NodeManagers run as {USER}, who submits: another user needs root, setpriv and no Kerberos.")
         for name, daemon in self.daemons.items():
-            own = self.node_environment if daemon in NODE_MANAGERS else {}
-            self._start(name, self._build_command(daemon), own)
+            self._start(name, self._build_command(daemon), self._own_environment(daemon))
 
     def activate(self, name: str) -> None:
         """Make one daemon of a pair the active one, as soon as it answers; the other must not be active."""
@@ -193,7 +211,7 @@ class Cluster:
         ]  # fmt: skip
 
         def succeeds() -> bool:
-            environment = self._daemon_environment()
+            environment = self._daemon_environment() | self._own_environment(self.daemons[name])
             return subprocess.run(command, env=environment, cwd=self.home, capture_output=True).returncode == 0
 
         if not _wait_until(TIMEOUT_SECONDS, succeeds):
@@ -248,6 +266,8 @@ class Cluster:
                 return f"{state['NumLiveDataNodes']} of {len(DATA_NODES)} DataNodes"
             if mode := self._get_bean("namenode.http", "Hadoop:service=NameNode,name=NameNodeInfo")["Safemode"]:
                 return str(mode)
+            if not self._add_directories():
+                return "no active NameNode"
             self._add_label()
             nodes = (self.query_yarn("nodes", states="RUNNING")["nodes"] or {}).get("node", [])
             labeled = [node for node in nodes if node.get("nodeLabels") == [PARTITION]]
@@ -295,6 +315,45 @@ class Cluster:
         own = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
         return {"JAVA_HOME": str(java), **own, **(self.kdc.environment if self.kdc else {}), "KRB5CCNAME": os.devnull}
 
+    def _create_node_folder(self) -> Path:
+        """Create the folder of the NodeManagers' files, outside of a home that `CONTAINER_USER` does not reach."""
+        nodes = self.home / "nodes"
+        if all(folder.stat().st_mode & stat.S_IXOTH for folder in (self.home, *self.home.parents)):
+            nodes.mkdir()
+        else:
+            nodes.symlink_to(tempfile.mkdtemp(prefix="trainyard-nodes-"))
+            nodes.chmod(0o755)
+        if self._switches_user:
+            shutil.chown(nodes, CONTAINER_USER)
+        return nodes.resolve()
+
+    @property
+    def _switches_user(self) -> bool:
+        """Whether NodeManagers run as `CONTAINER_USER`."""
+        return not self.kdc and os.geteuid() == 0 and shutil.which("setpriv") is not None
+
+    def _own_environment(self, daemon: Daemon) -> dict[str, str]:
+        if isinstance(daemon, NodeManager):
+            return dict(self.node_environment)
+        in_hdfs = daemon in (NAME_NODE, STANDBY_NAME_NODE, *DATA_NODES)
+        return {"HADOOP_USER_NAME": SUPERUSER} if in_hdfs and not self.kdc else {}
+
+    def _add_directories(self) -> bool:
+        """Create the directories of an administrator; return whether there is a NameNode that can.
+
+        With Kerberos the user who submits is the superuser, and nothing is created.
+        """
+        if self.kdc:
+            return True
+        status = "Hadoop:service=NameNode,name=NameNodeStatus"
+        ports = [f"{name}.http" for name in self.daemons if name in (NAME_NODE.name, STANDBY_NAME_NODE.name)]
+        active = next((port for port in ports if self._get_bean(port, status)["State"] == "active"), None)
+        for path, (owner, mode) in DIRECTORIES.items() if active else ():
+            for operation in ({"op": "MKDIRS", "permission": str(mode)}, {"op": "SETOWNER", "owner": owner}):
+                url = f"{self.get_url(str(active))}/webhdfs/v1{path}"
+                requests.put(url, params=operation | {"user.name": SUPERUSER}, timeout=5).raise_for_status()
+        return active is not None
+
     def _add_label(self) -> None:
         labels = self.query_yarn("get-node-labels").get("nodeLabelInfo") or []
         if PARTITION not in [label["name"] for label in (labels if isinstance(labels, list) else [labels])]:
@@ -325,7 +384,9 @@ class Cluster:
         return self.home / "conf" / (daemon.name if daemon else "client")
 
     def _build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
+        as_user = _build_user_switch() if isinstance(daemon, NodeManager) and self._switches_user else []
         return [
+            *as_user,
             shutil.which("java") or "java",
             *config.build_java_arguments(daemon, self._conf_dir(daemon), fetch_jars(), self.home / "log"),
             *arguments,
@@ -334,7 +395,21 @@ class Cluster:
     def _run(self, daemon: Daemon, *arguments: str) -> None:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
             command = self._build_command(daemon, *arguments)
-            subprocess.run(command, env=self._daemon_environment(), cwd=self.home, stdout=log, stderr=log, check=True)
+            environment = self._daemon_environment() | self._own_environment(daemon)
+            subprocess.run(command, env=environment, cwd=self.home, stdout=log, stderr=log, check=True)
+
+
+def _build_user_switch() -> list[str]:
+    """Return the beginning of a command that runs as `CONTAINER_USER`.
+
+    That user may read all files, because the Python of this checkout may be in a folder of the user who submits.
+    """
+    group = grp.getgrgid(pwd.getpwnam(CONTAINER_USER).pw_gid).gr_name
+    capability = "+dac_read_search"
+    return [
+        "setpriv", f"--reuid={CONTAINER_USER}", f"--regid={group}", "--clear-groups", f"--inh-caps={capability}",
+        f"--ambient-caps={capability}",
+    ]  # fmt: skip
 
 
 def _build_spark_defaults() -> str:

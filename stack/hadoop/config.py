@@ -20,6 +20,13 @@ from xml.sax.saxutils import escape
 PARTITION = "gpu"
 QUEUES = ("etl", "train")
 USER = getpass.getuser()
+"""The user who submits; no superuser of HDFS, and another one than that of containers."""
+SUPERUSER = "hdfs"
+"""The superuser of HDFS, without Kerberos: NameNodes and DataNodes run in its name."""
+CONTAINER_USER = "nobody"
+"""The user of this machine that NodeManagers and their containers run as, without Kerberos."""
+DIRECTORIES = {"/trainyard": (USER, 755), f"/user/{USER}": (USER, 755), "/logs": (CONTAINER_USER, 1777)}
+"""Owners and modes of the directories that an administrator creates on HDFS: storage, homes and aggregated logs."""
 START_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for JVMs of small jobs, which take half the time on two cores without the optimizing compiler."""
 OPENED = ("java.lang", "java.util")
@@ -197,6 +204,7 @@ def _name_node_addresses(daemon: Daemon | None, home: Path, addresses: Addresses
 def _hdfs_site(daemon: Daemon | None, home: Path, addresses: Addresses) -> Properties:
     own = daemon if daemon == STANDBY_NAME_NODE else NAME_NODE
     return _name_node_addresses(daemon, home, addresses) | {
+        "dfs.permissions.enabled": "true",
         "dfs.replication": len(DATA_NODES),
         "dfs.namenode.name.dir": (home / own.name).as_uri(),
         # The address of a container may not have a name yet when its DataNode registers.

@@ -159,7 +159,7 @@ def airflow(
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(home / "logs" / "dag_processor"),
         "AIRFLOW__LOGGING__REMOTE_LOGGING": "True",
-        "AIRFLOW__LOGGING__REMOTE_BASE_LOG_FOLDER": "hdfs:///airflow/logs",
+        "AIRFLOW__LOGGING__REMOTE_BASE_LOG_FOLDER": f"hdfs:///user/{USER}/logs",
         "AIRFLOW__LOGGING__REMOTE_LOG_CONN_ID": "webhdfs_default",
         "AIRFLOW__LOGGING__DELETE_LOCAL_LOGS": "True",
         "AIRFLOW_CONN_GIT_DEFAULT": json.dumps({"conn_type": "git", "host": str(repository)}),

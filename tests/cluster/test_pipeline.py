@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from stack.hadoop.cluster import Cluster
 from stack.hadoop.containers import Container, ContainerWatch
 from tests.cluster.conftest import ROOT, Shell, list_applications
 from tests.cluster.jobs import build_plan, run_to_end
-from tests.cluster.recovery.faults import WORKER, find_leftovers, run_with_fault
+from tests.cluster.recovery.faults import find_leftovers, kill_worker, run_with_fault
 from trainyard import storage
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
-from trainyard.schemas import manifest, model_artifact, run_record
+from trainyard.schemas import checkpoint, events, manifest, model_artifact, run_record
+from trainyard.trainer.group.worker import checkpoint_root
 from trainyard.usage import resource_usage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -75,14 +77,15 @@ def test_the_resource_usage_of_each_application_is_stored(containers: list[Conta
         assert 0 < entry.busy_seconds < entry.seconds and entry.page.startswith("http")
 
 
-def build_training(task: str, **options: Any) -> TrainOperator:
+def build_training(
+    task: str, folder: Path = ROOT / "dags", recipe: str = "digits.recipe:convnet", **options: Any
+) -> TrainOperator:
     """Return a short training on the dataset of the run above."""
     dag = DAG("again", schedule=None)
-    dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
+    dag.fileloc = str(folder / recipe.partition(".")[0] / "dag.py")
     return TrainOperator(
-        task_id=task, dag=dag, recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"again/{task}",
-        workers=2, **options,
-    )  # fmt: skip
+        task_id=task, dag=dag, recipe=recipe, dataset="digits/dataset", model=f"again/{task}", workers=2, **options
+    )
 
 
 @pytest.mark.full
@@ -97,15 +100,27 @@ def test_workers_in_one_container_share_its_gpus(containers: list[Container], co
 
 
 @pytest.mark.full
-def test_a_worker_group_that_lost_a_worker_restarts_within_its_application(
+def test_a_worker_group_that_lost_a_worker_resumes_within_its_application(
     containers: list[Container], configured: Cluster
 ) -> None:
+    """Each worker verifies many files of the checkpoint, by several threads, as its first use of HDFS."""
     operator = build_training(
-        "hurt", epochs=3, memory=Memory(heap="512m", native="2g"), placement=Placement(queue="train", node_label="gpu")
-    )
+        "hurt", ROOT / "tests/cluster/dags", "deep.recipe:network", epochs=20,
+        memory=Memory(heap="512m", native="2g"), placement=Placement(queue="train", node_label="gpu"),
+    )  # fmt: skip
     plan = build_plan(operator, configured.storage)
-    record = run_with_fault(plan, configured, WORKER)
+    root = checkpoint_root(plan.task_key)
+
+    def kill_after_a_checkpoint(cluster: Cluster, application: str) -> bool:
+        saved = (storage.exists(storage.join(uri, checkpoint.INDEX)) for *_, uri in checkpoint.list_checkpoints(root))
+        return any(saved) and kill_worker(cluster, application)
+
+    record = run_with_fault(plan, configured, kill_after_a_checkpoint)
     assert record.output["restarts"] == 1
+    files = storage.list_names(checkpoint.list_checkpoints(root)[0].uri)
+    assert [sum(name.startswith(f"__{rank}_") for name in files) >= 20 for rank in range(2)] == [True, True]
+    epochs = events.read_counter(plan.task_key.directory, "hurt", "worker 0", "epoch")
+    assert [event["args"]["epoch"] for event in epochs].count(1) == 1, "the second group does not begin again"
     assert len(list_applications(configured, plan.tag)) == 1
     assert (
         model_artifact.read_current(storage.join(configured.storage, "again/hurt")).weights_sha256

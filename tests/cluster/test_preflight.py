@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stack.hadoop.cluster import Cluster
+from stack.hadoop.config import USER
 from tests.cluster.conftest import Shell, list_applications
 from tests.cluster.jobs import Exports, wait_for
 from trainyard.checks import probe
@@ -72,6 +73,8 @@ def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
     assert "fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in table
     assert "found by nvidia-smi" in table
     assert f"{cluster.storage}  " in table
+    assert table.count("accessible on nodes without a label") == 2, "one as all drivers, one as all executors"
+    assert table.count("accessible on nodes of partition 'gpu'") == 1
     new = [app["name"] for app in list_applications(cluster) if app["id"] not in before]
     assert set(new) == {"trainyard-probe"}, "preflight runs no task of the DAG"
 
@@ -82,6 +85,8 @@ def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell:
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
     assert "imports fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Java, Python of gpu"]
     assert lines["GPU of gpu"].endswith("ok")
+    for label in ("no label", "gpu"):
+        assert f"{cluster.storage}, written and read in a container" in lines[f"storage of {label}"]
     assert lines["clock"].endswith("ok") and lines["queue"].endswith("ok")
     assert lines["triggerer"].endswith("FIX"), "none is running"
     assert process.returncode == 1 and process.stdout.count("FIX") == 1, process.stdout + process.stderr
@@ -91,7 +96,7 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "__init__.py").write_text("")
     (tmp_path / "toy" / "prepare.py").write_text("def rows(spark, source): return spark.range(5)\n")
-    nowhere = cluster.storage.replace("/trainyard", "/other/sealed")
+    nowhere = cluster.storage.replace("/trainyard", f"/user/{USER}/sealed")
     text = BROKEN_DAG.format(source=(tmp_path / "x.json").as_uri(), nowhere=nowhere)
     (tmp_path / "toy" / "dag.py").write_text("\n".join(line[4:] for line in text.splitlines()))
     create = f"from trainyard import storage; storage.create('{nowhere}', b'a file, no directory')"
@@ -141,6 +146,25 @@ def test_a_queue_that_yarn_does_not_have_is_found_by_the_probe(exports: Exports)
     plan = replace(exports.plan(), placement=Placement(queue="nosuch"))
     problems = [finding.problem for finding in check_dag([TaskPlan("export", plan)]) if finding.problem]
     assert len(problems) == 1 and "There is no queue 'nosuch'." in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("role", "placement", "where"),
+    [
+        ("spark.yarn.appMasterEnv", Placement(queue="train", node_label="gpu"), "on nodes without a label"),
+        ("spark.executorEnv", Placement(queue="train", node_label="gpu"), "on nodes of partition 'gpu'"),
+    ],
+    ids=["driver", "executor"],
+)
+def test_a_user_of_containers_who_may_not_write_is_found_by_the_probe(
+    exports: Exports, role: str, placement: Placement, where: str
+) -> None:
+    """YARN ran containers as a user of its own, whom HDFS refused: each job failed, and preflight found nothing."""
+    plan = exports.plan(placement=placement, conf={f"{role}.HADOOP_USER_NAME": "nobody"})
+    findings = check_dag([TaskPlan("export", plan, writes=(exports.root,))])
+    [problem] = [finding.problem for finding in findings if finding.problem]
+    assert problem.startswith(f"ExportOperator 'export': containers {where} cannot access {exports.root}: ")
+    assert "Permission denied: user=nobody, access=WRITE" in problem and problem.endswith(probe.ACCESS_FIX)
 
 
 def test_a_node_whose_gpus_nvidia_smi_does_not_find_is_found_by_the_probe(exports: Exports) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import time
 from multiprocessing import get_context
@@ -15,7 +17,8 @@ import torch
 from stack.hadoop.cluster import Cluster
 from tests.plugins.readers import read_while_replaced
 from tests.trainer.workers import Workers
-from trainyard import filesystems, storage
+from trainyard import filesystems, hdfs, storage
+from trainyard.errors import DeadlineError
 from trainyard.hooks import webhdfs
 from trainyard.schemas import checkpoint as index
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
@@ -47,6 +50,39 @@ def test_a_forked_process_creates_its_own_clients(uri: str) -> None:
     storage.create(uri, b"before the fork")
     with get_context("fork").Pool(1) as pool:
         assert pool.apply_async(storage.read, [uri]).get(timeout=60) == b"before the fork"
+
+
+def test_a_name_node_that_was_silent_for_a_while_is_used_again(
+    configured: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, name_node = storage.join(configured.storage, "files", os.urandom(4).hex()), configured.get_pid("namenode")
+    assert name_node
+    storage.create(uri, b"before")
+    os.kill(name_node, signal.SIGSTOP)
+    try:
+        with monkeypatch.context() as short, pytest.raises(DeadlineError, match="no answer within 1 s"):
+            short.setattr(hdfs, "CALL_SECONDS", 1.0)
+            storage.exists(uri)
+    finally:
+        os.kill(name_node, signal.SIGCONT)
+    assert storage.read(uri) == b"before"
+
+
+def test_files_and_directories_have_the_permissions_that_the_site_leaves(
+    configured: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hdfs-native created each directory with 0755, so that no other user of a group could write to it."""
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        shutil.copy(Path(os.environ["HADOOP_CONF_DIR"], name), tmp_path)
+    text = (tmp_path / "core-site.xml").read_text()
+    umask = "<property><name>fs.permissions.umask-mode</name><value>007</value></property></configuration>"
+    (tmp_path / "core-site.xml").write_text(text.replace("</configuration>", umask))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(hdfs, "_filesystems", {})
+    directory = storage.join(configured.storage, "files", os.urandom(4).hex())
+    storage.create(f"{directory}/file", b"1")
+    fs, path = filesystems.locate(directory)
+    assert [fs.info(one)["permission"] for one in (path, f"{path}/file")] == [0o770, 0o660]
 
 
 def test_only_one_of_two_creations_succeeds(uri: str) -> None:

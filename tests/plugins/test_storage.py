@@ -339,4 +339,4 @@ def test_the_name_of_a_nameservice_may_have_capitals(monkeypatch: pytest.MonkeyP
     (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{''.join(entries)}</configuration>")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     client, path = filesystems.locate("hdfs://PRODHA/trainyard")
-    assert (client.host, client.port, path) == ("PRODHA", None, "/trainyard")
+    assert (client.address, path) == ("hdfs://PRODHA", "/trainyard")

@@ -10,6 +10,7 @@ import yaml
 
 from stack.compose import configure
 from stack.hadoop import config
+from trainyard import hadoop_conf
 from trainyard.yarn import site
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +49,8 @@ def test_the_files_of_clients_are_those_of_config(folder: Path) -> None:
 
 
 def test_the_node_of_the_partition_has_the_gpus_of_the_machine(folder: Path) -> None:
-    assert site.properties(folder / "gpunode1/node-resources.xml") == {GPU: "3"}
-    yarn = site.properties(folder / "gpunode1/yarn-site.xml")
+    assert hadoop_conf.read_properties(folder / "gpunode1/node-resources.xml") == {GPU: "3"}
+    yarn = hadoop_conf.read_properties(folder / "gpunode1/yarn-site.xml")
     assert yarn["yarn.nodemanager.node-labels.provider.configured-node-partition"] == config.PARTITION
 
 
@@ -75,12 +76,12 @@ def test_a_page_is_published_at_the_port_of_its_links(name: str) -> None:
 
 def test_the_storage_of_airflow_is_on_the_name_node(folder: Path) -> None:
     connection = json.loads(COMPOSE["services"]["scheduler"]["environment"]["AIRFLOW_CONN_TRAINYARD_DEFAULT"])
-    file_system = site.properties(folder / "client/core-site.xml")["fs.defaultFS"]
+    file_system = hadoop_conf.read_properties(folder / "client/core-site.xml")["fs.defaultFS"]
     assert connection["extra"]["storage"] == f"{file_system}/trainyard"
 
 
 def test_the_resource_manager_is_found_from_the_clients_folder(folder: Path) -> None:
-    urls = site.resource_managers(site.properties(folder / "client/yarn-site.xml"))
+    urls = site.resource_managers(hadoop_conf.read_properties(folder / "client/yarn-site.xml"))
     assert urls == ("http://resourcemanager.localhost:8088",)
 
 

@@ -209,7 +209,7 @@ class Checkpoints:
             self.failures, self.last_error = 0, None
         if error is None:
             return
-        if isinstance(error, TrainyardError):
+        if _is_final(error):
             raise error
         self.failures += 1
         self._all_failures += 1
@@ -308,7 +308,7 @@ class Checkpoints:
                 self._commit(uri, position, files, loop, best)
             except Exception as raised:
                 error = raised
-        own = None if error is None else (isinstance(error, TrainyardError), _summarize(error))
+        own = None if error is None else (_is_final(error), _summarize(error))
         if failure := self._broadcast(own, self._process_group):
             fatal, text = failure
             raise (TrainyardError if fatal else RuntimeError)(text) from error
@@ -362,6 +362,11 @@ class Checkpoints:
             except FileNotFoundError:
                 return None
         return self._indexes[uri]
+
+
+def _is_final(error: BaseException) -> bool:
+    """Return whether an error of a checkpoint ends the training, and is not one of the storage, which may pass."""
+    return isinstance(error, TrainyardError) and not isinstance(error, UnavailableError)
 
 
 def _summarize(error: BaseException) -> str:

@@ -4,8 +4,7 @@ The format is DCP's own, which torch reads as well. While a checkpoint is writte
 the same process, so that the bytes of tensors are hashed and written in large pieces, in which Python's lock is free.
 
 This uses private interfaces of torch.distributed.checkpoint (`_traverse`, `_StorageInfo`, `_StoragePrefix`,
-`_MEM_FORMAT_ENCODING`) and `torch.serialization.skip_data`, a prototype, as of torch 2.10, 2.11 and 2.15; the first two
-have `_fsspec_filesystem` in the place of `fsspec_filesystem`.
+`_MEM_FORMAT_ENCODING`) and `torch.serialization.skip_data`, a prototype, as of torch 2.10, 2.11 and 2.15.
 """
 
 from __future__ import annotations
@@ -13,16 +12,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from itertools import count
 from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemBase, _StorageInfo
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     _MEM_FORMAT_ENCODING,
     BytesStorageMetadata,
@@ -37,18 +38,13 @@ from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from trainyard.filesystems import locate
 from trainyard.retries import retry
 from trainyard.schemas.checkpoint import File
 
-try:
-    from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
-except ImportError:
-    from torch.distributed.checkpoint._fsspec_filesystem import (
-        FsspecReader,
-        FsspecWriter,
-    )
-
 METADATA = "metadata.pt"
+FILE_BYTES = 1 << 30
+"""A worker begins its next file once the current one is this large."""
 OnProgress = Callable[[], None]
 _READ_AHEAD_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 20
@@ -61,7 +57,7 @@ _METADATA_CLASSES: list[Any] = [
 ]  # fmt: skip
 
 
-class Writer(FsspecWriter):
+class Writer(FileSystemWriter):
     """Compute the checksum of each file while it is written.
 
     Args:
@@ -76,37 +72,45 @@ class Writer(FsspecWriter):
     def __init__(self, uri: str, sync_files: bool, on_progress: OnProgress) -> None:
         super().__init__(uri, sync_files=sync_files)
         self.files: dict[str, File] = {}
-        self.fs = _ChecksumFileSystem(self.fs, self.files, on_progress)  # type: ignore[assignment]
+        client, self.path = locate(uri)
+        self.fs = _ChecksumFileSystem(client, self.files, on_progress)  # type: ignore[assignment]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write the items of this worker into one file."""
-        name, results = f"{plan.storage_data.prefix}0.distcp", []
+        """Write the items of this worker to files, which readers verify side by side."""
         self.fs.mkdir(self.path)
-        stream: Any
-        with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as stream:
-            for item in plan.items:
-                offset, value = stream.tell(), planner.resolve_data(item)
-                if isinstance(value, Tensor):
-                    stream.write_tensor(value)
-                else:
-                    stream.write(value.getbuffer())
-                length = stream.tell() - offset
-                results.append(WriteResult(item.index, length, _StorageInfo(name, offset, length)))
-            if self.sync_files:
-                os.fsync(stream.fileno())
+        items, results = deque(plan.items), list[WriteResult]()
+        for number in count():
+            name = f"{plan.storage_data.prefix}{number}.distcp"
+            with self._create(name) as stream:
+                while items and stream.tell() < FILE_BYTES:
+                    item, offset = items.popleft(), stream.tell()
+                    value = planner.resolve_data(item)
+                    if isinstance(value, Tensor):
+                        stream.write_tensor(value)
+                    else:
+                        stream.write(value.getbuffer())
+                    length = stream.tell() - offset
+                    results.append(WriteResult(item.index, length, _StorageInfo(name, offset, length)))
+            if not items:
+                break
         written: Future[list[WriteResult]] = Future()
         written.set_result(results)
         return written
 
     def write_metadata(self, document: bytes) -> None:
         """Write the metadata that `Reader` reads, beside the pickled one that `finish` writes for torch."""
-        with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "wb") as stream:
+        with self._create(METADATA) as stream:
             stream.write(document)
+
+    @contextmanager
+    def _create(self, name: str) -> Iterator[Any]:
+        with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as stream:
+            yield stream
             if self.sync_files:
                 os.fsync(stream.fileno())
 
 
-class Reader(FsspecReader):
+class Reader(FileSystemReader):
     """Read files in larger pieces, and the metadata without unpickling. Reads are repeated as by `retry`.
 
     Args:
@@ -116,7 +120,8 @@ class Reader(FsspecReader):
 
     def __init__(self, uri: str, on_progress: OnProgress) -> None:
         super().__init__(uri)
-        self.fs = _BufferedFileSystem(self.fs, f"read {uri}", on_progress)  # type: ignore[assignment]
+        client, self.path = locate(uri)
+        self.fs = _BufferedFileSystem(client, f"read {uri}", on_progress)  # type: ignore[assignment]
         self._metadata: Metadata | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -143,18 +148,46 @@ class Planner(DefaultLoadPlanner):
         set_element(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
 
 
-class _ChecksumFileSystem:
-    """A file system for torch's writer that records size and checksum of the files."""
+class _FileSystem:
+    """A client of `filesystems` as torch's writer and reader use one.
 
-    def __init__(self, fs: FileSystemBase, files: dict[str, File], on_progress: OnProgress) -> None:
-        self._fs, self._files, self._on_progress = fs, files, on_progress
+    torch's own `fsspec_filesystem` would connect to HDFS once more for each thread.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fs, name)
+    def __init__(self, client: Any) -> None:
+        self.client = client
 
     @contextmanager
     def create_stream(self, path: str, mode: str) -> Iterator[Any]:
-        with self._fs.create_stream(path, mode) as stream:
+        with self.client.open(path, mode) as stream:
+            yield stream
+
+    def concat_path(self, path: str, suffix: str) -> str:
+        return f"{path}/{suffix}"
+
+    def mkdir(self, path: str) -> None:
+        self.client.makedirs(path, exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return bool(self.client.exists(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        self.client.mv(path, new_path)
+
+    def rm_file(self, path: str) -> None:
+        self.client.rm_file(path)
+
+
+class _ChecksumFileSystem(_FileSystem):
+    """A file system for torch's writer that records size and checksum of the files."""
+
+    def __init__(self, client: Any, files: dict[str, File], on_progress: OnProgress) -> None:
+        super().__init__(client)
+        self._files, self._on_progress = files, on_progress
+
+    @contextmanager
+    def create_stream(self, path: str, mode: str) -> Iterator[Any]:
+        with super().create_stream(path, mode) as stream:
             if mode != "wb":
                 yield stream
                 return
@@ -165,7 +198,7 @@ class _ChecksumFileSystem:
         self._files[_get_name(path)] = File(bytes=checksum_stream.size, sha256=digest)
 
     def rename(self, path: str, new_path: str) -> None:
-        self._fs.rename(path, new_path)
+        super().rename(path, new_path)
         self._files[_get_name(new_path)] = self._files.pop(_get_name(path))
 
 
@@ -250,19 +283,17 @@ class _FrameStream(io.BytesIO):
         return self.split
 
 
-class _BufferedFileSystem:
+class _BufferedFileSystem(_FileSystem):
     """A file system for torch's reader whose files can be read into existing memory."""
 
-    def __init__(self, fs: FileSystemBase, what: str, on_progress: OnProgress) -> None:
-        self._fs, self._what, self._on_progress = fs, what, on_progress
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fs, name)
+    def __init__(self, client: Any, what: str, on_progress: OnProgress) -> None:
+        super().__init__(client)
+        self._what, self._on_progress = what, on_progress
 
     @contextmanager
     def create_stream(self, path: str, mode: str) -> Iterator[io.BufferedReader]:
         with ExitStack() as stack:
-            stream = retry(self._what, lambda: stack.enter_context(self._fs.create_stream(path, mode)))
+            stream = retry(self._what, lambda: stack.enter_context(self.client.open(path, mode)))
             yield io.BufferedReader(_RawStream(stream, self._what, self._on_progress), _READ_AHEAD_BYTES)
 
 

@@ -15,7 +15,10 @@ from typing import cast
 
 INSTALLED = ("site-packages", "dist-packages")
 """The folders of installed packages, whose imports are installed too where the model is served."""
-MODULES = ("__init__.py", "atomic.py", "errors.py", "filesystems.py", "retries.py", "storage.py", "schemas", "trainer")
+MODULES = (
+    "__init__.py", "atomic.py", "deadlines.py", "errors.py", "filesystems.py", "hadoop_conf.py", "hdfs.py",
+    "retries.py", "storage.py", "schemas", "trainer",
+)  # fmt: skip
 """The parts of `trainyard` that loading a model imports."""
 
 

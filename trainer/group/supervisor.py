@@ -32,6 +32,8 @@ from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
 HANG_CHECK_SECONDS = 1.0
 PROGRESS_SECONDS = 3.0
+LAST_PROGRESS_SECONDS = 10.0
+"""How long the end of a group waits for progress that is being written: a storage may not answer for minutes."""
 
 Worker = Callable[[Any, int, MonitorAddress, int], Outcome]
 """The work of each worker: a function of its BarrierTaskContext, the number of restarts, the monitor, and its cores."""
@@ -172,7 +174,7 @@ def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgr
         yield
     finally:
         stopped.set()
-        thread.join()
+        thread.join(LAST_PROGRESS_SECONDS)
 
 
 class _HangDetector:

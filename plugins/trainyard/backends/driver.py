@@ -21,6 +21,7 @@ from typing import Any
 
 from trainyard import storage
 from trainyard.errors import reason
+from trainyard.retries import retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
@@ -39,7 +40,7 @@ def main() -> int:
     record = run(spec)
     if record.status == "failed":  # before the record, whose write may fail for the same reason
         print(f"{record.traceback}\n{FAILED}: {record.error}", file=sys.stderr, flush=True)
-    record.save()
+    retry(f"write the record of {record.task_key.task}", record.save)  # of hours of work
     return 0 if record.status == "succeeded" else 1
 
 

@@ -111,13 +111,16 @@ class YarnBackend:
             log(f"{application.id} of an earlier attempt is {application.state}; this attempt waits for it.")
         self.pages = _pages(manager, application)
         log(f"{application.id} in queue {application.queue}: {application.tracking_url}")
+        return self._wait_for(application.id, reattached)
+
+    def _wait_for(self, id: str, reattached: bool) -> ApplicationTrigger:
         return ApplicationTrigger(
-            application.id, self._tag, reattached, progress_uri(self._task_key), self._waiting.get_logs,
+            id, self._tag, reattached, progress_uri(self._task_key), self._waiting.get_logs,
             self._waiting.cancel_on_kill, self._waiting.poll_interval,
         )  # fmt: skip
 
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:
-        """Log the end of the application in the trigger's event, and return its record.
+        """Log the end of the application in the trigger's event, and return its record; wait on if it has not ended.
 
         A task that is cleared starts again while its application runs, and reattaches to it; then the trigger of the
         cleared attempt kills that application. So one that was reattached to and killed is submitted again.
@@ -126,15 +129,19 @@ class YarnBackend:
             TrainyardError: The application wrote no record; the message has the cause, where it is recognized.
         """
         id, no_answer = str(event["application"]), event.get("error")
-        record, ended, logs = self._record_of(id), None, postmortem.ContainerLogs()
-        failed = record is None or record.status == "failed"
+        ended, logs = None, postmortem.ContainerLogs()
         try:
-            if not no_answer:
-                manager = cluster.resource_manager()
-                ended = manager.application(id)
-                self.pages = _pages(manager, ended) if ended else {}
+            manager = cluster.resource_manager()
+            ended = manager.application(id)
         except TrainyardError as error:
-            no_answer = str(error)
+            no_answer = no_answer or str(error)
+        if ended:
+            no_answer, self.pages = None, _pages(manager, ended)
+            if ended.live:
+                log(f"{id} is {ended.state}; this attempt waits for it.")
+                return self._wait_for(id, bool(event.get("reattached")))
+        record = self._record_of(id)
+        failed = record is None or record.status == "failed"
         if ended:
             log(f"{id} ended {ended.final_status}: {ended.tracking_url}")
             logs = postmortem.log_containers(manager, ended, failed, log)

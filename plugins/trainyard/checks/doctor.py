@@ -29,7 +29,7 @@ from trainyard.jobs import orphans, requirements
 from trainyard.jobs.options import or_default_deferrable
 from trainyard.jobs.requirements import Requirements
 from trainyard.planning import sizing
-from trainyard.planning.environment import node_runtime, packed_settings
+from trainyard.planning.environment import NodeRuntime, node_runtime, packed_settings
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import (
     MIN_JAVA,
@@ -39,6 +39,7 @@ from trainyard.planning.runtime import (
     spark_environment,
     spark_version,
 )
+from trainyard.planning.spark_conf import CONTAINER_ENVIRONMENTS, container_environment, containers_conf
 from trainyard.text import table
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
@@ -266,14 +267,36 @@ def _list_partition_checks(
     name = snapshot.submission_name(queue)
     runtime = partial(_check_runtime, manager, name, partition, needs, conn_id)
     yield f"Java, Python of {partition or 'no label'}", runtime
+    yield f"storage of {partition or 'no label'}", partial(_check_access, manager, name, partition, conn_id)
     if gpus:
         yield f"GPU of {partition or 'no label'}", partial(_check_gpu, manager, name, partition)
 
 
-def _check_runtime(manager: ResourceManager, queue: str, partition: str, needs: Requirements, conn_id: str) -> str:
+def _check_access(manager: ResourceManager, queue: str, partition: str, conn_id: str) -> str:
+    """Check that containers write and read the storage as drivers and executors do."""
+    root, runtime = TrainyardHook(conn_id).get_conn().storage, _find_runtime(conn_id)
+    if not runtime.is_checkable or not (uris := cluster.list_accessible([root])):
+        return "not checked: containers of this check have no token, or no Python"
+    defaults = spark_defaults()
+    conf = {**defaults, **containers_conf(cluster.container_user(), defaults)}
+    environments = [container_environment(conf, role) for role in CONTAINER_ENVIRONMENTS]
+    try:
+        for environment in environments[: 1 if environments[0] == environments[1] else 2]:
+            if error := probe.find_storage_error(manager, queue, partition or None, runtime, environment, uris):
+                raise TrainyardError(f"containers there cannot access {error}. {probe.ACCESS_FIX}")
+    except probe.NoRoomError:
+        return "not checked, the nodes are busy"
+    return f"{root}, written and read in a container"
+
+
+def _find_runtime(conn_id: str) -> NodeRuntime:
     environment = TrainyardHook(conn_id).get_conn().environment
     conf = packed_settings(environment, {}, "") if environment else {}
-    runtime = node_runtime(conf, spark_environment())
+    return node_runtime(conf, spark_environment())
+
+
+def _check_runtime(manager: ResourceManager, queue: str, partition: str, needs: Requirements, conn_id: str) -> str:
+    runtime = _find_runtime(conn_id)
     if not runtime.is_checkable:
         return f"{runtime.python}, shipped with applications, not checked"
     memory = sizing.size(needs.memory, "doctor", "memory").needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +17,7 @@ from trainyard.planning import sizing
 from trainyard.planning.environment import NodeRuntime, node_runtime
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
+from trainyard.planning.spark_conf import DRIVER, EXECUTOR, container_environment
 from trainyard.yarn import cluster, fit
 from trainyard.yarn.fit import Finding
 from trainyard.yarn.resource_manager import ResourceManager
@@ -26,15 +27,21 @@ from trainyard.yarn.snapshot import OtherSchedulerError
 def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
     """Return what fits and what does not, for all stages at once. Nothing of the DAG runs.
 
-    It writes and removes a file where stages write, and looks for the files of this machine that they ship. On YARN,
-    for stages without another problem, it runs containers of about a second that import what the stages import, and
-    count the GPUs that they are given. Stages with preflight 'off' are not checked against the cluster.
+    It writes, reads and removes a file where stages write, and looks for the files of this machine that they ship. On
+    YARN, for stages without another problem, it runs containers of about a second that do so as the drivers and
+    executors, import what the stages import, and count the GPUs that they are given. Stages with preflight 'off' are
+    not checked against the cluster.
     """
     plans = [stage.plan for stage in stages if stage.plan]
     on_yarn = [plan for plan in plans if plan.spark.master == "yarn" and plan.preflight != "off"]
     findings = [Finding(stage.task_id, "plan", "a plan", "none", stage.problem) for stage in stages if stage.problem]
     findings += [finding for plan in plans for finding in _check_files(plan)]
-    return [*findings, *(_check_cluster(on_yarn) if on_yarn else ()), *_check_storage(stages)]
+    written = _check_storage(stages)
+    if on_yarn:
+        refused = [finding.needed for finding in written if finding.problem]
+        writes = {stage.task_id: [uri for uri in _list_roots([stage]) if uri not in refused] for stage in stages}
+        findings += _check_cluster(on_yarn, writes)
+    return findings + written
 
 
 def _check_files(plan: Plan) -> Iterator[Finding]:
@@ -58,14 +65,20 @@ def _exists(uri: str) -> bool:
     return bool(storage.list_files(unquote(location.path) if location.scheme else uri.partition("#")[0]))
 
 
-def _check_cluster(plans: Sequence[Plan]) -> Iterator[Finding]:
-    """Check plans against the cluster; an error of it is the last finding, and other checks go on."""
+def _check_cluster(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Check plans against the cluster; an error of it is the last finding, and other checks go on.
+
+    Args:
+        plans: The plans.
+        writes: The directories that each stage writes to.
+    """
     try:
         fits = _check_fit(plans) + _check_tokens(plans)
         yield from fits
         failed = {finding.stage for finding in fits if finding.problem}
         fitting = [plan for plan in plans if plan.task_key.task not in failed]
         yield from _check_python(fitting)
+        yield from _check_access(fitting, writes)
         yield from _check_gpus(fitting)
     except Exception as error:  # also of an answer that is not understood
         why = str(error) if isinstance(error, TrainyardError) else summarize(error)
@@ -96,10 +109,15 @@ def _check_tokens(plans: Sequence[Plan]) -> list[Finding]:
 
 
 def _check_storage(stages: Sequence[TaskPlan]) -> list[Finding]:
-    """Check that stages can write where they write. A check of a directory covers the directories below it."""
+    """Check that stages can write where they write."""
+    return [_check_write(stage, uri) for uri, stage in _list_roots(stages).items()]
+
+
+def _list_roots(stages: Sequence[TaskPlan]) -> dict[str, str]:
+    """Return the directories that stages write to, each with its first stage; those below others are left out."""
     writers = {uri: stage.task_id for stage in reversed(stages) for uri in stage.writes if not is_pending(uri)}
-    roots = [u for u in writers if not any(u != other and u.startswith(storage.join(other, "")) for other in writers)]
-    return [_check_write(writers[uri], uri) for uri in roots]
+    below = {u for u in writers for other in writers if u != other and u.startswith(storage.join(other, ""))}
+    return {uri: stage for uri, stage in writers.items() if uri not in below}
 
 
 def _check_write(stage: str, uri: str) -> Finding:
@@ -135,7 +153,7 @@ def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> F
     if not environment.runtime.is_checkable:
         return Finding(stage, "Python", python, "shipped with the application, not checked")
     memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(modules)
-    where = f"on nodes of partition {environment.label!r}" if environment.label else "on nodes without a label"
+    where = probe.describe_nodes(environment.label)
     try:
         error = probe.find_runtime_error(
             manager, environment.queue, environment.label, memory, environment.runtime, modules
@@ -146,6 +164,45 @@ def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> F
     except TrainyardError as error:
         problem = f"{plan.operator}: no container could check {python} {where}: {_explain(plan, error)}"
     return Finding(stage, "Python", names, "missing" if problem else "installed", problem)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """How containers access the storage; one probe covers all stages whose containers do so in the same way."""
+
+    label: str | None
+    runtime: NodeRuntime
+    environment: Mapping[str, str]
+    uris: Sequence[str]
+
+
+def _check_access(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Check that drivers and executors can write and read files where their stages write."""
+    manager, findings, checked = cluster.resource_manager(), list[Finding](), list[_Access]()
+    for plan in plans:
+        conf, runtime = {**spark_defaults(), **plan.conf}, node_runtime(plan.conf, plan.env)
+        for role, label in ((DRIVER, plan.placement.driver_label), (EXECUTOR, plan.placement.node_label)):
+            uris = cluster.list_accessible(writes.get(plan.task_key.task, ()))
+            access = _Access(label, runtime, container_environment(conf, role), uris)
+            if uris and runtime.is_checkable and access not in checked:
+                checked.append(access)
+                findings.append(_probe_access(manager, plan, access))
+    return findings
+
+
+def _probe_access(manager: ResourceManager, plan: Plan, access: _Access) -> Finding:
+    stage, needed = plan.task_key.task, ", ".join(access.uris)
+    where = probe.describe_nodes(access.label)
+    try:
+        error = probe.find_storage_error(
+            manager, plan.queue, access.label, access.runtime, access.environment, access.uris
+        )
+        problem = error and f"{plan.operator}: containers {where} cannot access {error}. {probe.ACCESS_FIX}"
+    except probe.NoRoomError:
+        return Finding(stage, "storage", needed, "not checked in containers, the nodes are busy")
+    except TrainyardError as error:
+        problem = f"{plan.operator}: no container {where} could access {needed}: {_explain(plan, error)}"
+    return Finding(stage, "storage", needed, f"not accessible {where}" if problem else f"accessible {where}", problem)
 
 
 def _check_gpus(plans: Sequence[Plan]) -> list[Finding]:

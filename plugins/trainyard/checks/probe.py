@@ -1,4 +1,4 @@
-"""Probe a node: a container there runs Java and imports what a stage needs, or counts its GPUs.
+"""Probe a node: a container there runs Java and imports what a stage needs, accesses the storage, or counts its GPUs.
 
 The probe is an application with a single container, submitted without Spark. It takes a second or two. Its
 application master never registers, so YARN always reports it as failed; the exit status in the diagnostics is the
@@ -8,17 +8,22 @@ result.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import shlex
+import tarfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from trainyard import storage
+from trainyard import hadoop_conf, storage
 from trainyard.errors import TrainyardError
+from trainyard.planning import archive
 from trainyard.planning.environment import NodeRuntime
 from trainyard.planning.placement import DISCOVERY
 from trainyard.planning.runtime import MIN_JAVA
+from trainyard.planning.spark_conf import EXECUTOR, SHIPPED_HADOOP_CONF, container_environment
 from trainyard.yarn import java_programs
 from trainyard.yarn.resource_manager import Archive, ResourceManager
 
@@ -26,8 +31,9 @@ SECONDS = 60.0
 UNPACK_SECONDS = 600.0
 """The limit where nodes first fetch and unpack an archive, which may have gigabytes."""
 
+ACCESS_MB = 512
+"""The memory of a container that accesses the storage, in MB."""
 SUBMITTER = "gpu_submitter.py"
-_EXECUTOR_ENV = "spark.executorEnv."
 _COUNT = """
 answer=$(
 {discover}
@@ -49,6 +55,16 @@ if sys.version_info < (3, 11):
     sys.exit("Python of the node is %d.%d, and jobs need 3.11 or newer" % sys.version_info[:2])
 import {modules}
 """
+_ACCESS = """
+import base64, io, sys, tarfile
+tarfile.open(fileobj=io.BytesIO(base64.b64decode({files!r}))).extractall()
+sys.path.insert(0, {code!r})
+from trainyard import storage
+for uri in {uris!r}:
+    if error := storage.write_error(uri):
+        sys.exit(uri + ": " + error)
+"""
+_CODE = "trainyard-code"
 _EXIT = re.compile(r"exited with\s+exitCode: (-?\d+)")
 _STDERR = re.compile(r"Last \d+ bytes of stderr :\n(.*?)\n\n", re.DOTALL)
 
@@ -56,6 +72,12 @@ _STDERR = re.compile(r"Last \d+ bytes of stderr :\n(.*?)\n\n", re.DOTALL)
 RUNTIME_FIX = (
     f"Install requirements.txt and Java {MIN_JAVA} there, or name others with spark.pyspark.python and JAVA_HOME; or "
     "ship both, to nodes that have neither: `trainyard environment pack`."
+)
+
+
+ACCESS_FIX = (
+    "Have the directory opened for the user that the error names, or name another one with "
+    "env_vars={'HADOOP_USER_NAME': ...}."
 )
 
 
@@ -87,9 +109,56 @@ def find_runtime_error(
     )
     id = manager.submit(
         name="trainyard-probe", queue=queue, label=label, memory=memory, command=_as_command(script),
-        archives={folder: _find_archive(uri) for folder, uri in runtime.on_hdfs.items()},
+        archives=_find_archives(runtime),
     )  # fmt: skip
     return _reason(manager, id, UNPACK_SECONDS if runtime.on_hdfs else SECONDS)
+
+
+def find_storage_error(
+    manager: ResourceManager, queue: str, label: str | None, runtime: NodeRuntime, environment: Mapping[str, str],
+    uris: Sequence[str],
+) -> str:  # fmt: skip
+    """Return why a container on a node of `label` cannot write and read files as jobs do; empty when it can.
+
+    The container has Trainyard's code, the client configuration of Hadoop, and the environment of a job's.
+
+    Args:
+        manager: The client of the ResourceManager.
+        queue: The queue to submit to.
+        label: The node label, None for nodes without one.
+        runtime: The Python. Its archives are unpacked on the node first.
+        environment: The environment variables of the job's driver or executors.
+        uris: The directories.
+
+    Raises:
+        TrainyardError: YARN refuses the container, or an archive is not in storage.
+        NoRoomError: No container was granted in time.
+    """
+    program = _ACCESS.format(files=_pack_files(), code=_CODE, uris=list(uris))
+    id = manager.submit(
+        name="trainyard-probe", queue=queue, label=label, memory=ACCESS_MB, environment=environment,
+        command=_as_command(f"exec {shlex.quote(runtime.python)} -c {shlex.quote(program)}"),
+        archives=_find_archives(runtime),
+    )  # fmt: skip
+    return _reason(manager, id, UNPACK_SECONDS if runtime.on_hdfs else SECONDS)
+
+
+def _pack_files() -> str:
+    """Return an archive of the code that accesses storage, and of Hadoop's configuration where Spark would ship it."""
+    files = {f"{_CODE}/trainyard/{name}": archive.PACKAGE / name for name in archive.SHIPPED_MODULES}
+    if folder := hadoop_conf.find_folder():
+        files |= {f"{SHIPPED_HADOOP_CONF}/{name}": Path(folder, name) for name in ("core-site.xml", "hdfs-site.xml")}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as tar:
+        for name, file in files.items():
+            if file.exists():
+                tar.add(file, name)
+    return base64.b64encode(packed.getvalue()).decode()
+
+
+def describe_nodes(label: str | None) -> str:
+    """Return which nodes a label selects."""
+    return f"on nodes of partition {label!r}" if label else "on nodes without a label"
 
 
 def find_gpu_error(
@@ -114,9 +183,7 @@ def find_gpu_error(
     script = _COUNT.format(discover=DISCOVERY.read_text(), gpus=gpus)
     request = {
         "name": "trainyard-probe", "queue": queue, "label": label, "memory": memory, "gpus": gpus,
-        "environment": {
-            name.removeprefix(_EXECUTOR_ENV): value for name, value in conf.items() if name.startswith(_EXECUTOR_ENV)
-        },
+        "environment": container_environment(conf, EXECUTOR),
         "command": _as_command(script),
     }  # fmt: skip
     printed = java_programs.run(SUBMITTER, json.dumps(request), failure="a container with GPUs could not be requested")
@@ -126,6 +193,10 @@ def find_gpu_error(
 def _as_command(script: str) -> str:
     """Return a command that runs a script. YARN puts it inside double quotes, so it has no special characters."""
     return f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | sh"
+
+
+def _find_archives(runtime: NodeRuntime) -> dict[str, Archive]:
+    return {folder: _find_archive(uri) for folder, uri in runtime.on_hdfs.items()}
 
 
 def _find_archive(uri: str) -> Archive:

@@ -19,6 +19,7 @@ from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
 from trainyard.errors import TrainyardError
+from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import kerberos
 from trainyard.yarn.connection import read_hosts
 
@@ -185,7 +186,9 @@ def connect(conn_id: str) -> WebHdfs:
     hosts = read_hosts(conn_id, connection.host or "localhost", connection.port or PORT)
     urls = [f"{connection.schema or 'http'}://{host}" for host in hosts]
     if conf.get("core", "security", fallback="") != "kerberos":
-        return WebHdfs(InsecureClient(";".join(urls), user=connection.login or None, timeout=TIMEOUT_SECONDS))
+        return WebHdfs(
+            InsecureClient(";".join(urls), user=connection.login or submitting_user(), timeout=TIMEOUT_SECONDS)
+        )
     session = requests.Session()
     session.auth = kerberos.ticket()[1]
     return WebHdfs(Client(";".join(urls), session=session, timeout=TIMEOUT_SECONDS))

@@ -11,10 +11,10 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.jobs.locations import recipes_of_models, user_code
 from trainyard.planning.archive import DRIVER, archive_folder, build_archive
-from trainyard.planning.environment import ARCHIVES
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.runtime import check_packages, spark_defaults, spark_environment
+from trainyard.yarn import cluster
 
 _LOCATIONS = ("baselines", "dataset", "mix", "model", "output", "source")
 _PARTS = ("dataset", "path")
@@ -46,7 +46,8 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:
         raise type(error)(f"{job.operator}: {error}") from None
-    runtime = Runtime(str(DRIVER), (str(archive),), spark_environment(), spark_defaults().get(ARCHIVES, ""))
+    user = cluster.container_user() if spark.master == "yarn" else None
+    runtime = Runtime(str(DRIVER), (str(archive),), spark_environment(), spark_defaults(), user)
     return build_plan(job, spark, runtime)
 
 

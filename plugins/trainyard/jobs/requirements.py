@@ -25,8 +25,8 @@ class Requirements:
     daemon: str | None = None
 
 
-_SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic")
-_MODEL_MODULES = (*_SPARK_MODULES, "safetensors", "tenacity", "torch")
+_SPARK_MODULES = ("fsspec", "numpy", "pandas", "pyarrow", "pydantic", "tenacity")
+_MODEL_MODULES = (*_SPARK_MODULES, "safetensors", "torch")
 _EVALUATE_MODULES = (*_MODEL_MODULES, "torchmetrics")
 _SCRIPT_MODULES = ("fsspec", "pydantic", "tenacity", "torch")
 _TRAIN_MODULES = ("fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "tenacity", "torch")

@@ -79,12 +79,21 @@ class SparkConnection:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What this installation provides: driver program, code archive, environment variables, archives of Spark's own."""
+    """What this installation provides.
+
+    Attributes:
+        program: The driver program.
+        py_files: The code archive.
+        env: Environment variables of spark-submit.
+        defaults: The settings in spark-defaults.conf.
+        user: The user that containers on YARN access HDFS as; None with Kerberos, where their token decides.
+    """
 
     program: str
     py_files: tuple[str, ...]
     env: Mapping[str, str]
-    archives: str = ""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
 
 
 def check_preflight(value: str, where: str) -> Preflight:

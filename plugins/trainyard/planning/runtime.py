@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib.util
 import os
 import re
@@ -123,6 +124,11 @@ def _bundled_java() -> dict[str, str]:
 def _package(name: str) -> Path | None:
     spec = importlib.util.find_spec(name)
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def submitting_user(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the user that Hadoop, without Kerberos, takes this process for."""
+    return environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
 def airflow_home() -> Path:

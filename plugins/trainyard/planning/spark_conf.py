@@ -54,6 +54,9 @@ YARN_CONF = {
 }
 
 
+DRIVER, EXECUTOR = CONTAINER_ENVIRONMENTS = ("spark.yarn.appMasterEnv", "spark.executorEnv")
+"""The prefixes of the settings for environment variables of the driver, and of executors."""
+USER = "HADOOP_USER_NAME"
 PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 TAGS = "spark.yarn.tags"
 MAX_USER_TAGS = 6
@@ -124,12 +127,12 @@ def spark_conf(
     if slots:
         conf |= LOCAL_CONF
     if spark.master == "yarn":
-        conf |= YARN_CONF
+        conf |= containers_conf(runtime.user, runtime.defaults)
         conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
         conf |= placement.settings(job.placement)
         conf |= executors.settings(requested)
-        for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
+        for prefix in CONTAINER_ENVIRONMENTS:
             conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     if job.workers:
         conf |= WORKER_GROUP_CONF
@@ -139,11 +142,30 @@ def spark_conf(
     if spark.master == "yarn":
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
-            archives = conf.get(environment.ARCHIVES) or runtime.archives
+            archives = conf.get(environment.ARCHIVES) or runtime.defaults.get(environment.ARCHIVES, "")
             conf |= environment.packed_settings(job.environment, conf, archives)
     if daemon and slots:  # it starts before Spark adds py_files to the path
         conf[PYTHONPATH] = os.pathsep.join([*runtime.py_files, *filter(None, [conf.get(PYTHONPATH)])])
     return conf
+
+
+def containers_conf(user: str | None, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that all applications on YARN have.
+
+    Python in their containers accesses HDFS as the user who submits, as Java does there: YARN may run containers as a
+    user of its own.
+
+    Args:
+        user: The user; None with Kerberos, where the token of a container decides.
+        defaults: The settings in spark-defaults.conf, of which the user stays.
+    """
+    names = (f"{role}.{USER}" for role in CONTAINER_ENVIRONMENTS)
+    return YARN_CONF | {name: user for name in names if user and name not in defaults}
+
+
+def container_environment(conf: Mapping[str, str], role: str) -> dict[str, str]:
+    """Return the environment variables of a role's containers, which is one of `CONTAINER_ENVIRONMENTS`."""
+    return {name.removeprefix(f"{role}."): value for name, value in conf.items() if name.startswith(f"{role}.")}
 
 
 def _choose_daemon(job: Job, spark: SparkConnection, slots: int | None) -> str | None:

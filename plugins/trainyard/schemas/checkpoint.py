@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveInt
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.retries import retry
 from trainyard.schemas.document import Document, Part
 
 INDEX = "checkpoint.json"
@@ -117,12 +119,17 @@ def read_checkpoints(root: str, fingerprint: str) -> Iterator[tuple[str, Checkpo
     Yields:
         The URI; the index, None if it cannot be read; and why the checkpoint cannot be used, as far as its index
         shows that, else "".
+
+    Raises:
+        UnavailableError: The storage does not answer, for as long as reads are repeated.
     """
-    for _, _, uri in list_checkpoints(root):
+    for _, _, uri in retry(f"read {root}", partial(list_checkpoints, root)):
         try:
-            index = Checkpoint.load(storage.join(uri, INDEX))
+            index = retry(f"read {uri}", partial(Checkpoint.load, storage.join(uri, INDEX)))
         except FileNotFoundError:
             yield uri, None, "it was not committed"
+        except UnavailableError:
+            raise
         except TrainyardError as error:
             yield uri, None, str(error)
         else:

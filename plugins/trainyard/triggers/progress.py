@@ -13,6 +13,8 @@ FIRST_SECONDS = 10.0
 INTERVAL_SECONDS = 30.0
 FRESH_SECONDS = 60.0
 """The age up to which what is read first is of a training that runs: it is written every few seconds."""
+MAX_WAIT_SECONDS = 1.0
+"""How long a poll waits for a read. One that takes longer is logged by a later poll."""
 _READERS = ThreadPoolExecutor(2, thread_name_prefix="progress")
 """Threads for reads of the storage, which may be slow: polls of the ResourceManager do not wait for them."""
 
@@ -28,14 +30,21 @@ class ProgressReader:
         self._uri = uri
         self._read_at = float("-inf")
         self._written_at: float | None = None
+        self._reading: asyncio.Future[str] | None = None
 
     async def next_line(self) -> str:
-        """Return the progress if it is due and was written since the last call, else ""."""
-        interval = FIRST_SECONDS if self._written_at is None else INTERVAL_SECONDS
-        if time.monotonic() - self._read_at < interval:
+        """Return the progress if it is due and was written since the last call, else ""; wait for a second at most."""
+        if self._reading is None:
+            interval = FIRST_SECONDS if self._written_at is None else INTERVAL_SECONDS
+            if time.monotonic() - self._read_at < interval:
+                return ""
+            self._read_at = time.monotonic()
+            self._reading = asyncio.get_running_loop().run_in_executor(_READERS, self._read)
+        await asyncio.wait([self._reading], timeout=MAX_WAIT_SECONDS)
+        if not self._reading.done():
             return ""
-        self._read_at = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(_READERS, self._read)
+        reading, self._reading = self._reading, None
+        return reading.result()
 
     def _read(self) -> str:
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import os
+from collections.abc import Iterable
 
 from airflow.sdk.configuration import conf
 
+from trainyard import hadoop_conf
+from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import kerberos, site
 from trainyard.yarn.connection import read_connection
 from trainyard.yarn.resource_manager import ResourceManager
@@ -28,7 +29,7 @@ def resource_manager() -> ResourceManager:
     urls = site.resource_managers(_yarn_site())
     if site.authentication(site.core()) == "kerberos":
         return ResourceManager(urls, *kerberos.ticket())
-    return ResourceManager(urls, os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
+    return ResourceManager(urls, submitting_user())
 
 
 def take_snapshot() -> ClusterSnapshot:
@@ -38,7 +39,7 @@ def take_snapshot() -> ClusterSnapshot:
 
 
 def _yarn_site() -> dict[str, str]:
-    return site.properties(site.folder() / "yarn-site.xml")
+    return hadoop_conf.read_properties(site.folder() / "yarn-site.xml")
 
 
 def kill(application: str) -> None:
@@ -55,6 +56,17 @@ def require_ticket(uri: str) -> None:
     """Raise TrainyardError if `uri` is on an HDFS that requires Kerberos, and there is no ticket."""
     if uri.startswith("hdfs://") and kerberos.is_required(site.core()):
         kerberos.ticket()
+
+
+def container_user() -> str | None:
+    """Return the user that containers access HDFS as; None with Kerberos, where their token decides."""
+    return None if kerberos.is_required(site.core()) else submitting_user()
+
+
+def list_accessible(uris: Iterable[str]) -> list[str]:
+    """Return the URIs that a container without a delegation token can access: with Kerberos none of HDFS."""
+    needs_token = kerberos.is_required(site.core())
+    return [uri for uri in uris if not (needs_token and uri.startswith(("hdfs://", "viewfs://")))]
 
 
 def unusable_token(uri: str) -> str:

@@ -5,7 +5,6 @@ The functions that read the extra and the hosts are those of other connections, 
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from trainyard.errors import TrainyardError
+from trainyard.planning.runtime import submitting_user
 from trainyard.schemas.document import Part
 from trainyard.schemas.validation.secrets import redact
 from trainyard.yarn import kerberos
@@ -130,4 +130,4 @@ def _authenticate(extra: _Extra, login: str, password: str) -> tuple[str, AuthBa
         return kerberos.ticket()
     if extra.auth == "basic":
         return login, HTTPBasicAuth(login, password)
-    return login or getpass.getuser(), None
+    return login or submitting_user(), None

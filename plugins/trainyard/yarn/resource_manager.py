@@ -160,7 +160,7 @@ class ResourceManager:
 
     def submit(
         self, *, name: str, queue: str, label: str | None, memory: int, command: str,
-        archives: Mapping[str, Archive] | None = None,
+        archives: Mapping[str, Archive] | None = None, environment: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
         """Submit an application with a single container, and return its id.
 
@@ -171,6 +171,7 @@ class ResourceManager:
             memory: The memory of the container, in MB.
             command: The command that the container runs.
             archives: Archives by the folder of the container where they are unpacked.
+            environment: Environment variables of the container.
 
         Raises:
             TrainyardError: The ResourceManager refuses it; the message is YARN's.
@@ -178,11 +179,15 @@ class ResourceManager:
         id = str(self._ask("POST", "apps/new-application").json()["application-id"])
         labels = {"app-node-label-expression": label, "am-container-node-label-expression": label} if label else {}
         resources = [{"key": folder, "value": _as_resource(file)} for folder, file in (archives or {}).items()]
+        variables = [{"key": name, "value": value} for name, value in (environment or {}).items()]
         redirected = f"{command} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
         self._ask("POST", "apps", {
             "application-id": id, "application-name": name, "application-type": "TRAINYARD", "queue": queue,
             "max-app-attempts": 1, "resource": {"memory": memory, "vCores": 1},
-            "am-container-spec": {"commands": {"command": redirected}, "local-resources": {"entry": resources}},
+            "am-container-spec": {
+                "commands": {"command": redirected}, "local-resources": {"entry": resources},
+                "environment": {"entry": variables},
+            },
             **labels,
         })  # fmt: skip
         return id

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from xml.etree import ElementTree
 
+from trainyard import hadoop_conf
 from trainyard.errors import TrainyardError
 
 _MANAGER = "yarn.resourcemanager"
@@ -14,7 +14,7 @@ _MANAGER = "yarn.resourcemanager"
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of Hadoop's client configuration. Raises TrainyardError if there is none."""
-    named = _named(environ)
+    named = hadoop_conf.find_folder(environ)
     if not named or not Path(named, "yarn-site.xml").exists():
         raise TrainyardError(
             f"HADOOP_CONF_DIR={named or ''} has no yarn-site.xml; where Airflow runs, set it to the folder of the "
@@ -23,22 +23,9 @@ def folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(named)
 
 
-def properties(file: Path) -> dict[str, str]:
-    """Return the properties in one of Hadoop's XML files."""
-    # The administrator's own file, as Hadoop reads it.
-    root = ElementTree.parse(file).getroot()  # noqa: S314
-    return {str(p.findtext("name")).strip(): (p.findtext("value") or "").strip() for p in root.iter("property")}
-
-
 def core(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the properties in core-site.xml; empty if there is none."""
-    named = _named(environ)
-    file = Path(named, "core-site.xml") if named else None
-    return properties(file) if file and file.exists() else {}
-
-
-def _named(environ: Mapping[str, str]) -> str | None:
-    return environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")
+    return hadoop_conf.read_site("core-site.xml", environ)
 
 
 def authentication(core: Mapping[str, str]) -> str:

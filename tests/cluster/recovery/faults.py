@@ -65,8 +65,15 @@ FAULTS: dict[str, Fault] = {
     "ResourceManager": _kill_daemon("resourcemanager"),
     "DataNode": _kill_daemon("datanode1"),
 }
-WORKER = _kill_process(PYTHON, 1)
-"""Kills a worker, which is forked by the first of these processes."""
+
+
+def kill_worker(cluster: Cluster, application: str) -> bool:
+    """Kill a worker: a process that one of these processes has forked."""
+    matches = find_processes(application, PYTHON)
+    workers = [process for process in matches if process.ppid() in {other.pid for other in matches}]
+    if workers:
+        workers[-1].kill()
+    return bool(workers)
 
 
 def run_with_fault(plan: Plan, cluster: Cluster, fault: Fault) -> RunRecord:

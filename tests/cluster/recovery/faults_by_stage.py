@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT, Shell
 from tests.cluster.jobs import build_plan
-from tests.cluster.recovery.faults import FAULTS, WORKER, find_leftovers, run_with_fault
+from tests.cluster.recovery.faults import FAULTS, find_leftovers, kill_worker, run_with_fault
 from trainyard import storage
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
@@ -84,7 +84,7 @@ def test_a_trial_is_clean(
     dag.fileloc = str(ROOT / "dags" / "digits" / "dag.py")
     plan = build_plan(STAGES[stage](task_id=f"{stage}-{fault}-{trial}", dag=dag), configured.storage)
     start = time.monotonic()
-    run_with_fault(plan, configured, WORKER if fault == "worker" else FAULTS[fault])
+    run_with_fault(plan, configured, kill_worker if fault == "worker" else FAULTS[fault])
     assert find_leftovers(plan, configured) == []
     output = plan.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
     assert output is None or storage.exists(str(output))

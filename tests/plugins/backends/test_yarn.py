@@ -402,6 +402,16 @@ def test_the_error_of_a_record_is_told_where_no_plan_can_be_made(cluster: Cluste
     assert backend.collect({"application": ID}, lambda line: None) == record
 
 
+@pytest.mark.parametrize("event", [{"application": ID}, {"application": ID, "error": "gone"}])
+def test_an_application_that_yarn_calls_live_is_waited_for(
+    cluster: Cluster, backend: YarnBackend, event: dict[str, str]
+) -> None:
+    cluster.entries[ID] = application(1, "RUNNING", amContainerLogs="")
+    trigger = backend.collect(event, print)
+    assert isinstance(trigger, ApplicationTrigger) and trigger.application == ID
+    assert cluster.killed == []
+
+
 def test_an_application_without_an_answer_is_named(task_key: TaskKey, cluster: Cluster) -> None:
     backend = YarnBackend("TrainOperator 'train'", task_key, ROOT, no_plan)
     with pytest.raises(TrainyardError, match=f"has returned no status for {ID} for 15 minutes: gone"):

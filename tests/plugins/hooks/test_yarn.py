@@ -39,6 +39,13 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Callable[..., YarnHook]:
     return write
 
 
+def test_without_a_login_the_user_is_the_one_who_submits(
+    connection: Callable[..., YarnHook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_USER_NAME", "ada")
+    assert connection(host="rm").get_conn().user == "ada"
+
+
 def test_several_hosts_are_a_pair_of_resource_managers(connection: Callable[..., YarnHook]) -> None:
     manager = connection(host="rm1, rm2:9088", port=8188, login="etl").get_conn()
     assert manager.urls == ("http://rm1:8188", "http://rm2:9088")

@@ -1,6 +1,7 @@
 """A plan is a value that depends on the job, the connection and this installation, on nothing else."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,28 @@ def test_python_in_containers_reads_hdfs_by_the_configuration_that_spark_ships()
     for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
         # Not {{PWD}}: YARN fills that in for the container, but PySpark hands the setting to its workers as it is.
         assert conf[f"{prefix}.HADOOP_CONF_DIR"] == "./__spark_conf__/__hadoop_conf__"
+
+
+HADOOP_USERS = ("spark.yarn.appMasterEnv.HADOOP_USER_NAME", "spark.executorEnv.HADOOP_USER_NAME")
+
+
+@pytest.mark.parametrize(
+    ("user", "defaults", "options", "expected"),
+    [
+        ("etl", {}, {}, ("etl", "etl")),
+        (None, {}, {}, (None, None)),
+        ("etl", {}, {"env_vars": {"HADOOP_USER_NAME": "owner"}}, ("owner", "owner")),
+        ("etl", {}, {"conf": {HADOOP_USERS[1]: "owner"}}, ("etl", "owner")),
+        ("etl", {HADOOP_USERS[0]: "owner"}, {}, (None, "etl")),
+    ],
+    ids=["simple authentication", "Kerberos", "env_vars", "conf", "spark-defaults.conf"],
+)
+def test_containers_access_hdfs_as_the_user_who_submits_unless_another_one_is_named(
+    user: str | None, defaults: dict[str, str], options: dict[str, Any], expected: tuple[str | None, str | None]
+) -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, **options)
+    conf = build_plan(job, YARN, replace(RUNTIME, user=user, defaults=defaults)).conf
+    assert tuple(conf.get(name) for name in HADOOP_USERS) == expected
 
 
 def test_the_same_job_gives_the_same_plan() -> None:

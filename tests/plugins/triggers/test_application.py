@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.name_nodes import serve_silence
 from tests.plugins.resource_managers import STANDBY, Answer, Server, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
+from trainyard.triggers import progress
 from trainyard.triggers.application import ApplicationTrigger, describe_state, get_pause
 from trainyard.yarn.resource_manager import LIVE, Application
 
@@ -296,6 +298,17 @@ def test_the_progress_of_a_training_is_logged_while_it_runs(
     cluster(["RUNNING"], ["RUNNING"], ["FINISHED"])
     first(ApplicationTrigger(ID, TAG, progress=progress_uri(key), poll=0.01))
     assert capsys.readouterr().out.count("epoch 1/2 step 3/9: loss 0.5, 10 rows/s, 4 s left") == 1
+
+
+def test_a_storage_that_does_not_answer_is_no_end_of_a_running_application(
+    cluster: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trigger waited for the progress until its patience ended, and the last attempt killed a live training."""
+    monkeypatch.setattr(progress, "MAX_WAIT_SECONDS", 0.01)
+    cluster(*[["RUNNING"]] * 20, ["FINISHED"])
+    with serve_silence(monkeypatch) as (uri, _):
+        trigger = ApplicationTrigger(ID, TAG, progress=f"{uri}/train.json", poll=0.01, patience=0.2)
+        assert first(trigger) == {"application": ID, "reattached": False}
 
 
 def test_the_reason_why_there_is_no_answer_is_logged_when_it_changes(

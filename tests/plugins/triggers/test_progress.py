@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_the_progress_of_an_earlier_attempt_is_not_that_of_this_one(
     assert read(reader) == ""
     save(key, 2, age=3000)  # by a clock that is behind
     assert read(reader).startswith("epoch 1/2 step 2/9")
+
+
+def test_progress_that_arrives_late_is_a_line_of_a_later_poll(key: TaskKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MAX_WAIT_SECONDS", 0.01)
+    save(key, 3)
+    reader, released = ProgressReader(progress_uri(key)), threading.Event()
+    read_now = reader._read
+    monkeypatch.setattr(reader, "_read", lambda: released.wait(60) and read_now())
+
+    async def poll() -> list[str]:
+        early = [await reader.next_line() for _ in range(3)]
+        released.set()
+        while not (line := await reader.next_line()):
+            pass
+        return [*early, line]
+
+    assert asyncio.run(poll()) == ["", "", "", "epoch 1/2 step 3/9: loss 0.5, 10 rows/s, 4 s left"]
 
 
 def test_the_storage_is_read_at_most_twice_a_minute(key: TaskKey) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainyard import hadoop_conf
 from trainyard.errors import TrainyardError
 from trainyard.yarn import cluster, site
 
@@ -14,7 +15,7 @@ from trainyard.yarn import cluster, site
 def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "yarn-site.xml"
     file.write_text("<configuration><property><name> a.b </name><value>1 </value></property></configuration>")
-    assert site.properties(file) == {"a.b": "1"}
+    assert hadoop_conf.read_properties(file) == {"a.b": "1"}
 
 
 def test_the_address_of_one_resource_manager_follows_from_its_host_name() -> None:

@@ -72,6 +72,14 @@ def test_torch_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file.bytes, file.sha256)
 
 
+def test_a_large_state_is_written_to_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dcp, "FILE_BYTES", 10_000)
+    state = {f"tensor {number}": torch.full((2000,), number) for number in range(20)}
+    files = save(tmp_path, state)
+    assert [name for name in sorted(files) if name.endswith(".distcp")] == sorted(f"__0_{n}.distcp" for n in range(20))
+    assert all(is_same(value, state[name]) for name, value in load(tmp_path, state).items())
+
+
 def test_a_tensor_that_is_written_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcp, "_WRITTEN_BYTES", 1000)
     monkeypatch.setattr(dcp, "_SMALL_BYTES", 500)

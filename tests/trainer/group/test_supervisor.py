@@ -185,6 +185,22 @@ def test_progress_is_written_again_after_an_outage_of_the_storage(
     assert capsys.readouterr().out == "the progress of the workers cannot be written now: OSError: gone\n"
 
 
+def test_the_end_of_a_group_does_not_wait_for_progress_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "LAST_PROGRESS_SECONDS", 0.01)
+    writing, released, written = threading.Event(), threading.Event(), threading.Event()
+
+    def report(*_: object) -> None:
+        writing.set()
+        released.wait(60)
+        written.set()
+
+    with supervisor._report_periodically(heartbeats.HeartbeatMonitor("127.0.0.1"), report):
+        assert writing.wait(60)
+    assert not written.is_set()
+    released.set()
+
+
 def test_a_storage_that_does_not_answer_while_a_group_restarts_is_no_progress(spark: Any, tmp_path: Path) -> None:
     counts = iter([5])
 

@@ -1,0 +1,48 @@
+"""Calls that do not return in time are left behind, and cost nothing but their thread."""
+
+from __future__ import annotations
+
+import threading
+from multiprocessing import get_context
+
+import pytest
+
+from trainyard import deadlines
+from trainyard.errors import DeadlineError
+
+
+def test_the_result_and_the_error_of_a_call_are_its_own() -> None:
+    assert deadlines.call("add", 60, lambda: 1 + 1) == 2
+    with pytest.raises(ZeroDivisionError):
+        deadlines.call("divide", 60, lambda: 1 / 0)
+
+    def fail() -> None:
+        raise TimeoutError("of the function")
+
+    with pytest.raises(TimeoutError, match="of the function"):
+        deadlines.call("fail", 60, fail)
+
+
+def test_a_call_that_does_not_return_is_an_error_and_later_ones_are_not_affected() -> None:
+    released = threading.Event()
+    with pytest.raises(DeadlineError, match=r"^cannot read hdfs://nn/data: no answer within 0 s$"):
+        deadlines.call("read hdfs://nn/data", 0.05, released.wait)
+    try:
+        assert deadlines.call("add", 60, lambda: 1 + 1) == 2
+    finally:
+        released.set()
+
+
+def test_calls_one_after_the_other_use_one_thread() -> None:
+    first = deadlines.call("identify", 60, threading.get_ident)
+    assert {deadlines.call("identify", 60, threading.get_ident) for _ in range(100)} == {first}
+
+
+def call_in_child() -> int:
+    return deadlines.call("add", 60, lambda: 1 + 1)
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    deadlines.call("add", 60, lambda: 1 + 1)
+    with get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(call_in_child).get(timeout=60) == 2
