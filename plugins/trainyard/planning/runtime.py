@@ -84,15 +84,13 @@ def check_packages() -> None:
 
 def _find_owners(*packages: metadata.Distribution) -> Iterator[metadata.Distribution | None]:
     """Yield, for each file that packages install with different contents, the package whose content it has."""
-    recorded = [{str(file): file for file in package.files or () if file.hash} for package in packages]
+    recorded = [{str(file): file.hash.value for file in package.files or () if file.hash} for package in packages]
     for name in set.intersection(*map(set, recorded)):
-        versions = [files[name] for files in recorded]
-        if len({file.hash.value for file in versions}) == 1:
-            continue
-        path = Path(versions[0].locate())
-        digest = hashlib.sha256(path.read_bytes() if path.exists() else b"").digest()
-        found = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        yield next((one for one, file in zip(packages, versions, strict=True) if file.hash.value == found), None)
+        owners = {hashes[name]: package for hashes, package in zip(recorded, packages, strict=True)}
+        if len(owners) > 1:
+            path = Path(str(packages[0].locate_file(name)))
+            digest = hashlib.sha256(path.read_bytes() if path.exists() else b"").digest()
+            yield owners.get(base64.urlsafe_b64encode(digest).rstrip(b"=").decode())
 
 
 def spark_version(home: Path) -> str:

@@ -16,10 +16,12 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 
-def save(root: Path, run: str, task: str, started: float, error: str | None = None, **output: Any) -> None:
-    directory = f"{root}/runs/toy/{run}"
+def save(
+    root: Path, run: str, task: str, started: float, error: str | None = None, dag: str = "toy", **output: Any
+) -> None:
+    directory = f"{root}/runs/{dag}/{run}"
     RunRecord(
-        task_key=TaskKey(dag_id="toy", run_id=run, task_id=task, directory=directory), job=task, application="a",
+        task_key=TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory), job=task, application="a",
         started_at=started, seconds=12.34, status="failed" if error else "succeeded",
         output={} if error else {"rows": 100, "metrics": {"accuracy": 0.98765}, **output}, error=error,
     ).save()  # fmt: skip
