@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import (
+from airflow.triggers.base import BaseTrigger
+
+from trainyard import links, storage
+from trainyard.backends.base import Backend, DeferredBackend, Waiting
+from trainyard.backends.selection import resume_backend, select_backend
+from trainyard.compat import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
     TaskDeferralTimeout,
     TaskDeferred,
 )
-from airflow.triggers.base import BaseTrigger
-
-from trainyard import links, storage
-from trainyard.backends.base import Backend, DeferredBackend, Waiting
-from trainyard.backends.selection import resume_backend, select_backend
 from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook

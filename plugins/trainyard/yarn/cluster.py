@@ -5,8 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 
-from airflow.sdk.configuration import conf
-
+from trainyard.compat import conf
 from trainyard.yarn import kerberos, site
 from trainyard.yarn.connection import read_connection
 from trainyard.yarn.resource_manager import ResourceManager

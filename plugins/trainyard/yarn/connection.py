@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import Field, ValidationError
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from trainyard.compat import AirflowNotFoundException
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
 from trainyard.schemas.validation.secrets import redact
