@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from airflow import __version__ as airflow_version
 
@@ -15,6 +16,7 @@ try:
         AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
+        TaskDeferralError,
         TaskDeferralTimeout,
         TaskDeferred,
     )
@@ -27,6 +29,7 @@ except ImportError:  # Airflow 3.1
         AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
+        TaskDeferralError,
         TaskDeferralTimeout,
         TaskDeferred,
     )
@@ -38,10 +41,12 @@ __all__ = [
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "AirflowTaskTimeout",
+    "TaskDeferralError",
     "TaskDeferralTimeout",
     "TaskDeferred",
     "conf",
     "describe_airflow",
+    "import_dag_bag",
     "is_newer",
 ]
 
@@ -58,3 +63,12 @@ def describe_airflow(version: str = airflow_version) -> str:
     """Return a version of Airflow, with a note where it is newer than those that were tried."""
     newest = ".".join(map(str, NEWEST))
     return f"{version}, newer than {newest}, the newest that was tried" if is_newer(version) else version
+
+
+def import_dag_bag() -> Any:
+    """Return Airflow's DagBag, whose import takes seconds."""
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag
+    return DagBag
