@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare fresh lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -102,6 +102,9 @@ matrix: $(READY) tools ## run parts of the tests with other versions, and write 
 
 compare: $(READY) ## run one job with Trainyard and with other systems, here and on a Hadoop of this machine, and write docs/explanation/comparison.md; NAMES="ray lightning"
 	@$(IMPORTS) nice -n 5 $(VENV)/bin/python -m bench.peers $(NAMES)
+
+fresh: $(READY) ## install the wheel with the newest packages, and run the README's quick start in an empty folder
+	@$(IMPORTS) $(VENV)/bin/python -m stack.local.fresh
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms
 	for name in requirements requirements-dev requirements-s3; do \

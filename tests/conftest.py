@@ -83,9 +83,10 @@ def _measure_processor_time(systems: list[str]) -> float:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One Spark session on two cores; its Python workers import from the working tree."""
+    """One Spark session on two cores, with the settings of jobs; its Python workers import from the working tree."""
     from pyspark.sql import SparkSession
 
+    from trainyard.backends.driver import DEFAULTS
     from trainyard.etl.datasource import source
 
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in ("plugins", "", "dags", "tests"))
@@ -96,7 +97,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
-        .config("spark.sql.session.timeZone", "UTC")
+        .config(map=DEFAULTS)
         .config("spark.python.daemon.module", "trainyard.trainer.group.daemon")
         .getOrCreate()
     )

@@ -44,6 +44,7 @@ class EvaluationResult:
         rows: The number of rows.
         curves: The curves of the first model by name, each a list of points.
         examples: The rows on which the first model has the highest loss.
+        warnings: A sentence if the first model is worse than always giving the most frequent class, or the mean label.
     """
 
     model: Scores
@@ -51,6 +52,7 @@ class EvaluationResult:
     rows: int
     curves: dict[str, list[list[float]]]
     examples: tuple[Example, ...]
+    warnings: tuple[str, ...]
 
 
 def evaluate(
@@ -188,7 +190,7 @@ def _build_result(
     )
     candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
     worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
-    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst))
+    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst), first.warnings)
 
 
 def _read_some_labels(rows: Rows, label: Column) -> NDArray[Any]:

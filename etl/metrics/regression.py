@@ -120,11 +120,15 @@ def _rmse(sums: Floats) -> Floats:
     return np.sqrt(divide(sums[..., 2], sums[..., 0])).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def _r2(sums: Floats) -> Floats:
+def compute_spread(sums: Floats) -> Floats:
+    """Return the sum of (label - mean)^2, 0 where it is not larger than its rounding error."""
     squares = sums[..., 4]
     spread = squares - divide(sums[..., 3] ** 2, sums[..., 0])
-    spread = np.where(spread > _ROUNDING_ERROR * squares, spread, 0)
-    return (1 - divide(sums[..., 2], spread)).mean(axis=1)  # type: ignore[no-any-return]
+    return np.where(spread > _ROUNDING_ERROR * squares, spread, 0)
+
+
+def _r2(sums: Floats) -> Floats:
+    return (1 - divide(sums[..., 2], compute_spread(sums))).mean(axis=1)  # type: ignore[no-any-return]
 
 
 METRICS: dict[str, Callable[[Floats], Floats]] = {"mae": _mae, "mse": _mse, "rmse": _rmse, "r2": _r2}

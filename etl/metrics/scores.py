@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainyard.etl.metrics.dummy import compute_dummy_metrics, list_warnings
 from trainyard.etl.metrics.family import Floats, MetricFamily
 from trainyard.etl.metrics.intervals import compute_interval, compute_point_estimates, resample_metrics
 from trainyard.etl.metrics.sums import ALL_ROWS, Key, Slice, SparseSums, to_dense
@@ -46,9 +47,16 @@ class ModelMetrics:
         """The curves over all rows by name, each a list of points."""
         curves: dict[str, list[list[float]]] = {}
         for family in self._families:
-            sums = self._get_sums(family, ALL_ROWS)
-            curves |= family.compute_curves({name: part.sum(axis=0, keepdims=True) for name, part in sums.items()})
+            curves |= family.compute_curves(self._get_totals(family))
         return curves
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence if the model is worse than one that ignores its inputs."""
+        dummy: dict[str, float] = {}
+        for family in self._families:
+            dummy |= compute_dummy_metrics(family, self._get_totals(family))
+        return tuple(list_warnings(self.metrics, dummy))
 
     def compute_differences(self, other: ModelMetrics) -> dict[str, Difference]:
         """Return this model's metrics minus the other's, with intervals over the same resamples."""
@@ -82,6 +90,10 @@ class ModelMetrics:
             name: to_dense(self._sums.get(Key(self._number, name, slice)), shape)
             for name, shape in family.shapes.items()
         }
+
+    def _get_totals(self, family: MetricFamily) -> dict[str, Floats]:
+        """Return the sums over all buckets, as one resample."""
+        return {name: part.sum(axis=0, keepdims=True) for name, part in self._get_sums(family, ALL_ROWS).items()}
 
     def _compute_intervals(self, resampled: Mapping[str, Floats]) -> dict[str, Interval]:
         intervals = {

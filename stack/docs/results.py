@@ -43,6 +43,7 @@ EVALUATION = {
     "rows": "The number of rows.",
     "metrics": "The metrics that are numbers.",
     "intervals": "The confidence interval of each metric.",
+    "warnings": "A sentence if the model is worse than always giving the most frequent class, or the mean label.",
     "baselines": "For each baseline its `uri`, `metrics`, `intervals` and `differences`.",
     "dataset": "The URI of the dataset.",
     "dataset_hash": "The content hash of the dataset.",

@@ -23,6 +23,9 @@ ELSEWHERE = {
     "`the worker group hangs in epoch ...`": "[hanging worker groups](how-to/training/resume.md#hanging-worker-groups)",
     "`rank 1 of 2 on node7 failed: ...`": "the traceback below it, which is of your recipe; exceptions in user code do "
     "not trigger a restart",
+    "`pyspark ... and pyspark-client ... write the same files`, `CloudPickleSerializer() takes no arguments`": (
+        "[pyspark and pyspark-client](how-to/operations/upgrade.md#pyspark-and-pyspark-client)"
+    ),
     "`DOES NOT FIT`, `MAY NOT FIT`": "[preflight](how-to/cluster/preflight.md)",
     "`the cluster requires Kerberos, and there is no valid ticket`": "[Kerberos](how-to/cluster/kerberos.md"
     "#troubleshooting)",

@@ -41,15 +41,19 @@ def prepare_environment(row: Row, folder: Path) -> Path:
     pyenv = {"PYENV_VERSION": row.python} if row.python else {}  # its shims run only a version that is chosen
     wanted = merge_requirements([(ROOT / f"{name}.in").read_text() for name in FILES], (*row.packages, *row.added))
     pinned = "".join((ROOT / f"{name}.txt").read_text() for name in FILES)
-    environment = CACHE / "matrix" / get_key(row.python or sys.version, wanted, pinned)
+    environment = CACHE / "matrix" / get_key(row.python or sys.version, f"{wanted}{row.day}", pinned)
     ready = environment / ".ready"
     if not ready.exists():
         check_disk(shutil.disk_usage(ROOT).free, row.gigabytes)
         requirements, locked = folder / "requirements.in", folder / "requirements.txt"
+        compiling = ("pip", "compile", "--no-header", "--no-annotate", "--python", python)
+        if row.day:
+            requirements.write_text("\n".join(row.packages))
+            _run_uv(pyenv, *compiling, "--exclude-newer", row.day, str(requirements), "-o", str(locked))
+            pinned = merge_requirements([pinned], locked.read_text().splitlines())
         requirements.write_text(wanted)
         # uv keeps the versions in the file that it writes, where the requirements allow them.
         locked.write_text(pinned)
-        compiling = ("pip", "compile", "--no-header", "--no-annotate", "--python", python)
         _run_uv(pyenv, *compiling, str(requirements), "-o", str(locked))
         _run_uv(pyenv, "venv", "--clear", "--python", python, str(environment))
         _run_uv(pyenv, "pip", "install", "--python", str(environment), "-r", str(locked))

@@ -9,8 +9,8 @@ from stack.matrix.rows import SECTIONS, Row
 
 HEAD = """# Compatibility
 
-`make test-all` runs all tests with the locked versions of `requirements.txt`. `make matrix` runs a part of them with other
-versions, each in an environment of its own, and writes the results to this page:
+`make test-all` runs all tests with the locked versions of `requirements.txt`. `make matrix` runs a part of them with
+other versions, each in an environment of its own, and writes the results to this page:
 
 ```sh
 make matrix                                    # every row, more than an hour on two cores

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
 
 QUICK = ("-m", "not ranks and not spark and not airflow and not cluster and not slow")
 CLUSTER = (
@@ -25,7 +31,8 @@ PANDAS = (
     "tests/etl/evaluation", "tests/etl/jobs/test_predict.py", "tests/etl/jobs/test_featurize.py",
     "tests/etl/datasource/test_interchange.py", "tests/trainer/formats",
 )  # fmt: skip
-AIRFLOW = (*QUICK, "tests/plugins")
+AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
+LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -47,8 +54,12 @@ Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
-    "Airflow": """The quick tests of the Airflow side. The package requires Airflow 3.3, which calls `on_kill` of a
-trigger; before, the application of a deferred task that is marked as failed or cleared runs on.""",
+    "Packages": """The lowest versions that the package allows, but for Airflow: exports, evaluations, predictions, the
+trainer and the Airflow side.""",
+    "Airflow": """The tests of the Airflow side, the examples with Airflow's pages, and the pipeline on Hadoop, with a
+worker that is killed. An Airflow has the other packages of its day, as its users have. Before 3.3, Airflow does not
+call `on_kill` of a trigger: the application of a deferred task that is cleared runs on until the next attempt
+reattaches to it, or `trainyard reap` ends it.""",
     "Executor": """A pipeline on Hadoop by Airflow's Celery executor, with PostgreSQL, Redis, two workers, two
 schedulers, a Git bundle, logs in HDFS, and a root filesystem and `AIRFLOW_HOME` that are read-only. Both workers and a
 scheduler are killed when the first application runs, one worker is started again, and the code of the DAG changes.""",
@@ -68,6 +79,8 @@ class Row:
         added: Requirements beside the locked packages.
         python: The version of Python, an empty string for that of this environment.
         variables: Environment variables of the tests.
+        day: The day as of which `packages` and what they need are resolved, an empty string for today. Those of them
+            that the other requirements do not allow are newer.
         minutes: The time after which the tests are ended.
         gigabytes: The disk that its environment takes beside those of other rows, downloads included.
     """
@@ -79,6 +92,7 @@ class Row:
     added: tuple[str, ...] = ()
     python: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    day: str = ""
     minutes: int = 20
     gigabytes: int = 1
 
@@ -97,6 +111,18 @@ def _build_spark(version: str) -> Row:
     return Row("Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), gigabytes=2)
 
 
+def _build_airflow(version: str, day: str = "") -> Row:
+    return Row("Airflow", version, AIRFLOW, (f"apache-airflow=={version}",), day=day, minutes=60, gigabytes=2)
+
+
+def read_lowest(text: str) -> tuple[str, ...]:
+    """Return the lowest versions that a pyproject.toml allows for the nodes, without Airflow, as requirements."""
+    project = tomllib.loads(text)["project"]
+    allowed = map(Requirement, (*project["dependencies"], *project["optional-dependencies"]["cluster"]))
+    bounds = {r.name: one.version for r in allowed for one in r.specifier if one.operator == ">=" and not r.marker}
+    return tuple(f"{name}=={version}" for name, version in bounds.items() if not name.startswith("apache-airflow"))
+
+
 ROWS = (
     *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
     Row("Cluster", "schedulers", SCHEDULERS),
@@ -106,7 +132,9 @@ ROWS = (
     _build_spark("4.1.3"),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
-    *(Row("Airflow", version, AIRFLOW, packages=(f"apache-airflow=={version}",)) for version in ("3.1.8", "3.2.2")),
+    Row("Packages", "lowest", LOWEST, read_lowest((ROOT / "pyproject.toml").read_text()), minutes=40, gigabytes=7),
+    _build_airflow("3.1.8", day="2026-03-20"),
+    _build_airflow("3.2.2", day="2026-06-15"),
     Row("Executor", "celery", CELERY, added=CELERY_PACKAGES),
 )
 
@@ -126,7 +154,7 @@ def select_rows(names: Sequence[str]) -> list[Row]:
 def merge_requirements(texts: Sequence[str], packages: Sequence[str]) -> str:
     """Return the requirements of several files as one, where `packages` replace those of the same names."""
     replaced = {_get_name(package) for package in packages}
-    lines = [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-c"))]
+    lines = [line for text in texts for line in text.splitlines() if line and line[0].isalnum()]
     return "".join(f"{line}\n" for line in (*(line for line in lines if _get_name(line) not in replaced), *packages))
 
 

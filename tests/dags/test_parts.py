@@ -19,9 +19,9 @@ spark_session = pytest.mark.spark
 
 def read_dag(folder: str, dag_id: str) -> Any:
     """Return a DAG of an example, as the scheduler parses it."""
-    from airflow.dag_processing.dagbag import DagBag
+    from trainyard.compat import import_dag_bag
 
-    bag = DagBag(dag_folder=str(ROOT / "dags" / folder))
+    bag = import_dag_bag()(dag_folder=str(ROOT / "dags" / folder))
     assert not bag.import_errors
     return bag.dags[dag_id]
 

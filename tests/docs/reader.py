@@ -37,6 +37,7 @@ from airflow.sdk import DAG
 from tests.docs.pages import Block
 from trainyard import operators
 from trainyard.jobs import dry_run
+from trainyard.schemas import outcomes
 
 BEFORE = """
 . stack/local/env.sh
@@ -83,6 +84,13 @@ class Reader:
     def problems(self) -> list[str]:
         """Return why tasks of the page could not be submitted."""
         return [stage.problem for dag in self.dags for stage in dry_run.plan_dag(dag) if stage.problem]
+
+    def bad_models(self) -> list[str]:
+        """Return the evaluations that ran whose model is worse than a dummy, or wrong for a tenth of the rows."""
+        runs = (self.checkout / ".run" / "storage" / "runs").glob("*/*")
+        evaluations = [one for run in runs for one in outcomes.read_run(str(run)) if one.job == "evaluate"]
+        good = [not one.output["warnings"] and one.output["metrics"].get("accuracy", 1) > 0.9 for one in evaluations]
+        return [f"{one.task_key}: {one.output}" for one, is_good in zip(evaluations, good, strict=True) if not is_good]
 
     def python(self, block: Block) -> None:
         if block.file:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import blocks
+from stack.local import fresh
 
 pytestmark = [
     pytest.mark.airflow,
@@ -21,7 +18,6 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).with_name("uv")
 
 USER_FILES = {
     "__init__.py": "",
@@ -66,24 +62,16 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.storage = folder / "storage"
-        self._run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT), cwd=folder)  # from the sdist
-        (self.wheel,) = folder.glob("*.whl")
-        self._run(str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "env"), cwd=folder)
+        self.environment = folder / "env"
+        self.wheel = fresh.build_wheel(folder)
+        fresh.create_environment(self.environment)
         self.install(str(self.wheel), "apache-airflow")
 
     def install(self, *requirements: str) -> None:
-        lock = str(ROOT / "requirements.txt")
-        python = ("--python", str(self.folder / "env"))
-        self._run(str(UV), "pip", "install", "--quiet", *python, *requirements, "-c", lock, cwd=self.folder)
+        fresh.install(self.environment, *requirements, "-c", str(ROOT / "requirements.txt"))
 
     def run(self, *command: str) -> str:
-        return self._run(str(self.folder / "env" / "bin" / command[0]), *command[1:], cwd=self.folder)
-
-    def _run(self, *command: str, cwd: Path) -> str:
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON", "SPARK"))
-        }
-        environment = kept | {
+        variables = {
             "AIRFLOW_HOME": str(self.folder / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -92,9 +80,8 @@ class Installation:
                 {"conn_type": "trainyard", "extra": {"storage": self.storage.as_uri()}}
             ),
         }
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}"
-        return done.stdout
+        program = str(self.environment / "bin" / command[0])
+        return fresh.run([program, *command[1:]], self.folder, variables)
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +136,5 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
 
 def test_the_quick_start_of_the_readme_runs_in_an_empty_folder(installed: Installation, tmp_path: Path) -> None:
     installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
-    page = blocks(ROOT / "README.md")
-    for block in page:
-        if block.file:
-            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / block.file).write_text(block.text)
-    (commands,) = (block.text for block in page if block.kind == "sh installed")
-    path = f"export PATH={installed.folder}/env/bin:$PATH\n"
-    shown = installed._run("bash", "-euo", "pipefail", "-c", path + commands, cwd=tmp_path)
-    assert shown.count("succeeded") == 3 and (tmp_path / "storage" / "flowers" / "model" / "model.json").is_file()
+    assert fresh.run_quick_start(tmp_path, installed.environment).count("succeeded") == 3
+    fresh.check_accuracy(tmp_path)

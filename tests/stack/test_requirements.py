@@ -69,3 +69,19 @@ def test_airflow_has_no_torch_and_nodes_have_no_airflow() -> None:
     assert "torch" not in find_installed("airflow")
     assert "apache-airflow" not in find_installed("node")
     assert set(LOCKED) <= find_installed("airflow") | find_installed("node")
+
+
+def test_pyspark_and_its_client_have_the_same_bounds_up_to_the_locked_version() -> None:
+    """An installer that has other versions of the two leaves some files of each."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = {Requirement(text).name: Requirement(text).specifier for text in project["dependencies"]}
+    assert bounds["pyspark"] == bounds["pyspark-client"]
+    locked = {str(LOCKED[name].specifier).removeprefix("==") for name in ("pyspark", "pyspark-client")}
+    assert [f"<={version}" for version in locked] == [str(one) for one in bounds["pyspark"] if one.operator == "<="]
+
+
+def test_every_requirement_of_the_package_has_a_lower_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [*project["dependencies"], *project["optional-dependencies"]["cluster"]]
+    unbounded = [text for text in texts if not any(one.operator == ">=" for one in Requirement(text).specifier)]
+    assert unbounded == []

@@ -29,6 +29,15 @@ from trainyard.schemas.specs.job import JobSpec
 
 FAILED = "TRAINYARD FAILED"
 
+DEFAULTS = {
+    # Spark's default is the zone of the node, and nodes may differ.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # SPARK-58241: a Python UDF over columnar input, such as Parquet, never ends in Spark 4.2.
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+}
+"""Settings of every session where the Spark configuration says nothing."""
+
 
 def main() -> int:
     """Run the job of the spec in the command line, and return the exit status."""
@@ -91,9 +100,10 @@ def _session(spec: JobSpec) -> Any:
 def choose_defaults(conf: Mapping[str, str]) -> dict[str, str]:
     """Return what a session has where a Spark configuration says nothing.
 
-    Times without a zone are in UTC: Spark's default is the zone of the node, and nodes may differ.
+    Args:
+        conf: The Spark configuration: that of the application, and spark-defaults.conf.
     """
-    defaults = {"spark.sql.session.timeZone": "UTC"}
+    defaults = dict(DEFAULTS)
     if conf.get("spark.master") == "yarn":
         defaults["spark.default.parallelism"] = str(count_cores(conf))
     return {name: value for name, value in defaults.items() if name not in conf}

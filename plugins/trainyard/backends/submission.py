@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException
 
+from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.spark_log import SparkLog

@@ -9,11 +9,11 @@ from contextlib import suppress
 from airflow.configuration import conf
 from airflow.models import Connection
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from trainyard.compat import AirflowNotFoundException
 from trainyard.hooks.trainyard import TrainyardHook
 
 DEFAULT = TrainyardHook.default_conn_name

@@ -21,6 +21,7 @@ from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
 from trainyard.checks.airflow_database import is_triggerer_running, list_ids, read_state
+from trainyard.compat import describe_airflow
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError, summarize
 from trainyard.hooks.spark import spark_connection
@@ -100,6 +101,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _list_checks(conn_id: str, spark_conn_id: str) -> Iterator[NamedCheck]:
+    yield "Airflow", describe_airflow
     yield "Java", _check_java
     yield "Spark", _check_spark
     yield f"storage of {conn_id}", partial(_check_storage, conn_id)

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from trainyard.compat import import_dag_bag
 from trainyard.errors import TrainyardError
 
 
@@ -101,9 +102,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _dag(dag_id: str, folder: str | None) -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    bag = DagBag(dag_folder=folder)
+    bag = import_dag_bag()(dag_folder=folder)
     if dag_id not in bag.dags:
         errors = "".join(f"\n{path}:\n{error}" for path, error in bag.import_errors.items())
         raise TrainyardError(f"there is no DAG {dag_id!r} in {bag.dag_folder}; it has {sorted(bag.dags)}.{errors}")

@@ -15,7 +15,7 @@ from trainyard.text import table
 
 
 def show(directory: str) -> str:
-    """Return a line for each stage of a run, what cannot be read, and the path of its report.
+    """Return a line for each stage of a run, their warnings, what cannot be read, and the path of its report.
 
     Raises:
         TrainyardError: The directory has no run record.
@@ -26,6 +26,8 @@ def show(directory: str) -> str:
         raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
+    if warnings := [f"warning: {r.task_key.task}: {text}" for r in records for text in r.output.get("warnings", ())]:
+        lines += ["", *warnings]
     if unreadable:
         lines += ["", *(f"cannot be read: {name}: {why}" for name, why in unreadable.items())]
     render.refresh(directory)

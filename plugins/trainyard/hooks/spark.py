@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from trainyard.compat import AirflowNotFoundException
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import spark_defaults

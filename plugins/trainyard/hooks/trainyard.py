@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard import filesystems, storage
+from trainyard.compat import AirflowNotFoundException, conf
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home

@@ -13,11 +13,10 @@ from typing import IO, Any, TypeVar
 
 import requests
 from airflow.sdk import BaseHook
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowNotFoundException
 from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
+from trainyard.compat import AirflowNotFoundException, conf
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import kerberos

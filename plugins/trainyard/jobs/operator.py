@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import (
+from airflow.triggers.base import BaseTrigger
+
+from trainyard import links, storage
+from trainyard.backends.base import Backend, DeferredBackend, Waiting
+from trainyard.backends.selection import resume_backend, select_backend
+from trainyard.compat import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
     TaskDeferralTimeout,
     TaskDeferred,
 )
-from airflow.triggers.base import BaseTrigger
-
-from trainyard import links, storage
-from trainyard.backends.base import Backend, DeferredBackend, Waiting
-from trainyard.backends.selection import resume_backend, select_backend
 from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
@@ -45,6 +45,7 @@ from trainyard.planning import paths
 from trainyard.planning.job import Job, Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
+from trainyard.planning.runtime import check_packages
 from trainyard.planning.sizing import Memory
 from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
@@ -216,8 +217,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
 
         Raises:
-            TrainyardError: An option is not valid. Airflow shows it as an import error of the DAG.
+            TrainyardError: An option is not valid, or the packages of Spark do not fit together. Airflow shows it as an
+                import error of the DAG.
         """
+        check_packages()
         validation.check(self, self.OPTIONS)
         check_requests(self)
         fields = self.check_fields()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Union
 
-from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.xcom_arg import ResolveMixin
 from pydantic import BaseModel
+
+from trainyard.compat import conf
 
 T = TypeVar("T")
 Templated = Union[T, str]  # noqa: UP007

@@ -13,7 +13,7 @@ from trainyard.jobs.locations import recipes_of_models, user_code
 from trainyard.planning.archive import DRIVER, archive_folder, build_archive
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
-from trainyard.planning.runtime import check_packages, spark_defaults, spark_environment
+from trainyard.planning.runtime import spark_defaults, spark_environment
 from trainyard.yarn import cluster
 
 _LOCATIONS = ("baselines", "dataset", "mix", "model", "output", "source")
@@ -42,7 +42,6 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
         _refuse_local_storage(job, unshared)
     paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
     try:
-        check_packages()
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:
         raise type(error)(f"{job.operator}: {error}") from None

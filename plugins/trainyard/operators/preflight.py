@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
 
 from trainyard.checks.preflight import check_dag
+from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import plan_dag
 from trainyard.yarn import fit

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import AfterValidator
 
 from trainyard import storage
+from trainyard.compat import AirflowException, AirflowSkipException
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import lineage, validation

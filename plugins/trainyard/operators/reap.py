@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
 
+from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.hooks import airflow_id
 from trainyard.hooks.trainyard import TrainyardHook

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -55,22 +58,40 @@ def find_spark(environ: Mapping[str, str] = os.environ) -> Path | None:
     return exported if version and _minor(version) == _minor(spark_version(package)) else package
 
 
+@cache
 def check_packages() -> None:
-    """Check that pyspark and pyspark-client, which install files of the same names, are of one version.
+    """Check that the files which both pyspark and pyspark-client install are those of one of them.
+
+    Where two of their versions are installed, some files differ, and installers that unpack packages side by side leave
+    some files of each. The files of pyspark fit its jars whatever the version of pyspark-client is, and those of a
+    pyspark-client of the same minor version do too.
 
     Raises:
-        UnavailableError: They are not.
+        UnavailableError: They are of both, or those of a pyspark-client of another minor version.
     """
-    versions = {}
-    for name in ("pyspark", "pyspark-client"):
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    if len(set(versions.values())) > 1:
-        pinned = " ".join(f"{name}=={versions['pyspark']}" for name in versions)
-        raise UnavailableError(
-            f"pyspark {versions['pyspark']} and pyspark-client {versions['pyspark-client']} are installed, which write "
-            f"the same files. Install both again, in one version: pip install --force-reinstall --no-deps {pinned}"
-        )
+    try:
+        spark, client = metadata.distribution("pyspark"), metadata.distribution("pyspark-client")
+    except metadata.PackageNotFoundError:
+        return
+    owners = Counter(_find_owners(spark, client))
+    if owners.keys() <= {spark} or (owners.keys() <= {client} and _minor(spark.version) == _minor(client.version)):
+        return
+    raise UnavailableError(
+        f"pyspark {spark.version} and pyspark-client {client.version} write the same files, and of those that differ "
+        f"{owners[spark]} are of pyspark and {owners.total() - owners[spark]} are not. Install pyspark again, so that "
+        f"all are: pip install --force-reinstall --no-deps pyspark=={spark.version}"
+    )
+
+
+def _find_owners(*packages: metadata.Distribution) -> Iterator[metadata.Distribution | None]:
+    """Yield, for each file that packages install with different contents, the package whose content it has."""
+    recorded = [{str(file): file.hash.value for file in package.files or () if file.hash} for package in packages]
+    for name in set.intersection(*map(set, recorded)):
+        owners = {hashes[name]: package for hashes, package in zip(recorded, packages, strict=True)}
+        if len(owners) > 1:
+            path = Path(str(packages[0].locate_file(name)))
+            digest = hashlib.sha256(path.read_bytes() if path.exists() else b"").digest()
+            yield owners.get(base64.urlsafe_b64encode(digest).rstrip(b"=").decode())
 
 
 def spark_version(home: Path) -> str:

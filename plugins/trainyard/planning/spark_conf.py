@@ -22,7 +22,6 @@ LOCAL_CONF = {
 
 
 CONF = {
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.files.openCostInBytes": "65536",  # Spark's 4 MB makes a task of every 32 small files
     "spark.ui.showConsoleProgress": "false",
 }

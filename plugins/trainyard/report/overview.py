@@ -170,6 +170,9 @@ def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
     for record in records:
         if record.status == "failed":
             yield f"Fix the cause of the failure of {record.task_key.task}, and clear the task."
+    for record in records:
+        if record.output.get("warnings"):
+            yield f"Read the warnings of {record.task_key.task}."
     trainings = [record for record in records if record.job == "train" and record.status == "succeeded"]
     for record in trainings:
         yield from _suggest_epochs(record)
@@ -180,9 +183,6 @@ def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
         _, advice = split_bottleneck(record.output)
         if advice and computes_mostly(record.output, record.seconds):
             yield f"To make {record.task_key.task} faster: {advice}."
-    for record in records:
-        if record.output.get("warnings"):
-            yield f"Read the warnings of {record.task_key.task}."
 
 
 def _suggest_epochs(record: RunRecord) -> Iterator[str]:

@@ -70,7 +70,10 @@ class Example(Part):
 
 
 class Evaluation(Document):
-    """`model` on the split `split` of a dataset, with intervals at `confidence`, and `baselines` on the same rows."""
+    """`model` on the split `split` of a dataset, with intervals at `confidence`, and `baselines` on the same rows.
+
+    `warnings` has a sentence if the model is worse than always giving the most frequent class, or the mean label.
+    """
 
     KIND: ClassVar[str] = "evaluation"
 
@@ -85,6 +88,7 @@ class Evaluation(Document):
     query: str | None = None
     curves: dict[str, list[list[float]]] = {}
     examples: tuple[Example, ...] = ()
+    warnings: tuple[str, ...] = ()
     application: str
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowException
 from pydantic import AfterValidator
 
+from trainyard.compat import AirflowException
 from trainyard.jobs import validation
 from trainyard.schemas.document import Part
 from trainyard.sensors.change import ChangeSensor

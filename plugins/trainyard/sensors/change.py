@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException
 
+from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
 from trainyard.jobs.options import or_default_deferrable

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow.sdk.configuration import conf
-
 from trainyard import hadoop_conf
+from trainyard.compat import conf
 from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import kerberos, site
 from trainyard.yarn.connection import read_connection

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import Field, ValidationError
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from trainyard.compat import AirflowNotFoundException
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
 from trainyard.schemas.document import Part

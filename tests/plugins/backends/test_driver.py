@@ -100,15 +100,12 @@ def test_the_error_of_a_job_is_printed_although_its_record_cannot_be_written(
 @pytest.mark.parametrize(
     ("conf", "defaults"),
     [
-        ({"spark.master": "local[2]"}, {"spark.sql.session.timeZone": "UTC"}),
+        ({"spark.master": "local[2]"}, driver.DEFAULTS),
         (
             {"spark.master": "yarn", "spark.executor.instances": "3"},
-            {"spark.sql.session.timeZone": "UTC", "spark.default.parallelism": "3"},
+            driver.DEFAULTS | {"spark.default.parallelism": "3"},
         ),
-        (
-            {"spark.master": "yarn", "spark.sql.session.timeZone": "CET", "spark.default.parallelism": "7"},
-            {},
-        ),
+        (dict.fromkeys(driver.DEFAULTS, "own") | {"spark.master": "yarn", "spark.default.parallelism": "7"}, {}),
     ],
 )
 def test_a_session_has_defaults_where_the_configuration_says_nothing(

@@ -69,7 +69,7 @@ def test_an_unexpected_error_of_the_spark_connection_is_its_row(local: Path, mon
     monkeypatch.setenv("SPARK_CONF_DIR", str(local))
     results = checks()
     assert results["connection spark_default"].fix.startswith("UnicodeDecodeError: ")
-    assert list(results)[:3] == ["Java", "Spark", "storage of trainyard_default"]
+    assert list(results)[:4] == ["Airflow", "Java", "Spark", "storage of trainyard_default"]
 
 
 def test_a_spark_home_with_a_trailing_slash_is_used(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException
 
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
 from trainyard.checks import doctor
 from trainyard.cli.main import main
+from trainyard.compat import AirflowException
 from trainyard.hooks import airflow_id
 from trainyard.operators.reap import ReapOperator
 from trainyard.planning.paths import application_tag, storage_tag, submission_tag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,14 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 
-def save(root: Path, run: str, task: str, started: float, error: str | None = None) -> None:
-    directory = f"{root}/runs/toy/{run}"
+def save(
+    root: Path, run: str, task: str, started: float, error: str | None = None, dag: str = "toy", **output: Any
+) -> None:
+    directory = f"{root}/runs/{dag}/{run}"
     RunRecord(
-        task_key=TaskKey(dag_id="toy", run_id=run, task_id=task, directory=directory), job=task, application="a",
+        task_key=TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory), job=task, application="a",
         started_at=started, seconds=12.34, status="failed" if error else "succeeded",
-        output={} if error else {"rows": 100, "metrics": {"accuracy": 0.98765}}, error=error,
+        output={} if error else {"rows": 100, "metrics": {"accuracy": 0.98765}, **output}, error=error,
     ).save()  # fmt: skip
 
 
@@ -37,6 +40,12 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     ]
     assert lines[1].endswith("rows 100, accuracy 0.9877")
     assert lines[3].endswith("no column y")
+
+
+def test_warnings_are_below_the_stages(tmp_path: Path) -> None:
+    save(tmp_path, "r1", "evaluate", 10.0, warnings=["The accuracy is low.", "Odd."])
+    lines = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    assert lines[2:] == ["", "warning: evaluate: The accuracy is low.", "warning: evaluate: Odd."]
 
 
 def test_a_record_that_cannot_be_read_is_named_below_the_others(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import (
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from fsspec.implementations.local import LocalFileSystem
+from hdfs import HdfsError
+
+from trainyard import filesystems, storage
+from trainyard.compat import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
@@ -18,11 +23,6 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
     TaskDeferred,
 )
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-from fsspec.implementations.local import LocalFileSystem
-from hdfs import HdfsError
-
-from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage

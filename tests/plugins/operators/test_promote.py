@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard import storage
+from trainyard.compat import AirflowException, AirflowSkipException
 from trainyard.errors import TrainyardError
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact

@@ -1,14 +1,18 @@
 """spark-submit, Python and Java are found without the PATH."""
 
+import base64
+import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from trainyard.errors import UnavailableError
+from trainyard.operators import ScriptOperator
 from trainyard.planning import runtime
 
 
@@ -42,14 +46,68 @@ def test_the_version_of_the_package_is_that_of_its_jars() -> None:
     assert runtime.spark_version(Path(pyspark.__file__).parent) == pyspark.__version__
 
 
-def test_a_pyspark_with_files_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that installs pyspark 4.2.1 and a client, with files of the content of one of them each."""
+
+    def install(client: str, **contents: str) -> None:
+        for name, version in (("pyspark", "4.2.1"), ("pyspark-client", client)):
+            folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            hashes = {"same": hash_of("same")} | {file: hash_of(version) for file in contents}
+            record = "".join(f"pyspark/{file},sha256={value},5\n" for file, value in hashes.items())
+            (folder / "RECORD").write_text(record)
+        (tmp_path / "pyspark").mkdir()
+        for file, content in contents.items():
+            (tmp_path / "pyspark" / file).write_text(content)
+        monkeypatch.syspath_prepend(tmp_path)
+        runtime.check_packages.cache_clear()
+
+    yield install
+    runtime.check_packages.cache_clear()
+
+
+def hash_of(content: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    ("client", "files"),
+    [
+        ("4.2.1", {"a": "4.2.1", "b": "4.2.1"}),
+        ("4.2.0", {"a": "4.2.1", "b": "4.2.1"}),
+        ("4.1.3", {"a": "4.2.1", "b": "4.2.1"}),
+        ("4.2.0", {"a": "4.2.0", "b": "4.2.0"}),
+    ],
+)
+def test_a_pyspark_client_of_another_version_is_allowed_if_all_files_are_of_one_that_fits(
+    packages: Callable[..., None], client: str, files: dict[str, str]
+) -> None:
+    packages(client, **files)
     runtime.check_packages()
-    folder = tmp_path / "pyspark_client-4.0.1.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark-client\nVersion: 4.0.1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnavailableError, match=r"pyspark 4\.\S+ and .*-client 4\.0\.1 .*-client==4\.[12]"):
+
+
+@pytest.mark.parametrize(
+    ("client", "files", "counts"),
+    [
+        ("4.2.0", {"a": "4.2.1", "b": "4.2.0", "c": "4.2.0"}, "1 are of pyspark and 2 are not"),
+        ("4.1.3", {"a": "4.1.3", "b": "4.1.3"}, "0 are of pyspark and 2 are not"),
+        ("4.2.0", {"a": "4.2.0", "b": "edited"}, "0 are of pyspark and 2 are not"),
+    ],
+)
+def test_files_of_two_versions_of_pyspark_are_refused_with_a_version_that_is_installed(
+    packages: Callable[..., None], client: str, files: dict[str, str], counts: str
+) -> None:
+    packages(client, **files)
+    with pytest.raises(UnavailableError, match=rf"pyspark-client {client} .* {counts}.*--no-deps pyspark==4\.2\.1$"):
         runtime.check_packages()
+
+
+def test_files_of_two_versions_of_pyspark_are_refused_while_a_dag_is_parsed(packages: Callable[..., None]) -> None:
+    packages("4.2.0", a="4.2.1", b="4.2.0")
+    with pytest.raises(UnavailableError, match="pyspark-client 4"):
+        ScriptOperator(task_id="task", script="toy.script")
 
 
 def test_the_settings_of_a_spark_of_another_version_are_not_read(tmp_path: Path) -> None:

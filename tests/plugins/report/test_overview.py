@@ -105,13 +105,13 @@ def test_more_rows_are_suggested_where_two_models_cannot_be_told_apart(
     assert ("The accuracy differs from that of champion by -0.01 to 0.02" in text) is suggested
 
 
-def test_a_failure_comes_first_and_warnings_last() -> None:
+def test_a_failure_comes_first_and_warnings_second() -> None:
     records = change(example.build_records(DIRECTORY), "predict", status="failed", error="no")
     records = change(records, "export", output={"warnings": ["odd"]})
     line = overview.build_overview(records)
     assert line.outcome == "failed"
     assert line.suggestions[0] == "Fix the cause of the failure of predict, and clear the task."
-    assert line.suggestions[-1] == "Read the warnings of export."
+    assert line.suggestions[1] == "Read the warnings of export."
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
+from trainyard.compat import import_dag_bag
 from trainyard.errors import UnavailableError
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.operators import TrainOperator
@@ -61,12 +61,12 @@ with DAG("toy", schedule=None):
 )
 def test_a_stage_that_cannot_be_waited_for_is_an_import_error(dag_file: Path, stage: str, problem: str) -> None:
     dag_file.write_text(DAG_FILE.format(stage=stage))
-    [error] = DagBag(dag_file).import_errors.values()
+    [error] = import_dag_bag()(dag_file).import_errors.values()
     assert f"CapacitySensor 'room': stage='{stage}' {problem}; write one of train." in error
 
 
 @pytest.mark.airflow
 def test_a_stage_may_be_defined_after_the_sensor(dag_file: Path) -> None:
     dag_file.write_text(DAG_FILE.format(stage="train"))
-    bag = DagBag(dag_file)
+    bag = import_dag_bag()(dag_file)
     assert (list(bag.dags), bag.import_errors) == (["toy"], {})

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, TaskDeferred
 
 from tests.plugins.evaluations import write_model
 from tests.plugins.resource_managers import Answer, application, serve, write_yarn_site
 from trainyard import storage
+from trainyard.compat import AirflowException, AirflowSensorTimeout, TaskDeferred
 from trainyard.sensors import ApplicationSensor, ChampionSensor, DatasetSensor
 from trainyard.triggers import DatasetTrigger
 
