@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ from torch import Tensor
 
 from trainyard import retries
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.trainer.checkpointing import dcp
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
-from trainyard.trainer.checkpointing.dcp import FsspecReader
 from trainyard.trainer.world import World
 
 
@@ -23,15 +21,25 @@ class Outage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failures = 0
-        file_system = type(FsspecReader("/").fs)
-        create = file_system.create_stream
+        locate = dcp.locate
 
-        @contextmanager
-        def create_stream(fs: Any, path: Any, mode: str) -> Iterator[Any]:
-            with create(fs, path, mode) as stream:
-                yield _Stream(stream, self) if mode == "rb" else stream
+        def locate_failing(uri: str) -> tuple[Any, str]:
+            client, path = locate(uri)
+            return _Client(client, self), path
 
-        monkeypatch.setattr(file_system, "create_stream", create_stream)
+        monkeypatch.setattr(dcp, "locate", locate_failing)
+
+
+class _Client:
+    def __init__(self, client: Any, outage: Outage) -> None:
+        self._client, self._outage = client, outage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def open(self, path: str, mode: str) -> Any:
+        stream = self._client.open(path, mode)
+        return _Stream(stream, self._outage) if mode == "rb" else stream
 
 
 class _Stream:
@@ -40,6 +48,12 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
 
     def read(self, size: int = -1) -> bytes:
         if self._outage.failures:
