@@ -113,8 +113,7 @@ def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(
 def test_a_signal_interrupts_the_suites(checkout: Path, number: signal.Signals) -> None:
     """Also in the background, where a shell lets SIGINT be ignored."""
     (checkout / "bin" / "pytest").write_text(
-        '#!/bin/sh\ntrap \'touch "$PWD/interrupted.$$"; exit 2\' INT\ntouch "$PWD/started.$$"\n'
-        "while true; do sleep 0.05; done\n"
+        '#!/bin/sh\nsleep 100 &\ntrap \'touch "interrupted.$$"; kill $!; exit 2\' INT\ntouch "started.$$"\nwait\n'
     )
     program = (
         "import signal, sys; from pathlib import Path; from stack.local import run_tests\n"

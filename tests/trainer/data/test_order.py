@@ -81,6 +81,7 @@ def global_batches(order: Order, epoch: int, world: int, step: int = 0) -> dict[
     return {g: sorted(pair for part in parts for pair in part[g]) for g in parts[0]}
 
 
+@pytest.mark.slow
 @given(orders, st.integers(0, 5), st.integers(1, 9))
 @settings(max_examples=150, deadline=None)
 def test_every_row_is_in_an_epoch_as_often_as_it_is_drawn(order: Order, epoch: int, world: int) -> None:
@@ -90,6 +91,7 @@ def test_every_row_is_in_an_epoch_as_often_as_it_is_drawn(order: Order, epoch: i
     assert [len(batches[g]) for g in range(order.steps)] == [order.size(g) for g in range(order.steps)]
 
 
+@pytest.mark.slow
 @given(orders, st.integers(0, 5), st.integers(2, 9))
 @settings(max_examples=150, deadline=None)
 def test_global_batches_do_not_depend_on_the_number_of_workers(order: Order, epoch: int, world: int) -> None:
@@ -104,6 +106,7 @@ def check_workers(order: Order, epoch: int, world: int, data: st.DataObject) -> 
         assert parts == {g: b[len(b) * rank // world : len(b) * (rank + 1) // world] for g, b in alone.items()}
 
 
+@pytest.mark.slow
 @given(orders, st.integers(0, 5), st.integers(2, 30_000) | LARGE, st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_worker_has_its_part_of_each_batch_also_if_workers_outnumber_rows(
@@ -123,6 +126,7 @@ def test_batches_of_many_rows_have_every_row_in_the_same_parts(
     check_workers(order, epoch, world, data)
 
 
+@pytest.mark.slow
 @given(orders, st.integers(0, 5), st.integers(1, 5), st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_resumed_epoch_has_the_remaining_batches(order: Order, epoch: int, world: int, data: st.DataObject) -> None:
