@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -29,6 +30,9 @@ DATA_SECONDS = 120.0
 """How long a call of DataNodes may take, beside the time for its bytes: hdfs-native waits for one that does not answer
 for a minute (dfs.client.socket-timeout) before it uses the next one."""
 MIN_BYTES_PER_SECOND = 1 << 20
+CACHED_SECONDS = 3.0
+"""How long hdfs-native keeps the connection of a read for the next one (`DATANODE_CACHE_EXPIRY`), in one cache for all
+clients of a process. In a forked process a read by such a connection would never return."""
 CLIENTS = 4
 """How many clients of one NameNode take turns, if calls do not return in time."""
 _PIECE = 1 << 20
@@ -39,6 +43,8 @@ _inherited: list[Any] = []
 """Those of the process that this one was forked from. Clients are never released, in no process: they would wait for
 their threads. Those of a forked process are its parent's, and every subprocess that is started with a `preexec_fn`, as
 pyspark does, would hang."""
+_read_at = _readable_at = float("-inf")
+"""When this process has read last, and from when on it may: then no connection of its parent's is used."""
 
 
 def connect(uri: str) -> Any:
@@ -52,10 +58,11 @@ def connect(uri: str) -> Any:
 
 
 def _forget_clients() -> None:
-    """Have a forked process create clients of its own."""
-    global _filesystems, _lock
+    """Have a forked process create clients of its own, and leave the connections of its parent."""
+    global _filesystems, _lock, _readable_at
     _inherited.append(_filesystems)
     _filesystems, _lock = {}, threading.Lock()
+    _readable_at = max(_readable_at, _read_at + CACHED_SECONDS)
 
 
 os.register_at_fork(after_in_child=_forget_clients)
@@ -134,14 +141,18 @@ class _Reads:
         return data
 
     def read_range(self, offset: int, length: int) -> bytes:
+        global _read_at
         if length <= 0:
             return b""
         file = self._open()
+        time.sleep(max(_readable_at - time.monotonic(), 0))
         try:
-            return self._calls.transfer(f"read {self._path}", lambda: bytes(file.read_range(offset, length)), length)
+            data = self._calls.transfer(f"read {self._path}", lambda: bytes(file.read_range(offset, length)), length)
         except DeadlineError:
             self._file = None
             raise
+        _read_at = time.monotonic()
+        return data
 
     def read_range_stream(self, offset: int, length: int) -> Iterator[bytes]:
         for start in range(offset, offset + length, _PIECE):

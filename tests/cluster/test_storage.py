@@ -48,6 +48,7 @@ def test_a_process_that_used_hdfs_starts_other_processes(uri: str) -> None:
 
 def test_a_forked_process_creates_its_own_clients(uri: str) -> None:
     storage.create(uri, b"before the fork")
+    storage.read(uri)  # its connection is kept for the next read
     with get_context("fork").Pool(1) as pool:
         assert pool.apply_async(storage.read, [uri]).get(timeout=60) == b"before the fork"
 
