@@ -17,7 +17,7 @@ from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.loop.evaluation import to_device
 from trainyard.trainer.loop.fit import fit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 ROWS, BATCH, WIDTH = 12_800, 64, 256
 CYCLES = 20_000_000

@@ -16,7 +16,7 @@ from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.fit import fit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 
 def train(batches: str, folder: str, **options: Any) -> list[float]:

@@ -41,7 +41,7 @@ from trainyard.trainer.strategies import ddp, fsdp
 from trainyard.trainer.strategies.allreduce import Allreduce
 from trainyard.trainer.world import World
 
-pytestmark = [pytest.mark.slow, pytest.mark.ranks]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.ranks]
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "allreduce": {"name": "allreduce"},

@@ -21,7 +21,7 @@ from trainyard.trainer.group.outcome import build_failure
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 PLAN: Any = SimpleNamespace(spec={})
 MIB = 1 << 20

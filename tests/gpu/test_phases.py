@@ -18,7 +18,7 @@ from trainyard.schemas.events import EventLog
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.loop.phases import Phases
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 BATCH_SIZE = 50
 STEPS = 2 * 10

@@ -19,7 +19,7 @@ from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.world import init_world
 
-pytestmark = [pytest.mark.slow, pytest.mark.ranks]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.ranks]
 
 
 def join(task: Task) -> tuple[str, str, float]:

@@ -13,7 +13,7 @@ from tests.gpu.recipes import Mlp
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model.trained_model import load_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 
 def train(batches: str, folder: Path, **options: Any) -> FitResult:

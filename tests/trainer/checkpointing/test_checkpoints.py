@@ -90,6 +90,7 @@ def remove_the_index(uri: str) -> str:
     return "it was not committed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [alter_a_file, truncate_a_file, remove_a_file, remove_the_index])
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     interrupted: Run,
@@ -106,12 +107,14 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     assert "step-00000011-group-1: epoch 2, step 0" in output
 
 
+@pytest.mark.slow
 def test_a_different_run_starts_from_the_beginning(interrupted: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert len(interrupted(seed=5)) == 3
     output = capfd.readouterr().out
     assert "it is of another recipe, dataset, batch size, seed or strategy" in output and "resuming" not in output
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do(
     interrupted: Run, uninterrupted: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_finished_run_has_nothing_left_to_do(
     assert list_committed(tmp_path) == checkpoints, "no further checkpoint"
 
 
+@pytest.mark.slow
 def test_a_run_keeps_as_many_of_its_newest_checkpoints_as_keep_checkpoints(interrupted: Run, tmp_path: Path) -> None:
     epochs = interrupted(keep_checkpoints=3)
     assert min(epochs, key=lambda epoch: epoch["validation_loss"]) is epochs[-1], "the newest is that of the best epoch"

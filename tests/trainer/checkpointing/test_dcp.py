@@ -58,6 +58,7 @@ tensors = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(tensors, max_size=4))
 def test_torch_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[Tensor]) -> None:

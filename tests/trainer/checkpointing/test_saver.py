@@ -77,6 +77,7 @@ def test_a_state_of_another_structure_is_planned_again(tmp_path: Path, plans: li
     assert plans == [3, len(other), 3]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1), min_size=2, max_size=5))
 def test_every_state_is_loaded_as_it_was_saved(

@@ -238,6 +238,7 @@ def test_the_error_for_a_missing_shard_names_it(remote: str, tmp_path: Path, lim
         epoch(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_batch", [1, 7, 50])
 def test_range_reads_fetch_a_block_once_for_each_stripe_and_drop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_batch: int

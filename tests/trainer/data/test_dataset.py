@@ -62,6 +62,7 @@ def test_each_iteration_of_a_data_loader_is_the_next_epoch(uri: str, workers: in
     assert [ids(list(loader)) for _ in range(3)] == expected[1:], "also after set_epoch, with the same workers"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"weight_by": "id"}, {"balance": "id"}])
 def test_a_data_loader_may_start_its_worker_process_anew(uri: str, options: dict[str, str]) -> None:

@@ -56,6 +56,7 @@ def test_each_row_is_the_image_that_was_written(batches: str, options: dict[str,
     assert seen == 1200 or "world" in options
 
 
+@pytest.mark.slow
 def test_a_first_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     rows = digits(slice(4)) | {"image": [b"no image", *digits(slice(1, 4))["image"]]}
     uri = datasets.write(tmp_path / "bad", {"train": rows})
@@ -84,6 +85,7 @@ def test_images_are_decoded_as_by_pillow() -> None:
     assert np.array_equal(decode_gray(png(picture))[0], Image.fromarray(picture).convert("L"))
 
 
+@pytest.mark.slow
 def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(batches: str) -> None:
     def noise(image: Any, random: np.random.Generator) -> Any:
         return image + random.integers(0, 100)
@@ -102,6 +104,7 @@ def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(
     assert epoch(0, 1) == epoch(0, 3) != epoch(1, 1)
 
 
+@pytest.mark.slow
 def test_a_recipe_learns_from_files_and_its_model_artifact_decodes_them(batches: str, tmp_path: Path) -> None:
     artifact = fit(
         FILES, recipe_params={"augment": True}, dataset=batches, model=str(tmp_path), epochs=6, batch_size=50

@@ -52,6 +52,7 @@ def load(data: SplitReader | Mixture, batch: int, workers: int, shuffle: bool) -
         yield list(Loader(data, order, rank, workers).epoch(1))
 
 
+@pytest.mark.slow
 @given(tables(), st.sampled_from([1, 5, 32, 300]), st.integers(1, 3), st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_each_column_of_a_batch_has_the_values_of_its_rows(

@@ -115,6 +115,7 @@ def test_a_worker_has_its_part_of_each_batch_also_if_workers_outnumber_rows(
     check_workers(order, epoch, world, data)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @given(large_orders, st.integers(0, 5), st.integers(1, 9) | LARGE, st.data())
 @settings(max_examples=10, deadline=None)

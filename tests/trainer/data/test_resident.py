@@ -52,6 +52,7 @@ def list_batches(loader: Loader, epoch: int, step: int) -> list[tuple[int, int, 
     return [describe(batch) for batch in loader.epoch(epoch, step)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_every_worker_has_the_batches_of_a_loader_that_reads_them(uris: tuple[str, str], data: st.DataObject) -> None:

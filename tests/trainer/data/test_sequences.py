@@ -52,6 +52,7 @@ def test_buckets_reduce_padding(batches: str) -> None:
     assert cells("tokens") < 0.7 * cells(None)
 
 
+@pytest.mark.slow
 def test_a_recipe_learns_the_same_from_padded_and_nested_rows(batches: str, tmp_path: Path) -> None:
     def history(sequences: str, **options: Any) -> list[float]:
         fitted = fit(

@@ -71,12 +71,14 @@ def wait_for_memory(file: Path, block: RecordBatch) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_block_is_read_into_memory_before_it_is_needed(tmp_path: Path) -> None:
     dataset, file, block = open_evicted(tmp_path)
     dataset.prefetch([8])
     wait_for_memory(file, block)
 
 
+@pytest.mark.slow
 def test_a_block_is_read_into_memory_once_until_it_is_released(tmp_path: Path) -> None:
     """To ask the system again for pages that it has costs as much as to copy them."""
     dataset, _, block = open_evicted(tmp_path)

@@ -69,6 +69,7 @@ def assert_same(result: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         assert np.asarray(result[name]).dtype == values.dtype
 
 
+@pytest.mark.slow
 def test_onnxruntime_predicts_the_same(trained: tuple[str, Any], tmp_path: Path) -> None:
     uri, rows = trained
     export(uri, "onnx", str(tmp_path / "model.onnx"))
@@ -92,6 +93,7 @@ def test_a_program_of_torch_export_predicts_the_same(trained: tuple[str, Any], t
         assert_same({name: tensor.numpy() for name, tensor in result.items()}, model.predict(columns))
 
 
+@pytest.mark.slow
 def test_mlflow_scores_a_frame_the_same(
     trained: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +134,7 @@ def test_mlflow_scores_a_frame_without_rows(scorer: Scorer) -> None:
     assert scorer.predict(rows[:0]).shape == (0, 2)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
@@ -151,6 +154,7 @@ def test_an_mlflow_model_includes_the_code_that_it_needs(tmp_path: Path) -> None
     assert file == str(tmp_path / "served/code/trainyard/trainer/__init__.py")
 
 
+@pytest.mark.slow
 def test_formats_are_written_beside_the_weights(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
     for _ in range(2):
@@ -181,6 +185,7 @@ def fit_with_errors(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str
     ).formats
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["replace", "move", "remove"])
 def test_an_export_continues_after_an_error_of_the_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
@@ -189,6 +194,7 @@ def test_an_export_continues_after_an_error_of_the_storage(
     assert Path(fit_with_errors(tmp_path, monkeypatch, function, 1)["mlflow"], "MLmodel").is_file()
 
 
+@pytest.mark.slow
 def test_a_storage_that_does_not_answer_an_export_may_answer_another_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +234,7 @@ def test_variable_length_columns_are_refused() -> None:
         check_formats(["pt2"], [words])
 
 
+@pytest.mark.slow
 def test_the_cli_exports_a_model(trained: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri, _ = trained
     assert main(["model", "export", uri, "pt2", str(tmp_path / "model.pt2")]) == 0

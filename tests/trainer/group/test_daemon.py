@@ -9,6 +9,8 @@ import sys
 USES_OF_CUDA = """
 import torch
 
+import pytest
+
 def fail(*_):
     raise SystemExit("CUDA was used, so that no worker that is forked later can use it")
 
@@ -24,9 +26,11 @@ def run(program: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_its_imports_do_not_initialize_cuda_so_that_workers_can() -> None:
     assert run(f"{USES_OF_CUDA}\n{IMPORT}") == "True"
 
 
+@pytest.mark.slow
 def test_it_starts_on_a_node_that_has_only_what_a_script_needs() -> None:
     assert run(f"{WITHOUT_PANDAS}\n{IMPORT}") == "True"

@@ -98,6 +98,7 @@ run(spark, __import__("pathlib").Path(sys.argv[1]), "chatty")
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_lines_of_two_workers_are_not_printed_into_each_other(tmp_path: Path) -> None:
     done = subprocess.run(

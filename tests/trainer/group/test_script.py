@@ -52,6 +52,7 @@ def run(launcher: list[str], script: Path, *arguments: str) -> subprocess.Comple
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.ranks
 def test_a_script_trains_on_the_workers_that_torchrun_starts(batches: str, tmp_path: Path) -> None:
     results = {}
@@ -66,6 +67,7 @@ def test_a_script_trains_on_the_workers_that_torchrun_starts(batches: str, tmp_p
     assert "bytes_per_step" in two[0] and "bytes_per_step" not in one[0]
 
 
+@pytest.mark.full
 @pytest.mark.ranks
 @pytest.mark.parametrize("own_group", [False, True])
 def test_a_script_trains_several_times(batches: str, tmp_path: Path, own_group: bool) -> None:

@@ -187,6 +187,7 @@ def test_the_environment_for_torch_has_ranks_and_hosts() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_worker_has_the_variables_that_torchrun_sets(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import json, os; print(json.dumps(sorted(os.environ)))")

@@ -92,6 +92,7 @@ def test_low_rank_gradients_resume_with_almost_the_same_losses(batches: str, tmp
     assert resumed == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.full
 def test_the_group_saves_its_state_when_a_worker_receives_sigterm(batches: str, tmp_path: Path) -> None:
     options = {"epochs": 5000, "checkpoint_steps": 40}
     with Workers(2) as workers:

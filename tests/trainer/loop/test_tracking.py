@@ -79,6 +79,7 @@ def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) ->
     assert name.startswith("events.out.tfevents.")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: Path, server: str) -> None:
     epochs = train(batches, tmp_path, MLflow(server, "digits", "r1 train", "runs/r1/train", PARAMS))

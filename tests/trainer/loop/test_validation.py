@@ -415,6 +415,7 @@ def test_batch_normalization_of_one_row_is_refused(
         train(tmp_path, options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "options"),
     [

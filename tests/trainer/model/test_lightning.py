@@ -51,6 +51,7 @@ def trainer(folder: Path, epochs: int = 3, **options: Any) -> Trainer:
     return Trainer(max_epochs=epochs, accelerator="auto", default_root_dir=folder, **quiet, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", ["epoch", "step"])
 def test_a_module_learns_the_same_with_fit_and_lightnings_trainer(batches: str, tmp_path: Path, interval: str) -> None:
     fitted = train(None, batches, str(tmp_path / "model"), recipe_params={"interval": interval})
@@ -295,6 +296,7 @@ class Indexed(Net):
         return nn.functional.cross_entropy(self(x), label) * (batch_idx + 1)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_is_not_compiled_for_each_index_of_a_batch() -> None:
     """After eight times torch.compile would give up. The first two indices, 0 and 1, are compiled as constants."""
     counter = CompileCounter()

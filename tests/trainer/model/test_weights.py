@@ -71,6 +71,7 @@ def test_a_recipe_with_tied_weights_can_be_trained_and_loaded(tmp_path: Path) ->
     assert load_model(str(tmp_path / "model")).output(datasets.blobs(5)).shape == (5, 3)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1), st.integers(0, 50), min_size=1), st.integers(1, 60))
 def test_a_file_has_at_most_the_limit_or_one_tensor(sizes: dict[str, int], limit: int) -> None:
     files = plan_files(sizes, limit)

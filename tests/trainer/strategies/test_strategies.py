@@ -123,6 +123,7 @@ def test_micro_batches_of_a_sharded_model_are_as_many_on_all_workers(
     assert get_losses(together) == pytest.approx(get_losses(alone), rel=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["allreduce", "threshold"])
 def test_a_compiled_model_communicates_once_for_all_micro_batches(
     pair: Workers, batches: str, tmp_path: Path, name: str

@@ -25,6 +25,7 @@ from trainyard.trainer.strategies.threshold import (
 from trainyard.trainer.world import World
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=200),
     threshold=st.floats(1e-3, 5),
