@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 USES_OF_CUDA = """
 import torch
-
-import pytest
 
 def fail(*_):
     raise SystemExit("CUDA was used, so that no worker that is forked later can use it")
