@@ -43,6 +43,7 @@ assert len({id(client) for client, _ in located}) == 1, located
 """
 
 
+@pytest.mark.slow
 def test_threads_that_use_hdfs_first_at_the_same_time_share_one_client() -> None:
     """fsspec raised "Name (hdfs) already in the registry" in the workers of a group that was restarted."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -85,6 +85,7 @@ def test_other_operators_leave_nothing(directory: Path) -> None:
     assert not (directory / "report.html").exists() and failure.read_run(str(directory)) == []
 
 
+@pytest.mark.slow
 def test_the_end_of_another_operator_s_task_does_not_import_trainyard_s() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", FOREIGN], capture_output=True, text=True, check=True, env=environment)

@@ -82,6 +82,7 @@ def test_the_table_has_a_line_for_each_stage() -> None:
     assert [line.split() for line in lines] == [["export", "done", "12", "s"], ["train", "running", "5", "s"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [0, 3])
 def test_without_a_terminal_a_line_is_printed_when_a_stage_begins_or_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int

@@ -49,6 +49,7 @@ def test_an_image_takes_its_versions_from_the_lock(image: str) -> None:
     assert not [name for name, requirement in IMAGES[image].items() if name in LOCKED and requirement.specifier]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", IMAGES)
 def test_the_dependencies_of_an_image_are_locked(image: str) -> None:
     assert find_installed(image) <= set(LOCKED)
@@ -65,6 +66,7 @@ def test_airflow_has_what_the_package_needs() -> None:
     assert {canonicalize_name(Requirement(text).name) for text in project["dependencies"]} <= set(IMAGES["airflow"])
 
 
+@pytest.mark.slow
 def test_airflow_has_no_torch_and_nodes_have_no_airflow() -> None:
     assert "torch" not in find_installed("airflow")
     assert "apache-airflow" not in find_installed("node")

@@ -6,7 +6,6 @@ import argparse
 import json
 from typing import Any
 
-from trainyard.compat import import_dag_bag
 from trainyard.errors import TrainyardError
 
 
@@ -102,6 +101,8 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _dag(dag_id: str, folder: str | None) -> Any:
+    from trainyard.compat import import_dag_bag  # after main has set the level of Airflow's log
+
     bag = import_dag_bag()(dag_folder=folder)
     if dag_id not in bag.dags:
         errors = "".join(f"\n{path}:\n{error}" for path, error in bag.import_errors.items())

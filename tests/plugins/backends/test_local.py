@@ -113,6 +113,7 @@ def test_archived_code_wins_over_code_in_the_working_directory(plan, tmp_path, m
     assert 0 < usage.busy_seconds < record.seconds < usage.seconds
 
 
+@pytest.mark.full
 def test_an_application_maps_the_classes_that_the_one_before_it_wrote(plan, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

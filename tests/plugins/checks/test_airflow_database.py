@@ -44,6 +44,7 @@ print(json.dumps({"ids": list(database.list_ids()), "states": states}))
 """
 
 
+@pytest.mark.full
 def test_tasks_and_commands_share_one_identity_and_the_states_of_tasks(
     python: Run, dag_file: Path, airflow_database: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_missing_dataset_is_reported(tmp_path, capsys):
     assert "is not a dataset" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_closes_the_output_ends_the_command_without_a_traceback(dataset):
     command = [sys.executable, "-m", "trainyard", "dataset", "show", str(dataset)]
     process = subprocess.Popen(

@@ -42,10 +42,12 @@ def test_each_module_that_a_job_imports_is_packed() -> None:
     assert {module for kind in kinds for module in kind.modules} <= set(NEEDED)
 
 
+@pytest.mark.slow
 def test_what_a_distribution_requires_is_packed_too() -> None:
     assert {"pandas", "python-dateutil", "numpy", "torch", "sympy", "pydantic-core"} <= names()
 
 
+@pytest.mark.slow
 def test_airflow_and_spark_are_not_packed() -> None:
     assert not {"apache-airflow", "apache-airflow-core", "pyspark"} & names()
 
@@ -54,10 +56,12 @@ def test_an_excluded_distribution_and_what_it_alone_requires_are_left_out() -> N
     assert not {"torch", "sympy"} & names(excluded=("Torch", "torchmetrics"))
 
 
+@pytest.mark.slow
 def test_an_excluded_distribution_that_another_one_requires_is_packed() -> None:
     assert "torch" in names(excluded=("torch",)), "torchmetrics requires it"
 
 
+@pytest.mark.slow
 def test_an_extra_adds_what_it_requires(installed: Path) -> None:
     install(installed, "mine", requires=("theirs; extra == 'fast'", "other; python_version < '3'"))
     install(installed, "theirs")
@@ -66,24 +70,28 @@ def test_an_extra_adds_what_it_requires(installed: Path) -> None:
     assert {"mine", "theirs"} <= names(added=("mine", "mine[fast]"))
 
 
+@pytest.mark.slow
 def test_a_circle_of_requirements_ends(installed: Path) -> None:
     install(installed, "mine", requires=("theirs",))
     install(installed, "theirs", requires=("mine",))
     assert {"mine", "theirs"} <= names(added=("mine",))
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_an_error(installed: Path) -> None:
     install(installed, "mine", requires=("absent>=2",))
     with pytest.raises(TrainyardError, match="absent is not installed here, and mine requires it"):
         names(added=("mine",))
 
 
+@pytest.mark.slow
 def test_a_distribution_in_editable_mode_is_an_error(installed: Path) -> None:
     install(installed, "mine", direct_url='{"url": "file:///src", "dir_info": {"editable": true}}')
     with pytest.raises(TrainyardError, match="mine is installed in editable mode"):
         names(added=("mine",))
 
 
+@pytest.mark.slow
 def test_a_distribution_without_a_list_of_its_files_is_an_error(installed: Path) -> None:
     install(installed, "mine", requires=("theirs",))
     install(installed, "theirs")

@@ -148,6 +148,7 @@ def test_many_mapped_tasks_render_the_report_ever_less_often(tmp_path: Path) -> 
     assert render_after(tmp_path, 80) == [*range(31), *range(32, 63, 2), *range(64, 80, 4)]
 
 
+@pytest.mark.slow
 def test_mapped_tasks_that_end_again_after_they_were_cleared_render_the_report_as_often(tmp_path: Path) -> None:
     """What they left is there from the beginning, as where drivers have ended long before Airflow's tasks."""
     render_after(tmp_path, 64)

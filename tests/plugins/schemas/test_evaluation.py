@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.plugins.evaluations import beside, evaluation, scores
 from trainyard.schemas.evaluation import Evaluation, Scores, Slice
 
@@ -41,6 +43,7 @@ def test_other_questions_about_the_same_rows_have_documents_of_their_own() -> No
     assert evaluation(Scores(**scores("m", "a" * 64, accuracy=0.8))).uri == asked[0].uri, "the same one, asked again"
 
 
+@pytest.mark.slow
 def test_the_document_that_the_summary_names_has_every_metric(tmp_path: Path) -> None:
     stored = evaluated(tmp_path)
     stored.save()

@@ -61,6 +61,7 @@ def test_events_that_could_not_be_written_are_written_by_the_next_flush(
     assert read_names(tmp_path) == ["one"]
 
 
+@pytest.mark.slow
 def test_what_is_written_and_kept_does_not_grow_with_the_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

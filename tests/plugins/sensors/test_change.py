@@ -36,6 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_a_version_that_is_there_is_returned_at_once(root: Path, deferrable: bool) -> None:
     storage.create(f"{root}/toy/versions/00000002.json", b"{}")

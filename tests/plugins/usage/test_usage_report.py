@@ -48,6 +48,7 @@ def add_up(lines: list[UsageLine], figure: str) -> tuple[float, ...]:
     return astuple(sum((getattr(line, figure) for line in lines), ResourceHours()))
 
 
+@pytest.mark.slow
 @given(st.lists(runs, max_size=8))
 def test_the_sums_of_the_groups_add_up_to_the_sum_of_all_runs(group: list[RunUsage]) -> None:
     total = usage_report.sum_runs("all", group)
@@ -84,6 +85,7 @@ def test_the_baseline_of_one_application_is_what_it_allocated(one: ResourceUsage
     assert astuple(baseline) == pytest.approx(astuple(application.allocated), rel=1e-6)
 
 
+@pytest.mark.slow
 @given(st.lists(runs, max_size=8))
 def test_the_most_idle_line_comes_first(group: list[RunUsage]) -> None:
     idle = [usage_report.idle_key(line) for line in usage_report.group_queues(group)]

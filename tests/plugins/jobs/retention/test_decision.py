@@ -68,6 +68,7 @@ def removed(decision: Decision) -> set[str]:
     return {one.item.uri for one in decision.removals}
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options())
 def test_what_stays_refers_to_nothing_that_is_removed(inventory: Inventory, usage: Usage, options: Options) -> None:
     gone = removed(decide(inventory, usage, options, NOW))
@@ -77,6 +78,7 @@ def test_what_stays_refers_to_nothing_that_is_removed(inventory: Inventory, usag
         assert not [item for item in inventory.items if item.uri in gone and item.kind in ("datasets", "models")]
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options())
 def test_what_is_removed_is_old_chosen_neither_current_nor_in_use(
     inventory: Inventory, usage: Usage, options: Options
@@ -88,6 +90,7 @@ def test_what_is_removed_is_old_chosen_neither_current_nor_in_use(
         assert not item.current and not item.protected
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options())
 def test_the_newest_of_each_group_stay(inventory: Inventory, usage: Usage, options: Options) -> None:
     gone = removed(decide(inventory, usage, options, NOW))
@@ -102,6 +105,7 @@ def test_the_newest_of_each_group_stay(inventory: Inventory, usage: Usage, optio
         assert sum(item.order >= oldest_gone for item in staying) >= min(options.keep, len(group))
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options())
 def test_a_second_decision_after_the_removal_removes_nothing(
     inventory: Inventory, usage: Usage, options: Options
@@ -111,6 +115,7 @@ def test_a_second_decision_after_the_removal_removes_nothing(
     assert removed(decide(left, usage, options, NOW)) == set()
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options())
 def test_shared_directories_are_removed_once_and_only_with_their_last_item(
     inventory: Inventory, usage: Usage, options: Options
@@ -124,6 +129,7 @@ def test_shared_directories_are_removed_once_and_only_with_their_last_item(
     assert sum(one.bytes for one in decision.removals) == own + sum(inventory.shared_bytes[path] for path in freed)
 
 
+@pytest.mark.slow
 @given(inventories(), usages(), options(), st.randoms())
 def test_the_order_of_the_inventory_does_not_matter(
     inventory: Inventory, usage: Usage, options: Options, random: object

@@ -462,6 +462,7 @@ def kill_at(patch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
     return lambda: killed
 
 
+@pytest.mark.slow
 def test_a_removal_that_ends_at_any_moment_leaves_nothing_that_is_complete_without_its_files(tmp_path: Path) -> None:
     """It is ended before each of its operations in turn; the next removal then removes the rest."""
     expected: set[str] | None = None
