@@ -26,6 +26,7 @@ def read_dag(folder: str, dag_id: str) -> Any:
     return bag.dags[dag_id]
 
 
+@pytest.mark.slow
 def test_the_run_after_a_day_exports_that_day() -> None:
     from airflow.sdk.timezone import datetime
     from airflow.serialization.serialized_objects import DagSerialization
@@ -113,6 +114,7 @@ def test_each_selection_of_chapters_has_its_own_file(tmp_path: Path) -> None:
     assert write(str(tmp_path), ["types"]) == one
 
 
+@pytest.mark.slow
 def test_a_worker_of_the_loop_trains_on_a_batch_with_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gan import loop
 
