@@ -214,6 +214,7 @@ def test_a_partition_beside_rows_without_one_is_refused_since_they_may_be_the_sa
     assert versions.unreferenced(str(tmp_path / "d")) == []
 
 
+@pytest.mark.full
 def test_a_partition_is_refused_if_rows_without_one_are_committed_meanwhile(spark, tmp_path):
     process = start_waiting_writer(tmp_path, "a")
     write(make_numbers(spark), tmp_path / "d", None)
@@ -252,6 +253,7 @@ def test_a_write_without_a_partition_replaces_all_partitions(spark, dataset):
     assert read_ids(spark, dataset, version="2") == [*range(1000, 1040), *range(2000, 2040)]
 
 
+@pytest.mark.full
 def test_two_concurrent_writers_of_different_partitions_both_succeed(spark, tmp_path):
     process = start_waiting_writer(tmp_path, "a")
     write(make_numbers(spark), tmp_path / "d", "b")

@@ -121,6 +121,7 @@ def test_multilabel_metrics_equal_scikit_learns():
     assert metrics["confusion_matrix"] == reference.multilabel_confusion_matrix(truth, guess).tolist()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
 def test_classes_that_do_not_occur_are_ignored_as_in_scikit_learn(pairs):
     truth, guess = (np.array(side) for side in zip(*pairs, strict=True))
@@ -133,6 +134,7 @@ def test_classes_that_do_not_occur_are_ignored_as_in_scikit_learn(pairs):
         assert metrics[name] == approx(score(truth, guess, average="macro", zero_division=0))
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(1, 12))
 def test_average_precision_of_a_few_rows_equals_scikit_learns(data, rows):
     """Scores that differ are in bins of their own, so that nothing is approximated."""

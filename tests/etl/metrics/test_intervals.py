@@ -103,6 +103,7 @@ def read(monkeypatch):
     return sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 300])
 def test_the_scores_of_any_number_of_classes_are_read_a_few_times_in_all(read, count):
     """All of them were read once for each resample."""

@@ -61,6 +61,7 @@ def test_ranges_that_are_merged_apart_are_the_sums_of_all(seeds: list[int], cell
             assert (dense == expected[key]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "cells"), [(2, 5000), (100, 2000)])
 @pytest.mark.parametrize("tables", [10, 100])
 def test_a_merge_takes_the_memory_of_its_result_and_of_one_table(tables: int, keys: int, cells: int) -> None:
