@@ -45,7 +45,9 @@ Container = Callable[..., str]
 @pytest.fixture
 def container(configured: Cluster, tmp_path: Path) -> Container:
     """A function that runs an application of one container, and returns YARN's diagnostics or its refusal."""
-    started = tmp_path / "started"
+    started = tmp_path / "writable" / "started"
+    started.parent.mkdir()
+    started.parent.chmod(0o777)  # containers run as another user
 
     def run(
         user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), command: str = "true", **options: Any
