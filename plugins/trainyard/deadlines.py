@@ -22,7 +22,7 @@ def call(what: str, seconds: float, function: Callable[[], T]) -> T:
 
     Args:
         what: What it does, for the error: "stat hdfs://nn/data".
-        seconds: How long it may take. Then its thread, a daemon, goes on without anyone who waits for it.
+        seconds: How long it may take. After that nothing waits for its thread, a daemon, which ends with the process.
         function: The function.
 
     Raises:

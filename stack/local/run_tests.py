@@ -3,7 +3,7 @@
     python -m stack.local.run_tests [full]
 
 Without `full` the tests with this marker are left out; with it only they run. The last lines name the tests that
-failed, what was not run because this machine lacks a program, and what `make test-all` adds. What pytest prints is in
+failed, what was not run because a program is not installed, and what `make test-all` adds. What pytest prints is in
 `.run/tests/SUITE.log` or `SUITE-full.log`, and the time of each test in an XML file beside it, which `bench/tests.py`
 sums.
 """
