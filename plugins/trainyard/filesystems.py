@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import fsspec
 
-from trainyard import atomic
-from trainyard.errors import TrainyardError
+from trainyard import atomic, deadlines
+from trainyard.errors import DeadlineError, TrainyardError, UnavailableError
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 """The scheme of a URI, or several, of file systems that are layered."""
 _DROPPED = re.compile(r"[#?;\x00-\x1f\x7f]")
 """What a file system may take for something else than a part of a name."""
 _REGISTERED: dict[str, Any] = {}
+ANSWER_SECONDS = 10.0
+"""How long a storage may take to answer while a person waits."""
+_answers: ContextVar[dict[str, bool] | None] = ContextVar("answers", default=None)
+"""Whether each storage has answered so far, by scheme, host and port; None where no person waits."""
+
+
+@contextmanager
+def while_person_waits() -> Iterator[None]:
+    """Refuse storage that does not answer within `ANSWER_SECONDS`, as soon as it is used in the `with`.
+
+    Each storage is asked once. Other threads do so if they run in a copy of this context.
+    """
+    token = _answers.set({})
+    try:
+        yield
+    finally:
+        _answers.reset(token)
 
 
 def register(uri: str, filesystem: Any) -> None:
@@ -33,7 +53,31 @@ def locate(uri: str) -> tuple[Any, str]:
 
     Raises:
         TrainyardError: There is no client for the URI, or it would use another path.
+        UnavailableError: A person waits, and the storage does not answer.
     """
+    fs, path = _locate(uri)
+    if (answers := _answers.get()) is not None:
+        _check_answer(answers, uri, fs, path)
+    return fs, path
+
+
+def _check_answer(answers: dict[str, bool], uri: str, fs: Any, path: str) -> None:
+    storage = _authority(uri)
+    if storage not in answers:
+        try:
+            deadlines.call(f"reach {storage}", ANSWER_SECONDS, lambda: fs.exists(path))
+        except Exception as error:  # an error is an answer too; the call that follows raises it again
+            answers[storage] = not isinstance(error, DeadlineError)
+        else:
+            answers[storage] = True
+    if not answers[storage]:
+        raise UnavailableError(
+            f"{storage or uri} does not answer within {ANSWER_SECONDS:.0f} s; check the host in the URI, whether this "
+            "machine reaches its network (a VPN may be needed), and whether the storage runs."
+        )
+
+
+def _locate(uri: str) -> tuple[Any, str]:
     if registered := find_registered(uri):
         return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
     schemes, separator, _ = uri.partition("://")

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.plugins.readers import read_while_replaced
 from trainyard import filesystems, storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 
 
 def test_names_are_resolved_below_the_root_unless_absolute() -> None:
@@ -53,6 +55,33 @@ def test_a_path_that_the_client_would_cut_is_refused() -> None:
         "'cutting://store/sales#new': the client of cutting:// takes '#' for the end of a name, and would use another "
         "path; write a name without it."
     )
+
+
+class Silent(MemoryFileSystem):  # type: ignore[misc]
+    """A storage that does not answer."""
+
+    asked = 0
+    answered = threading.Event()
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Wait for the end of the test."""
+        Silent.asked += 1
+        return self.answered.wait(60)
+
+
+def test_a_storage_that_does_not_answer_a_person_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://far": Silent()})
+    monkeypatch.setattr(filesystems, "ANSWER_SECONDS", 0.05)
+    try:
+        with filesystems.while_person_waits():
+            for read in (storage.read, storage.list_names, partial(copy_context().run, storage.exists)):
+                with pytest.raises(UnavailableError, match="hdfs://far does not answer within 0 s; check the host"):
+                    read("hdfs://far/data")
+            assert not storage.exists("memory://near/data"), "another storage is read"
+        assert Silent.asked == 1
+        filesystems.locate("hdfs://far/data")  # no person waits
+    finally:
+        Silent.answered.set()
 
 
 def create_at_once(uri: str, writer: str, barrier: Any) -> bool:

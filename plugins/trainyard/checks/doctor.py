@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from trainyard.checks.airflow_database import is_triggerer_running, list_ids, re
 from trainyard.compat import describe_airflow
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError, summarize
+from trainyard.filesystems import locate
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, requirements
@@ -83,7 +85,10 @@ def run_checks(conn_id: str, spark_conn_id: str) -> Iterator[Check]:
     They run side by side, because most of them wait: for a container, or for a command.
     """
     with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
-        running = [pool.submit(_run_check, subject, check) for subject, check in _list_checks(conn_id, spark_conn_id)]
+        running = [
+            pool.submit(copy_context().run, _run_check, subject, check)
+            for subject, check in _list_checks(conn_id, spark_conn_id)
+        ]
         yield from (one.result() for one in running)
 
 
@@ -153,6 +158,7 @@ def _check_spark() -> str:
 
 def _check_storage(conn_id: str) -> str:
     root = TrainyardHook(conn_id).get_conn().storage
+    locate(root)  # says why, if it does not answer
     if why := storage.write_error(root):
         raise TrainyardError(
             f"{root} cannot be written: {why}. Have the directory opened for this user (with a Kerberos ticket where "

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.errors import ArgumentError, TrainyardError, summarize
+from trainyard.filesystems import while_person_waits
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
 
@@ -27,8 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     chosen = parser().parse_args(arguments)
     try:
-        _use_connection(chosen)
-        status = int(chosen.run(chosen))
+        with while_person_waits():
+            _use_connection(chosen)
+            status = int(chosen.run(chosen))
         sys.stdout.flush()
         return status
     except BrokenPipeError:

@@ -96,7 +96,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             root = self.get_conn().storage
         except TrainyardError as error:
             return False, str(error)
-        problem = storage.write_error(root)
+        with filesystems.while_person_waits():
+            problem = storage.write_error(root)
         return not problem, f"{root} cannot be written to: {problem}" if problem else f"{root} can be written to."
 
     def _read_extra(self) -> dict[str, Any]:

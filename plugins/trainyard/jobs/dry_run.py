@@ -36,7 +36,7 @@ class TaskPlan:
     Attributes:
         task_id: The task.
         plan: The plan, or None.
-        problem: Why there is no plan.
+        problem: Why there is no plan, or what is missing in it.
         is_temporary: Whether the problem may pass: a storage, a server or a ticket is not available now.
         note: Why the plan is not known before the task runs.
         writes: The URIs that the task writes to, not the name of a table; they may have templates in them.
@@ -61,7 +61,9 @@ def as_text(plans: list[TaskPlan]) -> str:
     head = ["stage", "master", "queue", "label", "containers", "archive"]
     rows = [_row(item.plan) for item in plans if item.plan]
     parts = [table(head, rows)] if rows else []
-    parts += [_details(item.plan) if item.plan else f"{item.task_id}: {item.problem or item.note}" for item in plans]
+    for item in plans:
+        parts += [_details(item.plan)] if item.plan else []
+        parts += [f"{item.task_id}: {why}"] if (why := item.problem or item.note) else []
     return "\n\n".join(parts)
 
 
@@ -97,14 +99,14 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
         _render_options(rendered, task.template_fields, context, root)
         if unknown := _unknown_requests(rendered):
             return _plan_later(task, unknown)
-        plan = _plan(rendered, task_key, settings)
+        plan, problem = _plan(rendered, task_key, settings)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
-        return TaskPlan(task.task_id, plan, writes=(root, *filter(storage.is_absolute, outputs)))
+        writes = (root, *filter(storage.is_absolute, outputs))
+        return TaskPlan(task.task_id, plan, problem, is_temporary=bool(problem), writes=writes)
     except TrainyardError as error:
         return TaskPlan(task.task_id, None, str(error), isinstance(error, UnavailableError))
     except (OSError, RuntimeError) as error:
-        problem = f"{task.title}: the storage of connection {rendered.conn_id!r} cannot be read: {error}"
-        return TaskPlan(task.task_id, None, problem, is_temporary=True)
+        return TaskPlan(task.task_id, None, _describe_unreadable(rendered, error), is_temporary=True)
 
 
 def _plan_later(task: JobOperator, unknown: Sequence[str]) -> TaskPlan:
@@ -123,16 +125,30 @@ def _unknown_requests(rendered: JobOperator) -> list[str]:
     return sorted({*pending_options(rendered, rendered.OPTIONS), *sizes})
 
 
-def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> Plan:
+def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> tuple[Plan, str]:
+    """Return the plan of a task, and why it lacks the code of the models and has all baselines, "" if it does not."""
     rendered.check_fields()
-    fields = rendered.resolve_fields(settings.storage)
+    try:
+        fields = _validate(rendered, task_key, rendered.resolve_fields(settings.storage))
+        return rendered.plan_application(task_key, settings, fields), ""
+    except (UnavailableError, OSError, RuntimeError) as error:
+        # What reads no storage: the names alone, without the models' weights.
+        fields = _validate(rendered, task_key, JobOperator.resolve_fields(rendered, settings.storage))
+        if fields.pop("weights", None) is None:
+            raise
+        return rendered.plan_application(task_key, settings, fields), _describe_unreadable(rendered, error)
+
+
+def _validate(rendered: JobOperator, task_key: TaskKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the spec as validated, or as they are while some are not known."""
     spec, _ = validated(rendered.SPEC, {"task_key": task_key} | fields, rendered.option_names())
-    known = (
-        spec.model_dump(mode="json")
-        if spec and not is_pending(fields)
-        else {"task_key": task_key.model_dump()} | fields
-    )
-    return rendered.plan_application(task_key, settings, known)
+    if spec and not is_pending(fields):
+        return spec.model_dump(mode="json")
+    return {"task_key": task_key.model_dump()} | fields
+
+
+def _describe_unreadable(rendered: JobOperator, error: Exception) -> str:
+    return f"{rendered.title}: the storage of connection {rendered.conn_id!r} cannot be read: {error}"
 
 
 def _variables() -> dict[str, VariableAccessor]:

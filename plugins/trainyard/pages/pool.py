@@ -1,12 +1,14 @@
-"""Threads for pages that wait for storage, so that a storage that hangs does not block Airflow's threads."""
+"""Threads for pages that wait for storage, so that a storage that hangs blocks neither Airflow's threads nor a page."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
+
+from trainyard.filesystems import while_person_waits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,6 +21,10 @@ def in_own_pool(function: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 
     @wraps(function)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=_LIMITER)
+        def call() -> T:
+            with while_person_waits():
+                return function(*args, **kwargs)
+
+        return await anyio.to_thread.run_sync(call, limiter=_LIMITER)
 
     return run

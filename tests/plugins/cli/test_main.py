@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.name_nodes import serve_silence
 from tests.plugins.resource_managers import Answer, serve
 from tests.trainer import datasets
-from trainyard import filesystems, hooks
+from trainyard import filesystems, hdfs, hooks
 from trainyard.cli.main import main
 from trainyard.hooks import trainyard
 
@@ -32,6 +33,20 @@ def test_an_error_of_the_storage_is_printed_without_a_traceback(
     assert (
         capsys.readouterr().err
         == f"this command failed with IsADirectoryError: [Errno 21] Is a directory: '{manifest}'\n"
+    )
+
+
+def test_a_storage_that_does_not_answer_is_an_error_after_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person who forgot the VPN waited for a minute for each call of HDFS."""
+    with serve_silence(monkeypatch) as (uri, _):
+        monkeypatch.setattr(hdfs, "CALL_SECONDS", 60)
+        monkeypatch.setattr(filesystems, "ANSWER_SECONDS", 0.1)
+        assert main(["dataset", "show", uri]) == 1
+    assert capsys.readouterr().err == (
+        f"{uri.removesuffix('/data')} does not answer within 0 s; check the host in the URI, whether this machine "
+        "reaches its network (a VPN may be needed), and whether the storage runs.\n"
     )
 
 

@@ -24,15 +24,23 @@ class Unreachable(MemoryFileSystem):  # type: ignore[misc]
         raise OSError("no NameNode answers")
 
 
-def test_storage_that_cannot_be_read_is_a_problem_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_cannot_be_read_is_a_problem_of_the_stage_which_is_planned_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://far": Unreachable()})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
     with DAG("toy") as dag:
-        EvaluateOperator(task_id="evaluate", model="hdfs://far/model", dataset="toy/dataset", metrics=["accuracy"])
+        EvaluateOperator(
+            task_id="evaluate", model="hdfs://far/model", baselines=["hdfs://far/champion"], dataset="toy/dataset",
+            metrics=["accuracy"],
+        )  # fmt: skip
     (stage,) = dry_run.plan_dag(dag)
     assert stage.problem == (
         "EvaluateOperator 'evaluate': the storage of connection 'trainyard_default' cannot be read: no NameNode answers"
     )
+    assert stage.plan is not None and stage.is_temporary
+    text = dry_run.as_text([stage])
+    assert "dataset = " in text and text.endswith(f"\n\nevaluate: {stage.problem}")
 
 
 def plan_with(monkeypatch: pytest.MonkeyPatch, host: str = "yarn", **options: Any) -> dry_run.TaskPlan:

@@ -7,6 +7,7 @@ import threading
 import anyio
 import anyio.to_thread
 
+from trainyard import filesystems
 from trainyard.pages.pool import in_own_pool
 
 
@@ -35,9 +36,10 @@ def test_a_storage_that_hangs_leaves_airflows_threads_free() -> None:
     anyio.run(main)
 
 
-def test_the_arguments_of_a_page_are_passed_on() -> None:
+def test_a_page_gets_its_arguments_and_a_person_waits_for_it() -> None:
     @in_own_pool
     def add(first: int, second: int = 0) -> int:
+        assert filesystems._answers.get() == {}, "a storage that does not answer is refused after seconds"
         return first + second
 
     assert anyio.run(lambda: add(1, second=2)) == 3
