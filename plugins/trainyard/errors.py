@@ -25,11 +25,12 @@ class UnavailableError(TrainyardError):
     """Something that the task needs is not available now: a storage, a ResourceManager, a ticket. It may be later."""
 
 
-class DeadlineError(UnavailableError, TimeoutError):
-    """A call did not return in time. Another attempt, by another connection, may succeed.
+class StorageError(UnavailableError, OSError):
+    """A storage failed. It is an OSError too, as errors of other storages are."""
 
-    It is an OSError too, as other errors of a storage are.
-    """
+
+class DeadlineError(StorageError, TimeoutError):
+    """A call did not return in time. Another attempt, by another connection, may succeed."""
 
 
 def summarize(error: BaseException | None) -> str:

@@ -20,7 +20,7 @@ from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 from hdfs_native.fsspec import BaseFileSystem
 
 from trainyard import deadlines, hadoop_conf
-from trainyard.errors import DeadlineError
+from trainyard.errors import DeadlineError, StorageError, summarize
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ clients of a process. In a forked process a read by such a connection would neve
 CLIENTS = 4
 """How many clients of one NameNode take turns, if calls do not return in time."""
 _PIECE = 1 << 20
+_ABOUT_THE_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 _filesystems: dict[str, Any] = {}
 _lock = threading.Lock()
@@ -95,13 +96,22 @@ class _Calls:
         return FileWriter(_Writes(self, path, inner))  # type: ignore[arg-type]
 
     def run(self, what: str, function: Callable[[Client], T], seconds: float | None = None) -> T:
-        """Return the result of a function of the client. Raises DeadlineError, and uses another client afterwards."""
+        """Return the result of a function of the client.
+
+        Raises:
+            DeadlineError: It did not return in time. Another client is used afterwards.
+            StorageError: HDFS failed. An error about the path, such as FileNotFoundError, is raised as it is.
+        """
         client = self._clients[self._current]
         try:
             return deadlines.call(f"{what} of {self._address}", seconds or CALL_SECONDS, lambda: function(client))
         except DeadlineError:
             self._drop(client)
             raise
+        except _ABOUT_THE_PATH:
+            raise
+        except (OSError, RuntimeError) as error:
+            raise StorageError(f"cannot {what} of {self._address}: {summarize(error)}") from error
 
     def transfer(self, what: str, function: Callable[[], T], length: int) -> T:
         """Return the result of a function that reads or writes so many bytes. Raises DeadlineError as `run`."""

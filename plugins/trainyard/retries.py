@@ -9,7 +9,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from trainyard import storage
-from trainyard.errors import DeadlineError, TrainyardError, UnavailableError, summarize
+from trainyard.errors import StorageError, TrainyardError, UnavailableError, summarize
 from trainyard.storage import ShortReadError
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def retry(what: str, function: Callable[[], T]) -> T:
 
 
 def _may_pass(error: BaseException) -> bool:
-    is_permanent = isinstance(error, PERMANENT) and not isinstance(error, DeadlineError)
+    is_permanent = isinstance(error, PERMANENT) and not isinstance(error, StorageError)
     return isinstance(error, Exception) and not is_permanent
 
 

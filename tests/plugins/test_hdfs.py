@@ -159,6 +159,25 @@ def test_a_checkpoint_that_cannot_be_listed_is_an_error_of_the_storage(
     assert build_failure(0, raised.value, Offset()).ended == "lost"
 
 
+@pytest.mark.parametrize("error", [RuntimeError("RPC error: in safe mode\nstack"), OSError("connection reset")])
+def test_an_error_of_hdfs_is_one_of_the_storage_and_not_of_the_users_code(error: Exception) -> None:
+    """hdfs-native's RuntimeError ended a training as an error of the recipe would, where nothing repeated the call."""
+    client = filesystems.locate("hdfs://127.0.0.1:9/a")[0].client
+
+    def fail(_: object) -> None:
+        raise error
+
+    with pytest.raises(UnavailableError) as raised:
+        client.run("list /a", fail)
+    assert str(raised.value) == (
+        f"cannot list /a of hdfs://127.0.0.1:9: {type(error).__name__}: {str(error).splitlines()[0]}"
+    )
+    assert build_failure(0, raised.value, Offset()).ended == "lost"
+    error = FileNotFoundError("/a")
+    with pytest.raises(FileNotFoundError):
+        client.run("list /a", fail)
+
+
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a;b", "a%20b", "A B"])
 def test_names_are_taken_as_they_are(name: str) -> None:
     assert filesystems.locate(f"hdfs://127.0.0.1:9/{name}")[1] == f"/{name}"

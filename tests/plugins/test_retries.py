@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import retries
-from trainyard.errors import UnavailableError
+from trainyard.errors import StorageError, UnavailableError
 from trainyard.retries import retry
 
 
@@ -28,6 +28,10 @@ def fail(times: int, error: Exception) -> object:
 def test_a_read_that_fails_for_a_while_succeeds(capfd: pytest.CaptureFixture[str]) -> None:
     assert retry("read hdfs://nn/file", fail(3, OSError("in failover"))) == "data"  # type: ignore[arg-type]
     assert capfd.readouterr().out == "cannot read hdfs://nn/file, trying again: OSError: in failover\n", "said once"
+
+
+def test_an_error_of_hdfs_is_repeated_although_its_message_is_for_the_user() -> None:
+    assert retry("read", fail(1, StorageError("in failover"))) == "data"  # type: ignore[arg-type]
 
 
 def test_after_the_deadline_the_error_names_the_file_and_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:

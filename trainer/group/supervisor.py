@@ -54,8 +54,8 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     """
     context = spark.sparkContext
     root = workers.checkpoint_root(spec.task_key)
-    _remove_finished_checkpoints(spec, root)
-    datasets = read_datasets(spec, root)
+    retry(f"remove old checkpoints in {root}", partial(_remove_finished_checkpoints, spec, root))
+    datasets = retry(f"read the manifest of {spec.dataset}", partial(read_datasets, spec, root))
     texts, application, text = [manifest.to_json() for _, manifest in datasets], context.applicationId, spec.to_json()
 
     def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:

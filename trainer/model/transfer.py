@@ -8,8 +8,8 @@ from typing import TypeVar
 import safetensors.torch
 from torch import Tensor, nn
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.retries import read_file
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.trainer.model import weights
 from trainyard.trainer.model.recipe import Recipe
@@ -58,7 +58,7 @@ def _read_tensors(uri: str) -> dict[str, Tensor]:
     if not uri.endswith(".safetensors"):
         return weights.read(uri, artifacts.read_current(uri))
     try:
-        return safetensors.torch.load(storage.read(uri))  # type: ignore[no-any-return]
+        return safetensors.torch.load(read_file(uri))  # type: ignore[no-any-return]
     except FileNotFoundError:
         raise TrainyardError(
             f"start_from={uri!r} does not exist. Write the URI of a model artifact, or of a safetensors file."

@@ -19,9 +19,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import reason
-from trainyard.retries import retry
+from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
@@ -44,7 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run one Trainyard job inside a Spark application.")
     parser.add_argument("--spec", required=True, help="URI of the job spec")
     uri = parser.parse_args().spec
-    text = storage.read(uri)
+    text = read_file(uri)
     spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
     record = run(spec)
     if record.status == "failed":  # before the record, whose write may fail for the same reason

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except TrainyardError as error:
         print(error, file=sys.stderr)
-    except (OSError, RuntimeError) as error:  # clients of HDFS raise a RuntimeError
+    except (OSError, RuntimeError) as error:  # clients of storages raise both
         print(f"this command failed with {summarize(error)}", file=sys.stderr)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainyard"):

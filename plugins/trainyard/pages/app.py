@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.datastructures import URL
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, noted
+from trainyard.errors import TrainyardError, UnavailableError, noted
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, comparison, html, live, pipelines, products, runs
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
@@ -180,8 +180,9 @@ def handle_unreadable(_: object, error: TrainyardError) -> HTMLResponse:
 
 @app.exception_handler(OSError)
 @app.exception_handler(RuntimeError)
+@app.exception_handler(UnavailableError)
 def handle_unreachable(_: object, error: Exception) -> HTMLResponse:
-    """Show why the storage cannot be reached; clients of HDFS raise a RuntimeError."""
+    """Show why the storage cannot be reached."""
     return html.render("refused", 503, why=f"The storage cannot be read: {error}")
 
 

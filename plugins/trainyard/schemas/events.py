@@ -16,11 +16,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from trainyard import storage
-from trainyard.errors import noted
+from trainyard import deadlines, storage
+from trainyard.errors import DeadlineError, noted
 
 PART_BYTES = 1 << 20
 """A process begins its next file once the current one is this large."""
+CLOSE_SECONDS = 20.0
+"""How long the end of a process waits for its last events to be written."""
 _ANY = frozenset({"ph", "name", "ts", "args"})
 _FIELDS = {"X": _ANY | {"dur"}}
 """The fields that an event of a phase has at least, where they are not `_ANY`."""
@@ -106,11 +108,17 @@ class EventLog:
     def close(self) -> None:
         """Wait for the flush in the background, and write the last events; later ones are dropped.
 
-        Events that cannot be written are reported, and are no failure of the process.
+        Events that cannot be written, or not within `CLOSE_SECONDS`, are reported, and are no failure of the process.
         """
         if self._closed:
             return
         self._closed = True
+        try:
+            deadlines.call(f"write the last events of {self._process}", CLOSE_SECONDS, self._finish)
+        except DeadlineError as error:
+            print(error, flush=True)
+
+    def _finish(self) -> None:
         if self._flushing.ident:
             self._flushing.join()
         self._try_to_flush()

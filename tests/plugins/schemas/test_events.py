@@ -61,6 +61,17 @@ def test_events_that_could_not_be_written_are_written_by_the_next_flush(
     assert read_names(tmp_path) == ["one"]
 
 
+def test_the_end_of_a_process_does_not_wait_for_a_storage_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(events, "CLOSE_SECONDS", 0.05)
+    is_available = pause_writes(monkeypatch)
+    with EventLog(str(tmp_path), "train", "worker 0") as log:
+        log.flush_in_background()
+    is_available.set()
+    assert capfd.readouterr().out == "cannot write the last events of worker 0: no answer within 0 s\n"
+
+
 @pytest.mark.slow
 def test_what_is_written_and_kept_does_not_grow_with_the_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

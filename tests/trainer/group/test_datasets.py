@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.trainer import datasets
+from trainyard import retries, storage
 from trainyard.schemas import manifest, versions
+from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
+from trainyard.trainer.group import supervisor
 from trainyard.trainer.group.datasets import read_datasets
 
 
@@ -55,6 +61,31 @@ def test_a_retry_that_finds_checkpoints_reads_the_versions_of_the_attempt_before
     commit_again(dataset, mixed)
     assert read(tmp_path, dataset, mixed, 2) == [2, 1]
     assert read(tmp_path, dataset, mixed, 3) == [2, 1]
+
+
+def test_a_storage_that_fails_at_the_start_of_the_driver_is_asked_again(
+    tmp_path: Path, dataset: str, mixed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error of the storage ended the training as an error of the user's code would."""
+    monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "supervise", lambda *_: {"started": True})
+    for name in ("exists", "list_names", "read", "replace"):
+        monkeypatch.setattr(storage, name, fail_once(getattr(storage, name)))
+    key = TaskKey(dag_id="d", run_id="r", task_id="t", try_number=2, directory=str(tmp_path))
+    spec = TrainSpec.model_validate({"task_key": key, "recipe": "a.b:c", "dataset": dataset, "model": "/m"})
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a"))
+    assert supervisor.run(spark, spec, EventLog(str(tmp_path), "t", "driver")) == {"started": True}
+
+
+def fail_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    errors: list[Exception] = [OSError("in failover")]
+
+    def call(*arguments: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return function(*arguments)
+
+    return call
 
 
 def test_a_retry_without_checkpoints_reads_the_newest_versions(tmp_path: Path, dataset: str, mixed: str) -> None:
