@@ -9,6 +9,7 @@ from contextlib import contextmanager
 _IN_SPARK_WORKER = re.compile(
     r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
 )
+_JAVA_FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
 _LINE_END = re.compile(r"\n|\\n")
 """Also as an error shows the text of another one."""
 
@@ -51,6 +52,11 @@ def reason(error: BaseException) -> str | None:
         link = link.__cause__ or link.__context__
     messages = _IN_SPARK_WORKER.findall(str(error))
     return messages[-1].strip() if messages else None
+
+
+def without_java(text: str) -> str:
+    """Return a text without the frames of stacks of Java, and without blank lines."""
+    return "\n".join(line for line in text.splitlines() if line.strip() and not _JAVA_FRAME.match(line))
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class SparkLog:
 
     def _filter(self, line: str) -> bool:
         if record := _RECORD.match(line):
-            self._beneath = "record"
+            self._beneath = "throwable" if "Traceback (most recent call last):" in line else "record"
             return record["level"] not in _QUIET
         if _RULE.match(line) and self._beneath in ("record", "list"):
             self._beneath = "list" if self._beneath == "record" else None

@@ -167,7 +167,8 @@ SYMPTOMS: dict[str, tuple[Symptom, ...]] = {
     "Nodes": (
         Symptom(
             "Container released on a *lost* node / Exit status: -100",
-            "Exit status: -100. Diagnostics: Container released on a *lost* node",
+            "Container marked as failed: container_1795290845344_0013_01_000002 on host: node7. Exit status: -100. "
+            "Diagnostics: Container released on a *lost* node",
             "A NodeManager that sends no heartbeat for ten minutes is taken for lost, with all containers.",
             RESUME,
         ),

@@ -25,6 +25,11 @@ Output: id#3, image#4, label#5L
 
 26/11/21 14:30:07 WARN DataSource: All paths were ignored:
   hdfs://namenode:8020/trainyard/digits/.predictions.a9b3
+26/11/21 14:30:07 WARN TaskSetManager: Lost task 1.0 (TID 2): PythonException: Traceback (most recent call last):
+  File "/x/recipe.py", line 3, in network
+ValueError: bad
+
+\tat java.base/java.lang.Thread.run(Thread.java:840)
 TRAINYARD FAILED: bad
 26/11/21 14:30:07 INFO ApplicationMaster:
 ===============================================================================

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from trainyard.errors import reason
+from trainyard.errors import reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
@@ -27,6 +27,9 @@ from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
 
 FAILED = "TRAINYARD FAILED"
+"""In front of each line of a job's error: the task log has it from the run record, and drops these lines."""
+MAX_FRAMES = 12
+"""The frames of a traceback, from the error up."""
 
 DEFAULTS = {
     # Spark's default is the zone of the node, and nodes may differ.
@@ -43,13 +46,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run one Trainyard job inside a Spark application.")
     parser.add_argument("--spec", required=True, help="URI of the job spec")
     uri = parser.parse_args().spec
-    text = read_file(uri)
-    spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+    try:
+        text = read_file(uri)
+        spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+    except Exception as failure:
+        return _end_without_record(failure)
     record = run(spec)
-    if record.status == "failed":  # before the record, whose write may fail for the same reason
-        print(f"{record.traceback}\n{FAILED}: {record.error}", file=sys.stderr, flush=True)
-    retry(f"write the record of {record.task_key.task}", record.save)  # of hours of work
+    if record.status == "failed":
+        lines = f"{record.traceback or ''}\n{record.error}".strip().splitlines()
+        print("\n".join(f"{FAILED}: {line}" for line in lines), file=sys.stderr, flush=True)
+    try:
+        retry(f"write the record of {record.task_key.task}", record.save)  # of hours of work
+    except Exception as failure:  # perhaps for the reason for which the job has failed
+        return _end_without_record(failure, record.error)
     return 0 if record.status == "succeeded" else 1
+
+
+def _end_without_record(failure: Exception, before: str | None = None) -> int:
+    """Print why there is no record, and the error of the job `before`, if it had one. Return the exit status."""
+    error, trace = describe_failure(failure)
+    lines = [trace, f"There is no run record: {error}", before and f"The job had failed: {before}"]
+    print("\n".join(filter(None, lines)), file=sys.stderr, flush=True)
+    return 1
+
+
+def describe_failure(failure: Exception) -> tuple[str, str | None]:
+    """Return the error of a job, and its traceback if that says more: not of an error that is for the user."""
+    if message := reason(failure):
+        return message, None
+    trace = "".join(traceback.format_exception(failure, limit=-MAX_FRAMES))
+    return without_java(f"{type(failure).__name__}: {failure}"), without_java(trace)
 
 
 def run(spec: JobSpec) -> RunRecord:
@@ -69,8 +95,7 @@ def run(spec: JobSpec) -> RunRecord:
                     job = getattr(imported.result(), name)
             output = job(spark, spec, events)
     except Exception as failure:
-        error = reason(failure) or f"{type(failure).__name__}: {failure}"
-        trace = traceback.format_exc()
+        error, trace = describe_failure(failure)
     return RunRecord(
         task_key=spec.task_key, job=spec.KIND.removesuffix(" spec"), application=application,
         started_at=started, seconds=time.perf_counter() - clock,

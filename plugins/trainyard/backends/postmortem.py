@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from trainyard.diagnosis import executors
 from trainyard.diagnosis.diagnose import diagnose
@@ -64,8 +65,10 @@ def describe_missing_record(plan: Plan, id: str, ended: Application | None, foun
         )
     cause = _why_executors_failed(plan, found, ended.diagnostics, found.driver)
     cause = cause or _recognize(plan, ended.diagnostics, found.driver)
+    node = urlsplit(ended.driver_logs).hostname
     end = (
-        f"{id} ended {ended.state}/{ended.final_status} before its driver wrote a run record. "
+        f"{id} ended {ended.state}/{ended.final_status} before its driver{f' on {node}' if node else ''} wrote a run "
+        "record. "
         f"YARN's diagnostics: {ended.diagnostics.strip() or 'none'}"
     )
     return f"{plan.operator}: {cause}\n{end}" if cause else f"{plan.operator}: {end}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from trainyard.diagnosis import application_master, executors, node_runtime
-from trainyard.diagnosis.diagnosis import Rule, sentence
+from trainyard.diagnosis.diagnosis import Diagnosis, Rule, sentence
 from trainyard.diagnosis.memory import (
     gpu_out_of_memory,
     heap_exhausted,
@@ -17,8 +17,20 @@ from trainyard.diagnosis.memory import (
     unmeasured_memory_kill,
     virtual_memory_kill,
 )
+from trainyard.planning.plan import Plan
 
 _USED = r"(?P<used>[\d.]+) (?P<used_unit>[KMGT]?B) of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT]?B)"
+
+
+def lost_node(match: re.Match[str], plan: Plan) -> Diagnosis:
+    """Name the node, if the text does, and say what happens next."""
+    node = f"Node {match['node']}" if match["node"] else "A node"
+    return Diagnosis(
+        f"{node} was lost with the containers on it: its NodeManager stopped or could not be reached. A worker group "
+        "restarts by itself, if its driver runs on another node; otherwise the task's next attempt (retries=) submits "
+        "the job again, and training resumes from its last checkpoint. If it recurs, see `yarn node -list -all` and "
+        "the node's NodeManager log."
+    )
 
 
 _TABLE: list[tuple[str, Rule]] = [
@@ -71,10 +83,9 @@ _TABLE: list[tuple[str, Rule]] = [
         ),
     ),
     (
-        r"(?:[Ee]xit (?:status|code): |exitCode: )-100\b|released on a \*lost\* node",
-        sentence(
-            "A node was lost with the containers on it: its NodeManager stopped or could not be reached. Try again."
-        ),
+        r"(?:on host:? (?P<node>[\w.-]*\w)\. )?"
+        r"(?:(?:[Ee]xit (?:status|code): |exitCode: )-100\b|released on a \*lost\* node)",
+        lost_node,
     ),
     (
         r"(?:[Ee]xit (?:status|code): |exitCode: )-101\b|local-dirs (?:are|have turned) bad|No space left on device",

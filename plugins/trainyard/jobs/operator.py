@@ -456,6 +456,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
         """Publish the result to XCom and to the asset event."""
         if record.status == "failed":
+            if record.traceback:
+                self.log.error("%s", record.traceback)
             raise AirflowException(record.error)
         output = output_asset(self.output_name, self.conn_id)
         for asset in self.outlets:

@@ -27,7 +27,7 @@ class RunRecord(Document):
         status: Whether the job succeeded.
         output: What the job returned.
         error: The error, addressed to the user; None after success.
-        traceback: The traceback of the error.
+        traceback: The end of the error's traceback; None for an error that is for the user.
     """
 
     KIND: ClassVar[str] = "run record"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainyard.backends import driver
+from trainyard.errors import UnavailableError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -92,9 +93,32 @@ def test_the_error_of_a_job_is_printed_although_its_record_cannot_be_written(
     spec = tmp_path / "spec.json"
     spec.write_text(ScriptSpec(task_key=task_key, script="toy.script").to_json())
     monkeypatch.setattr("sys.argv", ["driver.py", "--spec", spec.as_uri()])
-    with pytest.raises(OSError, match="records"):
-        driver.main()
-    assert f"{driver.FAILED}: ConnectionRefusedError: the JVM has ended" in capsys.readouterr().err
+    assert driver.main() == 1
+    printed = capsys.readouterr().err
+    assert f"{driver.FAILED}: ConnectionRefusedError: the JVM has ended" in printed
+    assert "There is no run record: " in printed
+    assert printed.endswith("\nThe job had failed: ConnectionRefusedError: the JVM has ended\n")
+
+
+def fail_by_storage() -> None:
+    try:
+        raise OSError("connection reset")
+    except OSError as error:
+        raise UnavailableError("cannot read hdfs://nn/data, for 120 s: connection reset") from error
+
+
+def fail_by_java() -> None:
+    raise ValueError("An error occurred while calling o1.collect.\n\tat org.x.Y.run(Y.scala:1)\n\t... 12 more\n")
+
+
+def test_the_traceback_of_an_error_is_short_and_left_out_where_the_message_says_all() -> None:
+    """An error of a storage was printed three times, as the tracebacks of its causes."""
+    for fail, lines in ((fail_by_storage, 0), (fail_by_java, 6)):
+        with pytest.raises((UnavailableError, ValueError)) as raised:
+            fail()
+        error, trace = driver.describe_failure(raised.value)
+        assert len(error.splitlines()) == 1
+        assert len((trace or "").splitlines()) == lines, trace
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.plugins.clusters import group_plan
 from trainyard.backends import postmortem
 from trainyard.backends.postmortem import ContainerLogs
@@ -55,6 +57,16 @@ def test_the_cause_is_the_same_with_and_without_a_record_of_the_driver() -> None
     for executor in (EXECUTOR + NO_GPU.format(""), EXECUTOR + NO_JVM):
         first = without_record(TOO_MANY, executor).splitlines()[0]
         assert with_record(error, TOO_MANY, executor).splitlines() == [first, error]
+
+
+def test_the_node_of_a_driver_that_left_no_record_is_named() -> None:
+    application = replace(
+        ended("Diagnostics: Container released on a *lost* node"), driver_logs="http://n7:8042/node/c"
+    )
+    message = postmortem.describe_missing_record(group_plan(), "application_1_0001", application, ContainerLogs())
+    cause, end = message.splitlines()
+    assert cause.startswith("TrainOperator 'train': A node was lost")
+    assert end.startswith("application_1_0001 ended FINISHED/FAILED before its driver on n7 wrote a run record.")
 
 
 def test_an_error_that_is_not_recognized_is_quoted_from_the_first_executor() -> None:

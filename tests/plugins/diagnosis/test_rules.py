@@ -46,6 +46,15 @@ VIRTUAL = (
         ("Container marked as failed: c on host: h. Exit status: -102. Diagnostics: ", "YARN took containers back"),
         ("Container c on host: h was preempted.", "YARN took containers back for another queue (preemption)"),
         ("Exit status: -100. Diagnostics: Container released on a *lost* node", "A node was lost with the containers"),
+        (
+            "AM Container for appattempt_1_0001_000001 exited with  exitCode: -100\nFailing this attempt.Diagnostics: "
+            "Container released on a *lost* node",
+            "A node was lost with the containers on it: its NodeManager stopped or could not be reached. A worker",
+        ),
+        (
+            "Container marked as failed: container_1_02 on host: gpu7.example. Exit status: -100. Diagnostics: ",
+            "Node gpu7.example was lost with the containers on it",
+        ),
         ("Exit status: -101. Diagnostics: 1/1 local-dirs have turned bad", "A node has no usable disk left"),
         (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of",

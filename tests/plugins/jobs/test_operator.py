@@ -439,14 +439,20 @@ class ShortTrigger(BaseTrigger):  # type: ignore[misc]
         yield TriggerEvent({"application": "application_1_0001"})
 
 
-def test_a_task_that_is_not_deferrable_waits_in_its_worker(operator: JobOperator, backend: RecordingBackend) -> None:
+def test_a_task_that_is_not_deferrable_waits_in_its_worker(
+    operator: JobOperator, backend: RecordingBackend, capfd: pytest.CaptureFixture[str]
+) -> None:
     key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory="/runs/r1")
-    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="failed")
+    record = RunRecord(
+        task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="failed", error="no column y",
+        traceback="Traceback: line 3",
+    )  # fmt: skip
     outcomes = iter([ShortTrigger(), record])
     backend.step = lambda: next(outcomes)
     operator.deferrable = False
-    with pytest.raises(AirflowException):
+    with pytest.raises(AirflowException, match="^no column y$"):
         operator.execute(context(operator))
+    assert capfd.readouterr().out.count("Traceback: line 3") == 1
     assert backend.calls == ["run", "collect"]
 
 
