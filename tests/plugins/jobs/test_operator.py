@@ -450,7 +450,7 @@ def test_a_task_that_is_not_deferrable_waits_in_its_worker(
     outcomes = iter([ShortTrigger(), record])
     backend.step = lambda: next(outcomes)
     operator.deferrable = False
-    with pytest.raises(AirflowException, match="^no column y$"):
+    with pytest.raises(AirflowException, match=r"^no column y$"):
         operator.execute(context(operator))
     assert capfd.readouterr().out.count("Traceback: line 3") == 1
     assert backend.calls == ["run", "collect"]
