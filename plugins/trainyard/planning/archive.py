@@ -16,7 +16,7 @@ import uuid
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from trainyard.errors import UnavailableError
 from trainyard.planning.packages import package_files, shipped_files
@@ -80,14 +80,19 @@ def archive_folder(root: Path | None = None) -> Path:
 
 
 def zip_files(files: Mapping[str, Path]) -> bytes:
-    """Return a zip of `files` (name in the archive -> file) that depends on their names and content alone."""
+    """Return a zip of `files` (name in the archive -> file) that depends on their names and content alone.
+
+    Folders with modules have an `__init__.py` there: Python before 3.13 imports nothing from others in a zip file.
+    """
     buffer = io.BytesIO()
+    modules = [PurePosixPath(name) for name in files if name.endswith(".py")]
+    packages = {str(folder / "__init__.py") for module in modules for folder in module.parents[:-1]}
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name in sorted(files):
+        for name in sorted(packages.union(files)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            packed.writestr(entry, files[name].read_bytes())
+            packed.writestr(entry, files[name].read_bytes() if name in files else b"")
     return buffer.getvalue()
 
 

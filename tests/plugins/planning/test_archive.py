@@ -7,6 +7,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from zipimport import zipimporter
 
 import pytest
 
@@ -31,6 +32,18 @@ def test_the_order_of_the_files_does_not_change_the_archive(tmp_path: Path) -> N
         files[name] = tmp_path / name.replace("/", "-")
         files[name].write_text(name)
     assert zip_files(dict(reversed(files.items()))) == zip_files(files)
+
+
+def test_a_package_without_an_init_file_is_imported_from_the_archive(tmp_path: Path) -> None:
+    files = {}
+    for name in ("flowers/recipe.py", "flowers/layers/conv.py", "flowers/data/a.csv"):
+        files[name] = tmp_path / name
+        files[name].parent.mkdir(parents=True, exist_ok=True)
+        files[name].touch()
+    archive = tmp_path / "code.zip"
+    archive.write_bytes(zip_files(files))
+    assert set(zipfile.ZipFile(archive).namelist()) == {*files, "flowers/__init__.py", "flowers/layers/__init__.py"}
+    assert zipimporter(str(archive)).find_spec("flowers")
 
 
 def test_other_content_gives_another_name(pipelines: Path, tmp_path: Path) -> None:
