@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow.types import is_binary, is_nested
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -26,6 +27,9 @@ from trainyard.schemas.manifest import Column, DatasetManifest, RecordBatch, Sha
 from trainyard.trainer.data.cache import CacheFullError, ShardCache, cache_directory, checksum_error
 from trainyard.trainer.data.jagged import Array, Jagged
 
+MAX_DESCRIBED = 4
+"""The values by which an error names a row."""
+MAX_VALUE_LENGTH = 80
 OPEN_SHARDS = 256
 OPEN_BLOCKS = 128
 """Blocks of each open shard whose arrays are kept: more than a worker reads by turns in most datasets."""
@@ -70,6 +74,12 @@ class Block(Mapping[str, Rows]):
 
     def __len__(self) -> int:
         return len(self._columns)
+
+    def describe_row(self, row: int) -> Iterator[str]:
+        """Yield name and value of the numbers and texts in a row, also those of columns that are not requested."""
+        for name, values in zip(self._batch.schema.names, self._batch.columns, strict=True):
+            if not (isinstance(values, pa.ExtensionArray) or is_nested(values.type) or is_binary(values.type)):
+                yield f"{name}={values[row].as_py()!r:.{MAX_VALUE_LENGTH}}"
 
     def select(self, names: Names, rows: slice | NDArray[np.int64]) -> Rows:
         """Return rows of a column, or of a group of several columns, as an array (columns, rows)."""
@@ -182,10 +192,15 @@ class SplitReader:
         return fetched.result() if fetched else self._fetch_block(number)
 
     def locate(self, block: int, row: int) -> str:
-        """Return the position of a row of a block in words: its number and the URI of its shard."""
+        """Return the position of a row of a block in words: its number, the URI of its shard, and what identifies it.
+
+        These are its first numbers and texts, among which a key may be.
+        """
         shard = self._batches[block][0]
         first = next(number for number, (other, _) in enumerate(self._batches) if other is shard)
-        return f"row {(block - first) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
+        values = ", ".join(islice(self.block(block).describe_row(row), MAX_DESCRIBED))
+        position = f"row {(block - first) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
+        return f"{position} ({values})" if values else position
 
     def prefetch(self, blocks: Iterable[int]) -> None:
         """Start to read `blocks`, which will be needed soon; those read by themselves stay until `release`."""

@@ -50,6 +50,7 @@ from trainyard.planning.sizing import Memory
 from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.source import FORMAT, lies_below
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
@@ -284,6 +285,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """
         options = validation.convert(self, self.OPTIONS)
         check_requests(self)
+        validation.refuse(self, self._find_outputs_in_source(settings.storage, spec))
         job = Job(
             operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
             memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
@@ -293,6 +295,20 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
+
+    def _find_outputs_in_source(self, root: str, spec: Mapping[str, Any]) -> list[str]:
+        """Return a clause for the first task of the DAG whose output lies inside the source."""
+        source = spec.get("source") or {}
+        path = source.get("path") if isinstance(source, Mapping) and source.get("format") != FORMAT else None
+        tasks = self.dag.tasks if isinstance(path, str) and self.has_dag() else ()
+        for task in tasks:
+            name = task.output_name if isinstance(task, JobOperator) else None
+            if isinstance(name, str) and storage.is_valid_name(name) and lies_below(storage.resolve(root, name), path):
+                return [
+                    f"source={path!r} contains what task {task.task_id!r} writes, {name!r}, and would be read with it; "
+                    "write the folder of the data alone"
+                ]
+        return []
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""

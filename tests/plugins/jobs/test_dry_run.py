@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from trainyard import filesystems
 from trainyard.jobs import dry_run
-from trainyard.operators import EvaluateOperator, Memory, Placement, PredictOperator, TrainOperator
+from trainyard.operators import EvaluateOperator, ExportOperator, Memory, Placement, PredictOperator, TrainOperator
 from trainyard.planning.executors import Executors
 
 
@@ -65,6 +65,18 @@ def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: p
     assert stage.plan is not None, stage
     assert (stage.plan.memory.heap, stage.plan.queue, stage.plan.placement.gpus_per_worker) == ("3g", "train", 2)
     assert stage.plan.executors == Executors(count=2, cores=2)
+
+
+def test_a_source_that_contains_what_another_task_writes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, pipelines: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    with DAG("toy") as dag:
+        dag.fileloc = str(pipelines / "toy" / "dag.py")
+        ExportOperator(task_id="export", prepare="toy.prepare:rows", source="shapes", format="binaryFile", dataset="d")
+        TrainOperator(task_id="train", recipe="toy.recipe:network", dataset="d", model="shapes/model")
+    export, _ = dry_run.plan_dag(dag)
+    assert "/shapes' contains what task 'train' writes, 'shapes/model'" in export.problem, export
 
 
 @pytest.mark.parametrize(

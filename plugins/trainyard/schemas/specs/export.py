@@ -8,12 +8,12 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, fold_name
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import Drift, Expectation, Source
+from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 _EXCLUSIVE = (
@@ -104,6 +104,14 @@ class ExportSpec(JobSpec):
     seed: int = 0
     rows_per_batch: PositiveInt = 4096
     shards: PositiveInt | None = None
+
+    @field_validator("dataset")
+    @classmethod
+    def _check_dataset(cls, dataset: str, fields: ValidationInfo) -> str:
+        source = fields.data.get("source")
+        if source and source.format != FORMAT:  # of a dataset only the files of one version are read
+            refuse_overlap(dataset, source, "dataset")
+        return dataset
 
     @model_validator(mode="after")
     def _check_consistency(self) -> ExportSpec:

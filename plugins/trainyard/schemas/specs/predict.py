@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.source import Source, refuse_overlap
 
 
 class PredictSpec(JobSpec):
@@ -51,10 +49,8 @@ class PredictSpec(JobSpec):
     @field_validator("output")
     @classmethod
     def _check_output(cls, output: str, fields: ValidationInfo) -> str:
-        source = fields.data.get("source")
-        path = source.path if source else None
-        if path and fields.data.get("output_format") != "table" and _overlap(output, path):
-            raise ValueError(f"it is the source {path!r}, contains it or lies inside it; write another output")
+        if fields.data.get("output_format") != "table":
+            refuse_overlap(output, fields.data.get("source"), "output")
         return output
 
     @model_validator(mode="after")
@@ -62,24 +58,3 @@ class PredictSpec(JobSpec):
         if self.partition_by and self.output_format != "parquet":
             raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
         return self
-
-
-def _overlap(output: str, source: str) -> bool:
-    """Return whether one of two paths is the other one or lies inside it; the source may be a pattern of paths."""
-    scheme, host, path = _divide(output)
-    source_scheme, source_host, source_path = _divide(source)
-    if scheme != source_scheme or (host and source_host and host != source_host):
-        return False
-    top = PurePosixPath(*path.parts[: len(source_path.parts)])
-    return (
-        source_path.is_relative_to(path) or path.is_relative_to(source_path) or fnmatchcase(str(top), str(source_path))
-    )
-
-
-def _divide(location: str) -> tuple[str, str, PurePosixPath]:
-    """Return the scheme, the host and the path of a location. A host that is missing is that of the cluster."""
-    scheme, separator, rest = location.partition("://")
-    if not separator and not location.startswith("/"):
-        return "", "", PurePosixPath(location)
-    host, _, path = (rest if separator else location).partition("/")
-    return scheme if separator else "file", host, PurePosixPath("/", path.lstrip("/"))

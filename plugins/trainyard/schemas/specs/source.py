@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
@@ -103,3 +105,35 @@ class Drift(Part):
         if self.fail is not None and "warn" in self.model_fields_set and self.fail < self.warn:
             raise ValueError(f"fail={self.fail:g} is below warn={self.warn:g}; write a larger number")
         return self
+
+
+def refuse_overlap(output: str, source: Source | None, option: str) -> None:
+    """Raise ValueError if a job would write to what it reads."""
+    if source and source.path and overlap(output, source.path):
+        raise ValueError(f"it is the source {source.path!r}, contains it or lies inside it; write another {option}")
+
+
+def overlap(output: str, source: str) -> bool:
+    """Return whether one of two paths is the other one or lies inside it; the source may be a pattern of paths."""
+    scheme, host, path = _divide(output)
+    source_scheme, source_host, source_path = _divide(source)
+    if scheme != source_scheme or (host and source_host and host != source_host):
+        return False
+    top = PurePosixPath(*path.parts[: len(source_path.parts)])
+    return (
+        source_path.is_relative_to(path) or path.is_relative_to(source_path) or fnmatchcase(str(top), str(source_path))
+    )
+
+
+def _divide(location: str) -> tuple[str, str, PurePosixPath]:
+    """Return the scheme, the host and the path of a location. A host that is missing is that of the cluster."""
+    scheme, separator, rest = location.partition("://")
+    if not separator and not location.startswith("/"):
+        return "", "", PurePosixPath(location)
+    host, _, path = (rest if separator else location).partition("/")
+    return scheme if separator else "file", host, PurePosixPath("/", path.lstrip("/"))
+
+
+def lies_below(output: str, source: str) -> bool:
+    """Return whether a path lies inside another one, which may be a pattern of paths, and is not the same."""
+    return overlap(output, source) and len(_divide(output)[2].parts) > len(_divide(source)[2].parts)

@@ -7,8 +7,9 @@ import re
 import pytest
 from pydantic import ValidationError
 
+from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec
-from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.source import Source, lies_below
 from trainyard.schemas.specs.task_key import TaskKey
 
 TASK = TaskKey(dag_id="d", run_id="r", task_id="predict", directory="file:///s/runs/d/r")
@@ -41,6 +42,28 @@ def test_an_output_that_shares_files_with_the_source_is_refused(source: str, out
     with pytest.raises(ValidationError, match=re.escape(message)) as refused:
         predict(source, output, output_format)
     assert refused.value.errors()[0]["loc"] == ("output",)
+
+
+def test_a_dataset_inside_the_source_of_its_export_is_refused() -> None:
+    """The next export read the dataset, and the weights of models beside it, as further rows."""
+    shapes, batches = Source(format="binaryFile", path="shapes"), Source(format="trainyard", path="shapes")
+    with pytest.raises(ValidationError, match="it is the source 'shapes', contains it .* write another dataset"):
+        ExportSpec(task_key=TASK, prepare="a:b", source=shapes, dataset="shapes/dataset")
+    ExportSpec(task_key=TASK, prepare="a:b", source=batches, dataset="shapes/dataset")
+
+
+@pytest.mark.parametrize(
+    ("output", "source", "is_below"),
+    [
+        ("/s/shapes/model", "/s/shapes", True),
+        ("/s/shapes/model", "/s/*", True),
+        ("/s/predictions", "/s/predictions", False),
+        ("/s/predictions", "/s/predictions/day=1", False),
+        ("/s/model", "/s/shapes", False),
+    ],
+)
+def test_a_source_may_be_an_output_but_contains_none(output: str, source: str, is_below: bool) -> None:
+    assert lies_below(output, source) == is_below
 
 
 @pytest.mark.parametrize(
