@@ -47,7 +47,7 @@ def test_an_output_that_shares_files_with_the_source_is_refused(source: str, out
 def test_a_dataset_inside_the_source_of_its_export_is_refused() -> None:
     """The next export read the dataset, and the weights of models beside it, as further rows."""
     shapes, batches = Source(format="binaryFile", path="shapes"), Source(format="trainyard", path="shapes")
-    with pytest.raises(ValidationError, match="it is the source 'shapes', contains it .* write another dataset"):
+    with pytest.raises(ValidationError, match=r"it is the source 'shapes', contains it .* write another dataset"):
         ExportSpec(task_key=TASK, prepare="a:b", source=shapes, dataset="shapes/dataset")
     ExportSpec(task_key=TASK, prepare="a:b", source=batches, dataset="shapes/dataset")
 
