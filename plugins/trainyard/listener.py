@@ -34,29 +34,45 @@ def on_task_instance_success(previous_state: object, task_instance: Any) -> None
     """Render the run's report, or end the application of a task that a user marks as successful."""
     if previous_state is None:
         _end_application(task_instance)
-    if task_key := _find_task_key(task_instance):
+    task_key = _find_task_key(task_instance)
+    if task_key and (_runs_job(task_instance.task) or _remove_failure(task_key)):
         _render_report(task_key)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_task_instance_skipped(previous_state: object, task_instance: Any) -> None:
-    """End the application of a task that a user marks as skipped."""
+    """Forget the failure of an earlier attempt, and end the application of a task that a user marks as skipped."""
     if previous_state is None:
         _end_application(task_instance)
+    if (task_key := _find_task_key(task_instance)) and _remove_failure(task_key):
+        _render_report(task_key)
 
 
 def _find_task_key(task_instance: Any) -> TaskKey | None:
-    """Return the identity of a Trainyard task that ran in this process; None for any other task.
+    """Return the identity of a task of a Trainyard operator or sensor that ran in this process; None for any other.
 
-    Where no Trainyard operator was imported, none ran: after other tasks nothing is imported.
+    After other tasks nothing is imported.
     """
-    jobs = sys.modules.get("trainyard.jobs.operator")
-    if jobs is None or not isinstance(task := getattr(task_instance, "task", None), jobs.JobOperator):
+    task = getattr(task_instance, "task", None)
+    if not any(base.__module__.startswith("trainyard.") for base in type(task).__mro__):
         return None
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs.task_instance import task_key_of
 
-    return task_key_of(task_instance, TrainyardHook(task.conn_id).get_conn().storage)
+    hook = TrainyardHook(getattr(task, "conn_id", TrainyardHook.default_conn_name))
+    return task_key_of(task_instance, hook.get_conn().storage)
+
+
+def _runs_job(task: object) -> bool:
+    jobs = sys.modules.get("trainyard.jobs.operator")
+    return jobs is not None and isinstance(task, jobs.JobOperator)
+
+
+def _remove_failure(task_key: TaskKey) -> bool:
+    """Remove the failure of an earlier attempt, which no run record follows. Return whether there was one."""
+    from trainyard.schemas import failure
+
+    return failure.remove(task_key)
 
 
 def _render_report(task_key: TaskKey) -> None:

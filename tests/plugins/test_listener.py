@@ -14,9 +14,9 @@ from airflow.sdk import DAG, BaseOperator
 
 from trainyard import listener
 from trainyard.hooks.trainyard import Settings, TrainyardHook
-from trainyard.operators import ScriptOperator
+from trainyard.operators import PromoteOperator, ScriptOperator
 from trainyard.planning.paths import run_directory
-from trainyard.schemas import failure
+from trainyard.schemas import failure, outcomes
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -76,6 +76,18 @@ def test_a_failure_is_stored_and_rendered_into_the_report(directory: Path, task_
     (stored,) = failure.read_run(str(directory))
     assert (stored.task_key.task, stored.error) == ("script", "no space left")
     assert "no space left" in (directory / "report.html").read_text()
+
+
+def test_an_operator_without_a_job_stores_its_failure_until_it_succeeds(directory: Path) -> None:
+    """The page of a run gave no reason where a promotion had failed."""
+    promote = PromoteOperator(task_id="promote", evaluation="e", champion="toy/champion", metric="accuracy")
+    for end in (listener.on_task_instance_success, listener.on_task_instance_skipped):
+        listener.on_task_instance_failed("running", TaskInstance(promote, task_id="promote"), "there is no evaluation")
+        (outcome,) = [one for one in outcomes.read_run(str(directory)) if one.status == "failed"]
+        assert (outcome.task_key.task, outcome.error) == ("promote", "there is no evaluation")
+        end("running", TaskInstance(promote, task_id="promote", try_number=2))
+        assert failure.read_run(str(directory)) == []
+        assert "there is no evaluation" not in (directory / "report.html").read_text()
 
 
 def test_other_operators_leave_nothing(directory: Path) -> None:

@@ -17,6 +17,7 @@ from trainyard.report.stages import Stage
 from trainyard.schemas.run_record import RunRecord
 
 TREND_RUNS = 8
+ELSEWHERE = "The run failed, and no Trainyard task stored an error; see the log of the failed task in Airflow."
 """The newest runs whose key metric a sparkline shows; of all but the newest, one record is read."""
 
 
@@ -73,7 +74,7 @@ def find_attention(conn_id: str, run: Run, stages: Sequence[Stage], error: str) 
     failures = [stage for stage in stages if stage.record.status == "failed"]
     found = [Attention(conn_id, run, "failed", f"{s.record.task_key.task}: {s.error}") for s in failures]
     if not failures and run.state == "failed":
-        found.append(Attention(conn_id, run, "failed", "The run failed in a task that is not one of Trainyard's."))
+        found.append(Attention(conn_id, run, "failed", ELSEWHERE))
     warnings = ((stage, warning) for stage in stages for warning in stage.warnings)
     return found + [Attention(conn_id, run, "warning", f"{s.record.task_key.task}: {text}") for s, text in warnings]
 

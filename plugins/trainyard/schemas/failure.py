@@ -39,6 +39,15 @@ def read_latest(task_key: TaskKey) -> Failure | None:
     return Failure.load(uri) if storage.exists(uri) else None
 
 
+def remove(task_key: TaskKey) -> bool:
+    """Remove the newest failure of a task. Return whether there was one."""
+    uri = _uri(task_key.directory, task_key.task)
+    if not storage.exists(uri):
+        return False
+    storage.remove(uri)
+    return True
+
+
 def read_run(directory: str, unreadable: dict[str, str] | None = None) -> list[Failure]:
     """Return the failures of all tasks of a run; note those that are `unreadable`, or raise the error for None."""
     return Failure.load_all(storage.join(directory, "failures"), unreadable)

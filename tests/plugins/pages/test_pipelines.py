@@ -19,7 +19,7 @@ FAILED = RECORDS[3].model_copy(update={"status": "failed", "error": "no tea\nat 
     [
         (RECORDS, "success", "", []),
         ([WARNED, FAILED], "failed", "", [("failed", "predict: no tea"), ("warning", "export: odd")]),
-        (RECORDS[:1], "failed", "", [("failed", "The run failed in a task that is not one of Trainyard's.")]),
+        (RECORDS[:1], "failed", "", [("failed", pipelines.ELSEWHERE)]),
         ([], "success", "is not JSON", [("failed", "is not JSON")]),
     ],
 )
