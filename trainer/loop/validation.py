@@ -21,7 +21,7 @@ from trainyard.schemas.manifest import Column, DatasetManifest, Split, Statistic
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
-from trainyard.schemas.validation.complaints import complaints
+from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
@@ -37,6 +37,8 @@ def parse_options(fields: dict[str, Any]) -> TrainOptions:
     Raises:
         TrainyardError: An option is unknown, or its value is invalid.
     """
+    if clauses := unknown_options(fields, TrainOptions.model_fields):
+        raise TrainyardError(f"fit: {'; '.join(clauses)}.")
     try:
         return TrainOptions(**fields)
     except ValidationError as error:

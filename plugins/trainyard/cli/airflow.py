@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, reason
 
 
 def add_commands(commands: Any) -> None:
@@ -105,6 +105,6 @@ def _dag(dag_id: str, folder: str | None) -> Any:
 
     bag = import_dag_bag()(dag_folder=folder)
     if dag_id not in bag.dags:
-        errors = "".join(f"\n{path}:\n{error}" for path, error in bag.import_errors.items())
+        errors = "".join(f"\n{path}: {reason(Exception(error)) or error}" for path, error in bag.import_errors.items())
         raise TrainyardError(f"there is no DAG {dag_id!r} in {bag.dag_folder}; it has {sorted(bag.dags)}.{errors}")
     return bag.dags[dag_id]

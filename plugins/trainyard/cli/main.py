@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         `head` does.
     """
     if arguments is None:
-        os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "CRITICAL")  # it logs an error of a DAG twice
     chosen = parser().parse_args(arguments)
     try:
         with while_person_waits():

@@ -52,6 +52,7 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, lies_below
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.validation.complaints import unknown_options
 from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
 from trainyard.triggers.inline import run_inline
@@ -112,7 +113,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         """Refuse unknown options before Airflow does, with the nearest known one."""
         named = [name for name in options if not name.startswith("_")]
-        if clauses := validation.unknown_options(named, validation.options_of(cls)):
+        if clauses := unknown_options(named, validation.options_of(cls)):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
         return super().__new__(cls)  # type: ignore[no-any-return]
 

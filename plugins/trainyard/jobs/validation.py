@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -42,18 +41,6 @@ def options_of(operator: type) -> set[str]:
 def message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
     """Return the error of an operator, one clause for each problem."""
     return f"{operator} {task_id!r}: {'; '.join(clauses)}."
-
-
-def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return a clause for each option in `names` that is not `known`, with the nearest known one."""
-    known = sorted(known)
-    clauses = []
-    for name in sorted(set(names).difference(known)):
-        near = difflib.get_close_matches(name, known, cutoff=0.5)
-        near.sort(key=lambda other: other[0] != name[0])  # few mistype the first letter
-        hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"
-        clauses.append(f"{name!r} is not a known option; {hint}")
-    return clauses
 
 
 def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mapping[str, str] = NO_NAMES) -> list[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
+START_FROM = "start_from"
+"""The parameter of a recipe that is the name of a model, by convention: that of `Recipe`."""
 
 
 class TrainOperator(WorkerGroupOperator):
@@ -27,7 +29,8 @@ class TrainOperator(WorkerGroupOperator):
 
     Args:
         recipe: `module:name` of the function that returns the `Recipe`.
-        recipe_params: Its keyword arguments. The result of another task becomes its `uri`.
+        recipe_params: Its keyword arguments. The result of another task becomes its `uri`; `start_from` may be the
+            name of a model below the storage root.
         dataset: The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version.
         dataset_version: The version to train on. By default the newest.
         dataset_since: Train only on what was added after this version.
@@ -171,8 +174,10 @@ class TrainOperator(WorkerGroupOperator):
         return fields
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
-        """Return the spec's fields, with the names in `mix` resolved too."""
+        """Return the spec's fields, with the names in `mix` and the recipe's `start_from` resolved too."""
         fields = super().resolve_fields(root)
+        if isinstance(params := fields["recipe_params"], Mapping) and START_FROM in params:
+            fields["recipe_params"] = {**params, START_FROM: resolve_names(root, params[START_FROM])}
         if isinstance(fields["mix"], list | tuple):
             fields["mix"] = [_resolve_mixed(root, mixed) for mixed in fields["mix"]]
         return fields

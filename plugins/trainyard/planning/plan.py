@@ -102,6 +102,8 @@ class Plan:
         if self.workers:
             minimum = f"{self.min_workers} to " if self.min_workers != self.workers else ""
             workers = f"1 driver + {minimum}{self.workers} worker{'s' * (self.workers > 1)}"
+            if slots and slots < self.workers:
+                workers += f", {slots} of them on {self.spark.master}"
             return workers if slots else f"{workers}{_of_cores(self.executors.cores_per_task)}"
         if slots:
             return f"1 process, {slots} slots"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.plugins.name_nodes import serve_silence
 from tests.plugins.resource_managers import Answer, serve
 from tests.trainer import datasets
-from trainyard import filesystems, hdfs, hooks
+from trainyard import compat, filesystems, hdfs, hooks
 from trainyard.cli.main import main
 from trainyard.hooks import trainyard
 
@@ -47,6 +48,21 @@ def test_a_storage_that_does_not_answer_is_an_error_after_seconds(
     assert capsys.readouterr().err == (
         f"{uri.removesuffix('/data')} does not answer within 0 s; check the host in the URI, whether this machine "
         "reaches its network (a VPN may be needed), and whether the storage runs.\n"
+    )
+
+
+def test_an_error_of_a_dag_is_printed_once_and_without_a_traceback_where_the_message_says_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = 'Traceback (most recent call last):\n  File "dag.py", line 4, in <module>\n'
+    ours = f"{trace}trainyard.errors.TrainyardError: TrainOperator 'train': epochs='x': write a whole number.\n"
+    errors = {"a.py": ours, "b.py": f"{trace}ImportError: no flowers"}
+    bag = SimpleNamespace(dags={}, import_errors=errors, dag_folder="dags")
+    monkeypatch.setattr(compat, "import_dag_bag", lambda: lambda dag_folder: bag)
+    assert main(["plan", "digits"]) == 1
+    assert capsys.readouterr().err == (
+        "there is no DAG 'digits' in dags; it has [].\n"
+        f"a.py: TrainOperator 'train': epochs='x': write a whole number.\nb.py: {errors['b.py']}\n"
     )
 
 

@@ -101,6 +101,20 @@ def test_the_constructor_of_a_mapped_task_takes_the_results_of_other_tasks(
     assert getattr(build_spec(operator(task_id="t", dag=dag, **options)), field) == value
 
 
+@pytest.mark.parametrize(
+    ("start_from", "resolved"),
+    [
+        ("toy/champion", "memory://s/toy/champion"),
+        ("hdfs://nn/m", "hdfs://nn/m"),
+        (RESULT, RESULT["uri"]),
+        (None, None),
+    ],
+)
+def test_a_recipe_may_start_from_the_name_of_a_model(dag: DAG, start_from: Any, resolved: str | None) -> None:
+    train = TrainOperator(task_id="t", dag=dag, **TRAIN, recipe_params={"start_from": start_from, "width": 2})
+    assert build_spec(train).recipe_params == {"start_from": resolved, "width": 2}  # type: ignore[attr-defined]
+
+
 def test_the_constructor_of_a_mapped_task_takes_results_in_baselines_and_mix(dag: DAG) -> None:
     EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=[RESULT])
     (mixed,) = build_spec(TrainOperator(task_id="t", dag=dag, **TRAIN, mix=[{"dataset": RESULT, "share": 0.5}])).mix  # type: ignore[attr-defined]

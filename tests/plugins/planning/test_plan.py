@@ -150,7 +150,7 @@ def test_a_setting_that_an_operator_option_controls_is_refused(name: str, instea
 def test_an_elastic_group_needs_slots_for_its_minimum() -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, min_workers=2)
     plan = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
-    assert plan.containers == "1 driver + 2 to 4 workers"
+    assert plan.containers == "1 driver + 2 to 4 workers, 2 of them on local[2]"
     with pytest.raises(TrainyardError, match="2 workers must run at once, and master local has 1 slot"):
         build_plan(job, SparkConnection("spark_default", "local"), RUNTIME)
 

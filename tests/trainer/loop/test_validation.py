@@ -27,7 +27,7 @@ from trainyard.trainer.data.loader import split_batch
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.order import Order, _split_evenly
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch
+from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch, parse_options
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 
@@ -40,6 +40,11 @@ class Variant:
 
 def varied() -> Recipe:
     return replace(linear(), **Variant.fields)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(TrainyardError, match=r"^fit: 'epoch' is not a known option; the nearest one is 'epochs'\.$"):
+        parse_options({"epoch": 2})
 
 
 def train(folder: Path, rows: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> FitResult:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,6 +44,18 @@ _INSTEAD = {
 
 SMALLEST_MB = 128
 """A size of memory without a unit is taken for MB from here on."""
+
+
+def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return a clause for each option in `names` that is not `known`, with the nearest known one."""
+    known = sorted(known)
+    clauses = []
+    for name in sorted(set(names).difference(known)):
+        near = difflib.get_close_matches(name, known, cutoff=0.5)
+        near.sort(key=lambda other: other[0] != name[0])  # few mistype the first letter
+        hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"
+        clauses.append(f"{name!r} is not a known option; {hint}")
+    return clauses
 
 
 def complaints(error: ValidationError) -> str:
