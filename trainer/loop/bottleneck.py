@@ -14,6 +14,8 @@ MIN_MENTIONED_SHARE = 0.01
 """A smaller share is not mentioned."""
 MIN_ADVISED_SHARE = 0.1
 """For a smaller share there is no advice, unless it is the largest."""
+MIN_ADVISED_SECONDS = 10.0
+"""For what cost less there is no advice."""
 
 LESS_COMMUNICATION = {
     "allreduce": (
@@ -103,10 +105,13 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
         ),
     ]
     first, second, *_ = sorted(shares, key=lambda share: -share.fraction)
-    sentence = _join(first.bottleneck.format(first.fraction), first.advice)
+    sentence = _join(
+        first.bottleneck.format(first.fraction), first.advice if first.fraction * total >= MIN_ADVISED_SECONDS else ""
+    )
     if second.fraction < MIN_MENTIONED_SHARE:
         return sentence
-    advice = second.advice if second.fraction >= MIN_ADVISED_SHARE else ""
+    is_advised = second.fraction >= MIN_ADVISED_SHARE and second.fraction * total >= MIN_ADVISED_SECONDS
+    advice = second.advice if is_advised else ""
     return f"{sentence} After it, {_join(second.cost.format(second.fraction), advice)}"
 
 

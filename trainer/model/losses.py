@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.model.network import explain_types
+from trainyard.trainer.model.network import explain_shapes, explain_types
 from trainyard.trainer.model.recipe import Batch, Recipe
 
 _REMEDY = "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
@@ -193,4 +193,5 @@ def explain_errors(network: nn.Module, unread: Collection[str]) -> Iterator[None
         raise
     except (RuntimeError, ValueError) as error:
         explain_types(network, error)
+        explain_shapes(network, error)
         raise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import traceback
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,13 @@ from trainyard.trainer.model.recipe import Batch, Per
 
 _TYPES = re.compile(r"dtype|scalar type|type \(")
 """What torch's errors about two tensors of different types contain."""
+_OWN_CODE = str(Path(__file__).parents[2])
+_SHAPES = re.compile(
+    r"shapes cannot be multiplied|size mismatch|[Ss]izes? of tensor|must match|[Ee]xpected \d+D|Expected \d+-D"
+    r"|to have \d+ channels|[Gg]iven normalized_shape|is invalid for input of size|should contain \d+ elements"
+    r"|Dimension out of range|Output size is too small|[Kk]ernel size can't be greater"
+)
+"""What torch's errors about the shape of a tensor contain."""
 
 
 def _copy_overlapping_buffers(network: nn.Module) -> None:
@@ -80,6 +89,14 @@ class Network(nn.Module):
             return self.model(*features, batch={**batch, **values}, step=step)  # type: ignore[no-any-return]
         return self.model(*features)  # type: ignore[no-any-return]
 
+    def describe_inputs(self) -> str:
+        """Return the arguments of the model with their shapes, for errors."""
+        sizes = {
+            column.name: ["rows", *(["length"] if column.kind == "list" else []), *map(str, column.shape)]
+            for column in self._inputs
+        }
+        return ", ".join(f"{name!r} of shape [{', '.join(shape)}]" for name, shape in sizes.items())
+
     def _build_arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:
         column = self._inputs[number]
         values = self._scale(number, batch[column.name])
@@ -108,6 +125,20 @@ def explain_types(network: nn.Module, error: Exception) -> None:
                 "model.float() and choose the precision of the training by precision='bfloat16', or convert the "
                 "features in forward."
             ) from error
+
+
+def explain_shapes(network: nn.Module, error: Exception) -> None:
+    """Raise TrainyardError if `error` is about the shape of a tensor, with the shapes that the model gets."""
+    if not (isinstance(network, Network) and _SHAPES.search(str(error))):
+        return
+    files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    users = [file for file in files if "-packages" not in file[0] and not file[0].startswith(_OWN_CODE)]
+    where = " at {}:{}".format(*users[-1]) if users else ""
+    raise TrainyardError(
+        f"the recipe's model and loss do not fit the shapes of the data{where}: {error}. The model gets "
+        f"{network.describe_inputs()}. Let its layers take these shapes, or change those of the columns by shapes= of "
+        "the export."
+    ) from error
 
 
 def compute_normalization(

@@ -26,6 +26,9 @@ follows `#` or `?` for something else than a name."""
 _ROUTES: dict[str, tuple[set[str], str]] = {}
 """Connection -> scheme, host and port of URIs that it reads through WebHDFS, and the WebHDFS connection."""
 
+_REPORTED: set[str] = set()
+"""The connections without a storage, whose default this process has logged."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -79,8 +82,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         """
         extra = self._read_extra()
         root = self._check_root(extra["storage"]) if "storage" in extra else default_storage()
-        if "storage" not in extra and (warning := warn_of_hosts(self.conn_id, conf.get("core", "executor"))):
-            self.log.warning(warning)
+        if "storage" not in extra:
+            self._report_default()
         if "webhdfs" in extra:
             self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", self._check_route(extra["webhdfs"]))
         else:
@@ -118,6 +121,15 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 f"{', '.join(EXTRA_FIELDS)}."
             )
         return {key: value for key, value in extra.items() if value not in (None, "")}
+
+    def _report_default(self) -> None:
+        """Log once where the storage is, since no connection says so."""
+        if self.conn_id not in _REPORTED:
+            _REPORTED.add(self.conn_id)
+            if warning := warn_of_hosts(self.conn_id, conf.get("core", "executor")):
+                self.log.warning(warning)
+            else:
+                self.log.info("Connection %r names no storage; results are in %s.", self.conn_id, default_storage())
 
     def _check_root(self, value: Any) -> str:
         if not isinstance(value, str) or not _ROOT.fullmatch(value):

@@ -194,7 +194,7 @@ def _row(plan: Plan) -> list[str]:
 
 
 def _details(plan: Plan) -> str:
-    lines = [f"{plan.task_key.task}: {plan.operator}"]
+    lines = [f"{plan.task_key.task}: {plan.operator}", *(f"  {note}" for note in plan.notes)]
     spec = {name: value for name, value in plan.spec.items() if name != "task_key"}
     lines += [f"  {name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in spec.items()]
     lines += [f"  --conf {name}={value}" for name, value in sorted(plan.conf.items())]

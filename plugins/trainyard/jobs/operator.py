@@ -427,6 +427,8 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         with self._final_if_refused():
             backend = select_backend(plan, self._waiting)
         self._use_backend(backend)
+        for note in plan.notes:
+            self.log.warning("%s: %s", self.title, note)
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
         self._write_spec(plan)
         return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))

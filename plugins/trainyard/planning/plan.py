@@ -96,6 +96,17 @@ class Plan:
         return self.placement.queue or self.spark.queue or "default"
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the plan requests and the master does not give, a sentence each."""
+        gpus = self.placement.gpus_per_worker
+        if not gpus or local_slots(self.spark.master) is None:
+            return ()
+        return (
+            f"placement requests {gpus} GPU{'s' * (gpus > 1)} for each worker, and master {self.spark.master} assigns "
+            "none: workers use the GPUs that torch finds on this machine, and else its CPU.",
+        )
+
+    @property
     def containers(self) -> str:
         """A description of the containers."""
         slots = local_slots(self.spark.master)

@@ -210,11 +210,15 @@ def test_a_default_storage_on_several_hosts_is_a_warning(executors: str, warns: 
     assert ("runs tasks on several hosts" in warn_of_hosts("trainyard_default", executors)) is warns
 
 
-def test_a_connection_with_a_storage_has_no_warning(
-    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("executor", ["CeleryExecutor", "LocalExecutor"])
+def test_the_log_says_once_where_the_storage_is_if_the_connection_does_not(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], capsys: pytest.CaptureFixture[str], executor: str
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.setattr("trainyard.hooks.trainyard._REPORTED", set())
     settings(monkeypatch, connection)
     assert "names no storage" not in capsys.readouterr().out
     settings(monkeypatch, {})
-    assert "names no storage" in capsys.readouterr().out
+    settings(monkeypatch, {})
+    printed = capsys.readouterr().out
+    assert printed.count("names no storage") == 1 and default_storage() in printed

@@ -147,6 +147,17 @@ def test_a_setting_that_an_operator_option_controls_is_refused(name: str, instea
         build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
+@pytest.mark.parametrize(("master", "gpus", "notes"), [("local[2]", 1, 1), ("local[2]", 0, 0), ("yarn", 1, 0)])
+def test_a_gpu_that_a_local_master_does_not_assign_is_a_note(master: str, gpus: int, notes: int) -> None:
+    placement = Placement(node_label="gpu", gpus_per_worker=gpus)
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, placement=placement)
+    plan = build_plan(job, SparkConnection("spark_default", master, deploy_mode="cluster"), RUNTIME)
+    assert len(plan.notes) == notes
+    assert not notes or plan.notes[0].startswith(
+        "placement requests 1 GPU for each worker, and master local[2] assigns none: workers use the GPUs that torch"
+    )
+
+
 def test_an_elastic_group_needs_slots_for_its_minimum() -> None:
     job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=4, min_workers=2)
     plan = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)

@@ -10,9 +10,11 @@ from trainyard.trainer.loop.bottleneck import LESS_COMMUNICATION, PhaseSeconds, 
 STEP = {"data wait": 0.2, "forward": 4.0, "backward": 5.0, "optimizer": 0.5, "wait for communication": 0.3}
 
 
-def describe(*workers: dict[str, float]) -> str:
+def describe(*workers: dict[str, float], times: float = 100.0) -> str:
+    """Return the sentence for workers with these seconds, each so many times."""
     seconds_by_worker = [
-        PhaseSeconds(number, f"host-{number}", STEP | seconds) for number, seconds in enumerate(workers)
+        PhaseSeconds(number, f"host-{number}", {name: times * value for name, value in (STEP | seconds).items()})
+        for number, seconds in enumerate(workers)
     ]
     return describe_bottleneck(seconds_by_worker, Allreduce())
 
@@ -81,6 +83,15 @@ def test_the_largest_cause_is_described_with_what_would_help(
 )
 def test_the_largest_share_comes_first_and_the_next_one_with_its_cost(worker: dict[str, float], sentences: str) -> None:
     assert describe(worker, worker) == sentences
+
+
+def test_what_cost_no_time_has_no_advice() -> None:
+    """Compression was advised for half a second of training."""
+    sentence = describe({"wait for communication": 11.0}, {"wait for communication": 12.0}, times=0.05)
+    assert (
+        sentence
+        == "Communication-bound: workers wait for communication 51% of the time. After it, computation costs 48%."
+    )
 
 
 def test_validation_and_checkpoints_do_not_count_as_steps() -> None:

@@ -104,6 +104,13 @@ class Correct(Metric):
         return self.rows
 
 
+class Reshaping(nn.Linear):
+    """A layer with a shape of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.reshape(7, 2))
+
+
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {}, {"monitor": "acuracy"},
@@ -131,6 +138,12 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"freeze": ["weight", "bias"], "model": nn.Linear(8, 3)}, {}, "^the model has no parameters to train: all are fr"),
     ({"step": penalize}, {}, r"^the recipe's step= computes gradients, but validation .*enable_grad"),
+    (
+        {"model": nn.Linear(3, 3)}, {},
+        r"^the recipe's model and loss do not fit the shapes of the data: .*\(25x8 and 3x3\)\. The model gets 'x' of "
+        r"shape \[rows, 8\]\. Let its layers",
+    ),
+    ({"model": Reshaping(8, 3)}, {}, r"shapes of the data at \S*test_validation.py:\d+: shape '\[7, 2\]' is"),
     ({"model": nn.Linear(8, 3).double()}, {}, r"the parameter 'model.weight' is float64, .* call model.float\(\)"),
     ({"model": nn.Linear(8, 3).bfloat16()}, {}, "the parameter 'model.weight' is bfloat16, .*precision='bfloat16'"),
     ({"model": nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(8, 3))}, {}, "'0.weight' of the model has no shape yet"),
