@@ -7,6 +7,7 @@ import inspect
 import json
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -34,7 +35,7 @@ def run(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     model: str = "",
 ) -> dict[str, Any]:
-    """Export a dataset in one pass over the source.
+    """Export a dataset in one pass over the source. With `stratify` the prepared rows are stored on disk meanwhile.
 
     The number of shards defaults to the number of the application's cores; with dynamic allocation to that of the
     executors that the source is worth.
@@ -62,9 +63,10 @@ def run(
         check_columns(frame, spec)
     shards = spec.shards or _choose_shards(spark, frame)
     split = spec.split_column or splits.SPLIT
-    shuffled = splits.shuffle(_assign_splits(frame, spec), shards, spec.seed, split)
-    with events.span("write dataset", shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
-        _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
+    with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
+        shuffled = splits.shuffle(_assign_splits(rows, spec), shards, spec.seed, split)
+        with events.span("write dataset", shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
+            _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     for warning in version.provenance.warnings:

@@ -6,9 +6,11 @@ further rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
@@ -23,6 +25,10 @@ _ORDER = "__order"
 _STRATUM, _PART, _COUNT, _OFFSET, _RANK = "__stratum", "__part", "__count", "__offset", "__rank"
 _OWN = frozenset({SPLIT, _ORDER, _STRATUM, _PART, _COUNT, _OFFSET, _RANK})
 _BITS = 53
+_OTHER_ROWS = (
+    "stratify: an executor was lost, and its rows were others when they were computed again. Make prepare return the "
+    "same rows each time, for example with a fixed seed for random numbers, or remove stratify."
+)
 _STRATUM_BITS = 12
 """Each stratum is cut by the highest bits of its rows' hashes into so many parts, which tasks sort."""
 
@@ -48,8 +54,9 @@ def assign(
     others are added, and fractions hold on average.
 
     With `stratify` the fractions hold exactly, to one row, within each value of that column: its rows are ordered by
-    their hash, and the order is cut. That takes a shuffle, and `frame` is computed twice. An added row moves at most
-    one other row across each cut of its own stratum. Equal rows still share a split.
+    their hash, and the order is cut. That takes a shuffle, and `frame` is read twice: pass rows that `compute_once`
+    stored, unless they are the same each time. An added row moves at most one other row across each cut of its own
+    stratum. Equal rows still share a split.
 
     Args:
         frame: The rows.
@@ -69,6 +76,22 @@ def assign(
     else:
         return _assign_by_stratum(frame, splits, stratify, seed)
     return frame.withColumn(SPLIT, _choose_split(position, splits))
+
+
+@contextmanager
+def compute_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """Store the rows of a DataFrame on the disks of the executors when they are first computed.
+
+    Rows that are computed again may be others: those of a function with random numbers, or of a source that changed.
+
+    Yields:
+        The DataFrame. Its rows are removed from the disks with the end of the body.
+    """
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: str, seed: int) -> DataFrame:
@@ -91,7 +114,8 @@ def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: 
     ranked = frame.select(*columns, bits.alias(_ORDER), *part).select(*columns, _STRATUM, _PART, rank)
     same = [ranked[name].eqNullSafe(offsets[name]) for name in (_STRATUM, _PART)]
     joined = ranked.join(offsets, same[0] & same[1], "left")
-    position = (F.col(_OFFSET) + F.col(_RANK) - 0.5) / F.col(_COUNT)
+    offset = F.coalesce(_OFFSET, F.raise_error(F.lit(f"\nTrainyardError: {_OTHER_ROWS}\n")))
+    position = (offset + F.col(_RANK) - 0.5) / F.col(_COUNT)
     return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
 

@@ -40,6 +40,11 @@ def rows(spark, source):
     return source
 
 
+def noise(spark, source):
+    """Return other rows each time that they are computed, of two strata."""
+    return source.selectExpr("id % 2 as stratum", "reflect('java.util.UUID', 'randomUUID') as noise")
+
+
 def days(spark, source):
     """A row a day from 2026-01-01, and the part that its number is in."""
     day = F.expr("date_add(date'2026-01-01', cast(id as int))").alias("day")

@@ -79,6 +79,11 @@ def test_a_second_export_of_one_source_has_the_same_content_hash(spark, tmp_path
     assert run(spark, make_spec(tmp_path, source, shards=2, seed=1))["content_hash"] != one["content_hash"]
 
 
+def test_stratified_fractions_hold_for_rows_that_differ_each_time_they_are_computed(spark, tmp_path, source):
+    spec = make_spec(tmp_path, source, prepare="prepares:noise", shapes={}, stratify="stratum")
+    assert run(spark, spec)["splits"] == {"train": 800, "validation": 100, "test": 100}
+
+
 def test_prepare_params_are_passed_to_prepare(spark, tmp_path, source):
     run(spark, make_spec(tmp_path, source, prepare_params={"scale": 0.5}))
     assert manifest.read_current(str(tmp_path / "dataset")).splits["train"].statistics["image"].max[0] < 500
