@@ -37,6 +37,7 @@ from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.schemas.validation.complaints import complaints
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model.losses import OF_CLASSES, is_any
 from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)
@@ -180,7 +181,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         label = recipe.label if recipe.label not in recipe.inputs else None
         selected = [_get_array(frame, name, "the recipe") for name in recipe.columns if name != label]
         if label:
-            selected.append(_get_label(frame, label, recipe.classes))
+            selected.append(_get_label(frame, label, recipe))
         if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in recipe.columns:
             selected.append(_get_array(frame, self.getOrDefault("weight_by"), "weight_by"))
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
@@ -244,16 +245,27 @@ def _get_field(frame: DataFrame, name: str, option: str) -> StructField:
 
 def _get_array(frame: DataFrame, name: str, option: str) -> Column:
     """Return a column as a dataset can store it: vectors as arrays of floats."""
-    if isinstance(_get_field(frame, name, option).dataType, VectorUDT):
-        return vector_to_array(columns.get_column(name), "float32").alias(name)
-    return columns.get_column(name)
+    column = columns.get_column(name)
+    if not isinstance(_get_field(frame, name, option).dataType, VectorUDT):
+        return column
+    missing = _raise_error(F.lit(f"column {name!r} has a row without a vector; drop it, for example with dropna()."))
+    return F.when(column.isNull(), missing).otherwise(vector_to_array(column, "float32")).alias(name)
 
 
-def _get_label(frame: DataFrame, name: str, classes: int | None) -> Column:
+def _get_label(frame: DataFrame, name: str, recipe: Recipe) -> Column:
     """Return the label; classes that are floats, as Spark ML's indexers return them, become integers."""
     label = columns.get_column(name)
-    if classes is None or not isinstance(_get_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
+    are_classes = recipe.classes is not None or is_any(recipe.loss, OF_CLASSES)
+    if not are_classes or not isinstance(_get_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
         return label
-    integer = label.cast("bigint")
-    message = F.concat(F.lit(f"column {name!r} is the number of a class but is not an integer: "), label.cast("string"))
-    return F.when(label.isNull() | (label == integer), integer).otherwise(F.raise_error(message)).alias(name)
+    integer = label.try_cast("bigint")
+    wrong = F.concat(
+        F.lit(f"column {name!r} is the number of a class but is not an integer: "), label.cast("string"),
+        F.lit(". Correct the label, or drop the row."),
+    )  # fmt: skip
+    return F.when(label.isNull() | (label == integer), integer).otherwise(_raise_error(wrong)).alias(name)
+
+
+def _raise_error(message: Column) -> Column:
+    """Return a column that ends the job with a TrainyardError, as `errors.reason` reads it from Spark's error."""
+    return F.raise_error(F.concat(F.lit("\nTrainyardError: "), message, F.lit("\n")))

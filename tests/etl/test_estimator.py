@@ -10,8 +10,10 @@ import pytest
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import SQLTransformer, StringIndexer, VectorAssembler
+from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.etl.models import train_total
 from tests.trainer import datasets
@@ -176,10 +178,20 @@ def test_a_missing_param_is_named(spark: Any) -> None:
         TrainyardEstimator(recipe=f"{RECIPES}:linear").fit(make_frame(spark, 10))
 
 
-def test_a_class_that_is_not_an_integer_is_refused(spark: Any, tmp_path: Path) -> None:
-    rows = make_frame(spark, 10).selectExpr("x", "label + 0.5d as label")
-    with pytest.raises(Exception, match=r"column 'label' is the number of a class but is not an integer: \d.5"):
-        make_estimator(tmp_path, recipe_params={"limit": 3}).fit(rows)
+@pytest.mark.parametrize("label", ["2.5d", "1e19d"])
+def test_a_class_that_is_not_an_integer_is_refused(spark: Any, tmp_path: Path, label: str) -> None:
+    rows = make_frame(spark, 10).selectExpr("x", f"{label} as label")
+    with pytest.raises(
+        TrainyardError, match=r"^column 'label' is the number of a class but is not an integer: \w.*row"
+    ):
+        make_estimator(tmp_path).fit(rows)
+
+
+def test_a_row_without_a_vector_is_refused(spark: Any, tmp_path: Path) -> None:
+    schema = StructType([StructField("x", VectorUDT()), StructField("label", LongType())])
+    frame = spark.createDataFrame([(Vectors.dense([1.0] * 8), 1), (None, 1)], schema)
+    with pytest.raises(TrainyardError, match=r"^column 'x' has a row without a vector; drop it"):
+        make_estimator(tmp_path).fit(frame)
 
 
 def test_an_output_that_is_already_a_column_is_refused(spark: Any, fitted: TrainyardModel) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -35,10 +35,12 @@ from trainyard.trainer.model.losses import (
     check_finite_loss,
     check_finite_weights,
     check_is_mean,
+    check_outputs,
     compute_loss,
     explain_errors,
     find_shape_warnings,
     move_loss,
+    sum_weights,
 )
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
@@ -70,6 +72,8 @@ class Training:
         micro_batches: How many parts a local batch is processed in. A group that is smaller than it was has more, so
             that each part has at most as many rows.
         checkpoints: Where checkpoints are saved, if they are.
+        weighs_labels: Whether batches count by the weights of their labels, and not by their rows.
+        max_class: The largest number of a class in the dataset, for losses of classes; otherwise -1.
         after_epoch: Called by all workers after each epoch.
         unread_columns: The columns of the dataset that batches do not have.
         warnings: What may be wrong with the batches, a sentence each; filled by the loop.
@@ -86,6 +90,8 @@ class Training:
     progress: Progress
     micro_batches: int = 1
     checkpoints: Checkpoints | None = None
+    weighs_labels: bool = False
+    max_class: float = -1
     after_epoch: Callable[[History], None] | None = None
     unread_columns: tuple[str, ...] = ()
     warnings: set[str] = field(default_factory=set)
@@ -142,7 +148,7 @@ class _Engine:
         self._position = Position()
         self._saved_updates = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
-        self._loss_rows = 0
+        self._loss_weight = torch.zeros_like(self._loss_sum)
         self._best_weights: dict[str, Any] = {}
         self.history = History()
 
@@ -159,10 +165,10 @@ class _Engine:
         epoch = self._position.epoch
         speed = self._train_epoch(epoch, begin)
         strategy.synchronize()
-        total = self._sum_over_workers(self._loss_sum)
+        loss, weight = self._sum_over_workers(self._loss_sum), self._sum_over_workers(self._loss_weight)
         self._loss_sum.zero_()
-        self._loss_rows = 0
-        metrics = {"loss": total / run.train.order.rows, "rows_per_second": speed}
+        self._loss_weight.zero_()
+        metrics = {"loss": loss / (weight or 1), "rows_per_second": speed}
         if run.world.size > 1:
             metrics["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
         if run.validation:
@@ -170,7 +176,7 @@ class _Engine:
                 metrics |= evaluate(
                     run.validation, epoch, recipe=run.recipe, network=self.network, world=run.world,
                     phases=run.phases, precision=run.options.precision, sharded=strategy.sharded,
-                    unread=run.unread_columns,
+                    unread=run.unread_columns, weighs_labels=run.weighs_labels,
                 )  # fmt: skip
         self.history.epochs.append(self._use_first(metrics))
         if is_best(self.history, run.options):
@@ -232,7 +238,7 @@ class _Engine:
         self._position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
             self._loss_sum += loop["loss_sum"]
-            self._loss_rows += self._position.step * run.train.order.batch
+            self._loss_weight += loop.get("loss_weight", self._position.step * run.train.order.batch)
             print(
                 f"resuming from {saved.uri}: epoch {self._position.epoch + 1}, step {self._position.step}", flush=True
             )
@@ -322,6 +328,7 @@ class _Engine:
                 "best_epoch": self.history.best,
                 "has_best": bool(self._best_weights),
                 "loss_sum": loss_sum,
+                "loss_weight": self._sum_over_workers(self._loss_weight) if step else 0.0,
                 "empty_optimizer": empty_optimizer,
                 "epochs": run.options.epochs,
                 "recipe": self._described,
@@ -353,8 +360,8 @@ class _Engine:
     def _update(self, batch: LocalBatch) -> None:
         """Take one optimizer step on a global batch, and add the losses of this worker's rows to those of the epoch.
 
-        The loss is a mean over rows, and the strategy averages over workers; so the weight of each micro-batch is its
-        rows x number of workers / rows of the global batch.
+        The loss is a mean over rows, or over labels by their weight, and the strategy averages over workers; so each
+        micro-batch counts by its rows, or weights, x number of workers / those of the global batch.
         """
         run, phases = self.run, self.run.phases
         with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
@@ -363,17 +370,18 @@ class _Engine:
         if self._communicates_in_forward:
             parts = min(parts, math.ceil(batch.total / run.world.size))
         micro_batches = list(split_batch(columns, batch.rows, parts, self._communicates_in_forward))
-        for number, (rows, part) in enumerate(micro_batches, start=1):
+        weights, total = self._weigh(micro_batches, batch.total)
+        for number, ((_, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
             last = number == len(micro_batches)
-            weight = rows * run.world.size / batch.total
+            share = weight * run.world.size / total
             with run.strategy.micro_batch(last):
                 with phases.phase("forward"), autocast(self._device, run.options.precision):
                     loss = self._compute_loss(part)
                 with phases.phase("backward"):
-                    weighted = loss if weight == 1 else loss * weight
+                    weighted = loss * share if isinstance(share, Tensor) or share != 1 else loss
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
-            self._loss_sum.add_(loss.detach(), alpha=rows)
-        self._loss_rows += batch.rows
+            self._loss_sum += loss.detach().double() * weight
+            self._loss_weight += weight
         with phases.phase("optimizer"), run.strategy.optimizer_step():
             if run.options.clip_norm:
                 self._scaler.unscale_(self._optimizer)
@@ -382,6 +390,21 @@ class _Engine:
             self._scaler.update()
             self._step_schedule("update")
         self._optimizer.zero_grad()
+
+    def _weigh(
+        self, micro_batches: Sequence[tuple[int, Batch]], total: int
+    ) -> tuple[Sequence[float | Tensor], float | Tensor]:
+        """Return the weights of this worker's micro-batches, and that of the global batch of `total` rows."""
+        run, rows = self.run, [rows for rows, _ in micro_batches]
+        if not run.weighs_labels:
+            return rows, total
+        weights = [sum_weights(run.recipe, part) for _, part in micro_batches]
+        known = [min(count, 1) * weight for count, weight in zip(rows, weights, strict=True) if weight is not None]
+        if len(known) < len(weights):
+            return rows, total
+        own = torch.stack(known).sum()
+        with run.phases.waiting() if run.world.size > 1 else nullcontext():
+            return known, run.world.sum(own).clamp(min=torch.finfo(own.dtype).tiny)
 
     def _step_schedule(self, after: str) -> None:
         if self._schedule and self.run.recipe.schedule_by == after:
@@ -394,6 +417,7 @@ class _Engine:
                 loss = recipe.step(self._callable, columns)
             else:
                 output = self._callable(columns)
+                check_outputs(recipe.label or "", output, self.run.max_class)
                 self.run.warnings.update(find_shape_warnings(recipe, output, columns))
                 loss = compute_loss(recipe, output, columns)
         check_is_mean(loss)
@@ -413,4 +437,4 @@ class _Engine:
         """Return the mean loss of the epoch so far, of this worker's rows. Raises TrainyardError if it diverged."""
         loss = self._loss_sum.item()
         check_finite_loss(loss, epoch, step + 1)
-        return loss / max(self._loss_rows, 1)
+        return loss / (self._loss_weight.item() or 1)

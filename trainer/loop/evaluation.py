@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop.phases import Phases
-from trainyard.trainer.model.losses import compute_loss, explain_errors
+from trainyard.trainer.model.losses import compute_loss, explain_errors, sum_weights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.world import World
@@ -33,6 +33,7 @@ def evaluate(
     precision: str,
     sharded: bool,
     unread: Collection[str],
+    weighs_labels: bool,
 ) -> dict[str, float]:
     """Return `validation_loss` and the recipe's metrics over a split, merged over all workers.
 
@@ -46,9 +47,11 @@ def evaluate(
         precision: "float32", "bfloat16" or "float16".
         sharded: Whether every forward pass is a collective, in which workers without rows must take part.
         unread: The columns of the dataset that batches do not have.
+        weighs_labels: Whether batches count by the weights of their labels, and not by their rows.
     """
     metrics = {name: metric.to(world.device) for name, metric in recipe.metrics.items()}
     loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
+    weight_sum = torch.zeros_like(loss_sum)
     network.eval()
     with torch.no_grad(), autocast(world.device, precision):
         for batch in loader.epoch(epoch):
@@ -56,18 +59,22 @@ def evaluate(
             if batch.rows == 0 and not sharded:
                 continue
             columns = to_device(batch.columns, world.device)
+            weights = sum_weights(recipe, columns) if weighs_labels else None
+            weight: float | Tensor = batch.rows if weights is None else weights * min(batch.rows, 1)
+            weight_sum += weight
             with explain_errors(network, unread):
                 if recipe.step:
-                    loss_sum += _take_step(recipe.step, network, columns).double() * batch.rows
+                    loss_sum += _take_step(recipe.step, network, columns).double() * weight
                 if not recipe.step or metrics:
                     output = network(columns)
                     if not recipe.step:
-                        loss_sum += compute_loss(recipe, output, columns).double() * batch.rows
+                        loss_sum += compute_loss(recipe, output, columns).double() * weight
                     with torch.autocast(world.device.type, enabled=False):
                         output = _widen(output)
                         for metric in metrics.values() if batch.rows else ():
                             metric.update(output, columns[recipe.label or ""])
-    results = {"validation_loss": sum_over_workers(loss_sum, world, phases) / loader.order.rows}
+    loss, total = (sum_over_workers(value, world, phases) for value in (loss_sum, weight_sum))
+    results = {"validation_loss": loss / (total or 1)}
     for name, metric in metrics.items():
         results[name] = _to_number(name, metric.compute())
         metric.reset()

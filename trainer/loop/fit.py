@@ -44,8 +44,10 @@ from trainyard.trainer.loop.validation import (
     check_recipe,
     complete_options,
     compute_fingerprint,
+    find_max_class,
     find_warnings,
     ignores_labels,
+    needs_weights,
     parse_options,
     parse_params,
     parse_strategy,
@@ -298,6 +300,7 @@ def _set_up(
         validation=validation_loader, phases=job.phases, progress=progress,
         micro_batches=options.micro_batches * math.ceil(max_workers / world.size), checkpoints=checkpoints,
         after_epoch=writer.write_epoch if epoch_models else None,
+        weighs_labels=needs_weights(recipe, job.manifests), max_class=find_max_class(recipe, job.manifests),
         unread_columns=tuple(column.name for column in job.manifest.columns if column.name not in recipe.columns),
     )  # fmt: skip
     check_batch_norm(job.recipe, run, inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,22 @@ from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.loop.engine import Training
-from trainyard.trainer.model.losses import OF_CLASSES, get_function, get_ignored_label, get_name, get_option, is_any
+from trainyard.trainer.model.losses import (
+    NEGATIVE_LOG_LIKELIHOOD,
+    OF_CLASSES,
+    averages_over_weights,
+    explain_invalid_labels,
+    get_function,
+    get_ignored_label,
+    get_name,
+    get_option,
+    is_any,
+)
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
+
+_FLOATS = ("halffloat", "float", "double")
+"""The types of numbers in a dataset that are no integers."""
 
 
 def parse_options(fields: dict[str, Any]) -> TrainOptions:
@@ -205,22 +218,20 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
 
 def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:
     """Return what of a recipe may not do what its author expects with these datasets, a sentence each."""
-    name, depends = get_name(recipe.loss), "the loss depends somewhat on workers and micro_batches."
-    of_classes = is_any(recipe.loss, OF_CLASSES)
-    if get_option(recipe.loss, "reduction", "mean" if of_classes else None) != "mean":
+    is_mean = get_option(recipe.loss, "reduction") == "mean"
+    if averages_over_weights(recipe) or not is_mean or not ignores_labels(recipe, manifests):
         return []
-    warnings = []
-    if of_classes and get_option(recipe.loss, "weight") is not None:
-        warnings.append(
-            f"{name}(weight=...) divides by the weights of the rows that it gets, and batches are averaged by their "
-            f"number of rows: {depends} To draw classes equally often, write balance=True instead."
-        )
-    if ignores_labels(recipe, manifests):
-        warnings.append(
-            f"{name}(ignore_index={get_ignored_label(recipe.loss)}) divides by the number of the other "
-            f"labels that it gets, and batches are averaged by their number of rows: {depends}"
-        )
-    return warnings
+    return [
+        f"{get_name(recipe.loss)}(ignore_index={get_ignored_label(recipe.loss)}) may divide by the number of the other "
+        "labels that it gets, but batches are averaged by their number of rows: the loss depends on workers and "
+        "micro_batches. Compute it in step=, with a sum that is divided by the number of rows."
+    ]
+
+
+def needs_weights(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
+    """Return whether micro-batches count by the weights of their labels: these differ, or some are ignored."""
+    has_weights = get_option(recipe.loss, "weight") is not None
+    return averages_over_weights(recipe) and (has_weights or ignores_labels(recipe, manifests))
 
 
 def ignores_labels(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
@@ -290,26 +301,83 @@ def check_extra_columns(path: str, recipe: Recipe, manifest: DatasetManifest) ->
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:
-    """Check that the labels of some splits are valid for the recipe at `path`.
+    """Check that the labels of some splits are valid for the recipe at `path`, by their statistics.
+
+    Those of training that `transform` may change are checked for `classes` only.
 
     Raises:
-        TrainyardError: Labels are out of range, or have variable length without a step= of the recipe.
+        TrainyardError: Labels are out of range, are no numbers of classes, or have variable length without a step= of
+            the recipe.
     """
-    if recipe.label and not recipe.step and manifest.column(recipe.label).kind == "list":
+    if recipe.label is None:
+        return
+    column = manifest.column(recipe.label)
+    if not recipe.step and column.kind == "list":
         raise TrainyardError(
             f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= gets no mask of their "
             f"padding. Write a step= that uses batch[{mask_name(recipe.label)!r}]."
         )
-    if recipe.classes is None or recipe.label is None:
-        return
-    ignored = get_ignored_label(recipe.loss)
     for name in splits:
-        labels = manifest.split(name).statistics[recipe.label]
-        extremes = {min(labels.min), max(labels.max)} - {ignored} if labels.min else set()
-        if any(not 0 <= label < recipe.classes for label in extremes):
-            more_classes = f", or write classes={int(max(labels.max)) + 1}" if min(extremes) >= 0 else ""
-            raise TrainyardError(
-                f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
-                f"column {recipe.label!r} of split {name!r} has {min(labels.min):g} to {max(labels.max):g}. "
-                f"Renumber the labels in prepare.py{more_classes}."
-            )
+        labels = _list_labels(recipe, manifest.split(name))
+        if not labels:
+            continue
+        if recipe.classes is not None and not all(0 <= label < recipe.classes for label in labels):
+            raise _classes_error(path, recipe, name, labels)
+        is_changed = recipe.transform is not None and name == "train"
+        if not recipe.step and name in ("train", "validation") and not is_changed:
+            _check_labels_of_loss(path, recipe, column, name, labels)
+
+
+def _check_labels_of_loss(path: str, recipe: Recipe, column: Column, split: str, labels: Collection[float]) -> None:
+    """Check that the loss of a recipe takes the labels of a split."""
+    loss, name = recipe.loss, get_name(recipe.loss)
+    are_floats = column.type in _FLOATS
+    if is_any(loss, OF_CLASSES) and are_floats and (column.kind == "scalar" or is_any(loss, NEGATIVE_LOG_LIKELIHOOD)):
+        raise TrainyardError(
+            f"recipe {path!r}: {name} takes numbers of classes, and the label {column.name!r} has type {column.type}. "
+            f"Write cast({column.name} as int) in prepare.py, or use a loss of numbers, such as MSELoss."
+        )
+    if not is_any(loss, OF_CLASSES) or are_floats:
+        problem = explain_invalid_labels(loss, labels)
+    else:
+        problem = f"{name} takes numbers of classes from 0 on" if min(labels) < 0 else None
+    if problem:
+        raise TrainyardError(
+            f"recipe {path!r}: {problem}, but column {column.name!r} of split {split!r} has {min(labels):g} to "
+            f"{max(labels):g}. Change the labels in prepare.py, or use another loss."
+        )
+
+
+def find_max_class(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> float:
+    """Return the largest number of a class that the loss of a recipe gets; -1 if its labels are none, or may change."""
+    if recipe.label is None or recipe.step or recipe.transform or not is_any(recipe.loss, OF_CLASSES):
+        return -1
+    if manifests[0].column(recipe.label).type in _FLOATS:
+        return -1
+    splits = [each.split("train") for each in manifests]
+    splits += [split for name, split in manifests[0].splits.items() if name == "validation"]
+    return max((label for split in splits for label in _list_labels(recipe, split)), default=-1)
+
+
+def _list_labels(recipe: Recipe, split: Split) -> set[float]:
+    """Return the labels of a split that the loss does not ignore: their extremes, if there are many."""
+    assert recipe.label is not None
+    statistics = split.statistics[recipe.label]
+    if not statistics.min:
+        return set()
+    extremes = {min(statistics.min), max(statistics.max)}
+    try:
+        labels = {float(text) for text in statistics.values or ()}
+    except ValueError:  # true and false
+        labels = extremes
+    return (labels or extremes) - {get_ignored_label(recipe.loss)}
+
+
+def _classes_error(path: str, recipe: Recipe, split: str, labels: Collection[float]) -> TrainyardError:
+    assert recipe.classes is not None
+    more_classes = f", or write classes={int(max(labels)) + 1}" if min(labels) >= 0 else ""
+    return TrainyardError(
+        f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
+        f"column {recipe.label!r} of split {split!r} has {min(labels):g} to {max(labels):g}. "
+        f"Renumber the labels in prepare.py{more_classes}."
+    )

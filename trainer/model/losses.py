@@ -33,6 +33,16 @@ ELEMENTWISE: Losses = (
     functional.multilabel_soft_margin_loss,
 )  # fmt: skip
 """Losses that compare each number of the output with the one at its place in the label."""
+_SIGNS: Losses = (
+    nn.SoftMarginLoss, nn.HingeEmbeddingLoss, functional.soft_margin_loss, functional.hinge_embedding_loss,
+)  # fmt: skip
+_DIVERGENCE: Losses = (nn.KLDivLoss, functional.kl_div)
+_RANGES: tuple[tuple[Losses, float, float], ...] = (
+    ((*BINARY, nn.MultiLabelSoftMarginLoss, functional.multilabel_soft_margin_loss), 0, 1),
+    ((nn.CrossEntropyLoss, functional.cross_entropy), 0, 1),
+    ((nn.PoissonNLLLoss, functional.poisson_nll_loss, *_DIVERGENCE), 0, math.inf),
+)
+"""The smallest and the largest label of losses of numbers; cross entropy takes probabilities of classes, too."""
 _SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
 
@@ -58,6 +68,40 @@ def get_ignored_label(loss: Any) -> int | None:
     """Return the label whose rows a loss ignores; None if it counts all rows."""
     ignored = get_option(loss, "ignore_index", -100 if is_any(loss, OF_CLASSES) else None)
     return None if ignored is None else int(ignored)
+
+
+def explain_invalid_labels(loss: Any, labels: Collection[float]) -> str | None:
+    """Return which labels a loss takes, if not all of some numbers are such; None if they are.
+
+    Args:
+        loss: The loss.
+        labels: Values of a label that is no number of a class.
+    """
+    name = get_name(loss)
+    if is_any(loss, _SIGNS):
+        return None if {-1.0, 1.0}.issuperset(labels) else f"{name} takes the labels -1 and 1 only"
+    if is_any(loss, _DIVERGENCE) and get_option(loss, "log_target", False):
+        return f"{name}(log_target=True) takes logarithms of probabilities" if max(labels, default=0) > 0 else None
+    for losses, low, high in _RANGES:
+        if is_any(loss, losses) and not all(low <= label <= high for label in labels):
+            return f"{name} takes labels from {low:g} to {high:g}" if high < math.inf else f"{name} takes no label < 0"
+    return None
+
+
+def check_outputs(name: str, output: Any, max_class: float) -> None:
+    """Check that a model has an output for each class. Raises TrainyardError if it has not.
+
+    Args:
+        name: The column of the label.
+        output: The output of the model, (rows, classes, ...).
+        max_class: The largest number of a class in the dataset.
+    """
+    if isinstance(output, Tensor) and output.ndim > 1 and max_class >= output.shape[1]:
+        raise TrainyardError(
+            f"the model has {output.shape[1]} outputs for each row, so labels must be 0 to {output.shape[1] - 1}, but "
+            f"column {name!r} has {max_class:g}. Build the model with {int(max_class) + 1} outputs, or renumber the "
+            "labels in prepare.py."
+        )
 
 
 def move_loss(loss: Any, device: torch.device) -> None:
@@ -97,6 +141,21 @@ def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
     if is_any(recipe.loss, _FUNCTIONS_OF_CLASSES):
         return _count_as_zero(mean, label, get_ignored_label(recipe.loss))
     return mean
+
+
+def averages_over_weights(recipe: Recipe) -> bool:
+    """Return whether the loss of a recipe is one of classes, a mean over labels by their weight: 0 for ignored ones."""
+    return recipe.step is None and is_any(recipe.loss, OF_CLASSES)
+
+
+def sum_weights(recipe: Recipe, columns: Batch) -> Tensor | None:
+    """Return the sum of weights by which a loss that `averages_over_weights` divides; None if it divides by rows."""
+    label = columns[recipe.label or ""]
+    if label.is_floating_point():  # probabilities of classes
+        return None
+    counted = label != get_ignored_label(recipe.loss)
+    weights = get_option(recipe.loss, "weight")
+    return (counted if weights is None else weights[label.long().where(counted, 0)] * counted).sum(dtype=torch.float64)
 
 
 def count_batches_without_labels_as_zero(loss: nn.Module) -> None:

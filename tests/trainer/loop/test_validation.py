@@ -27,7 +27,12 @@ from trainyard.trainer.data.loader import split_batch
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.order import Order, _split_evenly
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch, parse_options
+from trainyard.trainer.loop.validation import (
+    build_normalization,
+    check_labels,
+    count_smallest_micro_batch,
+    parse_options,
+)
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 
@@ -239,28 +244,16 @@ def test_classes_may_be_short_integers(tmp_path: Path, kind: type[np.generic]) -
 
 
 @pytest.mark.parametrize(
-    ("loss", "name"),
-    [
-        (nn.CrossEntropyLoss(weight=torch.ones(3)), "CrossEntropyLoss"),
-        (partial(cross_entropy, weight=torch.ones(3)), "cross_entropy"),
-    ],
-)
-def test_a_loss_with_weights_of_classes_is_a_warning(tmp_path: Path, loss: Any, name: str) -> None:
-    Variant.fields = {"loss": loss}
-    [warning] = train(tmp_path).warnings
-    assert warning.startswith(f"{name}(weight=...) divides by the weights of the rows")
-
-
-@pytest.mark.parametrize(
     "loss",
     [
         nn.CrossEntropyLoss(),
         cross_entropy,
         partial(cross_entropy, label_smoothing=0.1),
+        nn.CrossEntropyLoss(weight=torch.ones(3)),
         nn.MultiMarginLoss(weight=torch.ones(3)),
     ],
 )
-def test_a_loss_that_divides_by_the_number_of_rows_is_no_warning(tmp_path: Path, loss: Any) -> None:
+def test_a_loss_whose_denominator_is_known_is_no_warning(tmp_path: Path, loss: Any) -> None:
     Variant.fields = {"loss": loss}
     assert train(tmp_path).warnings == []
 
@@ -380,12 +373,50 @@ def blobs_with_ignored(rows: int) -> dict[str, Any]:
 IGNORING = [nn.CrossEntropyLoss(ignore_index=-1), partial(cross_entropy, ignore_index=-1)]
 
 
-@pytest.mark.parametrize(("loss", "name"), [(IGNORING[0], "CrossEntropyLoss"), (IGNORING[1], "cross_entropy")])
-def test_labels_that_the_loss_ignores_are_a_warning(tmp_path: Path, loss: Any, name: str) -> None:
-    Variant.fields = {"loss": loss}
+class OfCounted(nn.Module):
+    """A loss of a user's own that ignores labels."""
+
+    ignore_index, reduction = -1, "mean"
+
+    def forward(self, output: Tensor, label: Tensor) -> Tensor:
+        return cross_entropy(output, label, ignore_index=-1)
+
+
+def test_labels_that_a_loss_of_the_recipes_own_ignores_are_a_warning(tmp_path: Path) -> None:
+    Variant.fields = {"loss": OfCounted()}
     [warning] = train(tmp_path / "ignored", blobs_with_ignored(20)).warnings
-    assert warning.startswith(f"{name}(ignore_index=-1) divides by the number of the other labels")
+    assert warning.startswith("OfCounted(ignore_index=-1) may divide by the number of the other labels")
     assert train(tmp_path / "none", blobs_with_ignored(0)).warnings == []
+
+
+WEIGHTS = torch.tensor([1.0, 5.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(ignore_index=-1),
+        partial(cross_entropy, ignore_index=-1, weight=WEIGHTS, label_smoothing=0.1),
+        nn.CrossEntropyLoss(ignore_index=-1, weight=WEIGHTS),
+    ],
+)
+def test_micro_batches_count_by_the_labels_that_the_loss_averages_over(tmp_path: Path, loss: Any) -> None:
+    """Of 60 of 100 rows the label is ignored."""
+    Variant.fields = {"loss": loss}
+    rows = datasets.blobs(100)
+    rows["label"] = np.where(np.arange(100) % 5 < 3, -1, rows["label"])
+    uri = datasets.write(tmp_path / "dataset", {"train": rows, "validation": rows})
+    results = [
+        fit(
+            f"{__name__}:varied", dataset=uri, model=str(tmp_path / f"model{parts}"), epochs=2, batch_size=batch,
+            micro_batches=parts,
+        ).history.epochs
+        for batch, parts in ((100, 1), (100, 32))
+    ]  # fmt: skip
+    for one, other in zip(*results, strict=True):
+        assert {name: other[name] for name in ("loss", "validation_loss")} == pytest.approx(
+            {name: one[name] for name in ("loss", "validation_loss")}, rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("loss", IGNORING)
@@ -405,7 +436,44 @@ def test_more_classes_are_no_advice_for_negative_labels(tmp_path: Path, rows: in
         train(tmp_path, blobs_with_ignored(rows))
 
 
-def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_0(tmp_path: Path) -> None:
+BINARY = {"model": nn.Sequential(nn.Linear(8, 1), nn.Flatten(0)), "loss": nn.BCEWithLogitsLoss(), "metrics": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "label", "message"),
+    [
+        (BINARY, np.arange(100) % 2 + 1, "BCEWithLogitsLoss takes labels from 0 to 1, .* of split 'train' has 1 to 2"),
+        (BINARY, np.arange(100) % 2 * 2.0 - 1, "BCEWithLogitsLoss takes labels from 0 to 1, .* has -1 to 1"),
+        ({}, np.arange(100) % 4, "the model has 3 outputs .* 'label' has 3. Build the model with 4 outputs, or"),
+        ({}, np.arange(100) % 4 - 1, "CrossEntropyLoss takes numbers of classes from 0 on, .* has -1 to 2"),
+        ({}, np.arange(100) % 3 * 1.0, "CrossEntropyLoss takes numbers of classes, .* has type double. Write cast"),
+    ],
+)
+def test_labels_that_the_loss_does_not_take_are_refused(
+    tmp_path: Path, fields: dict[str, Any], label: Any, message: str
+) -> None:
+    Variant.fields = fields
+    with pytest.raises(TrainyardError, match=message):
+        train(tmp_path, datasets.blobs(100) | {"label": label})
+
+
+@pytest.mark.parametrize("values", [{"-100": 1, "0": 5, "-1": 1}, {"-100": 1, "0": 5}])
+def test_each_label_is_checked_where_the_statistics_count_values(tmp_path: Path, values: dict[str, int]) -> None:
+    rows = datasets.blobs(100) | {"label": np.where(np.arange(100) == 0, -100, np.zeros(100, np.int64))}
+    dataset = manifests.read_current(datasets.write(tmp_path, {"train": rows}))
+    label = dataset.splits["train"].statistics["label"]
+    dataset.splits["train"].statistics["label"] = label.model_copy(update={"values": values})
+    with pytest.raises(TrainyardError, match="has -1 to 0") if "-1" in values else nullcontext():
+        check_labels("recipes:linear", linear(), dataset, ["train"])
+
+
+def test_a_transform_may_make_labels_that_the_loss_takes(tmp_path: Path) -> None:
+    Variant.fields = BINARY | {"transform": lambda columns: columns | {"label": columns["label"] - 1}}
+    rows = datasets.blobs(100) | {"label": np.arange(100) % 2 + 1}
+    assert len(train(tmp_path, rows).history.epochs) == 2
+
+
+def test_a_batch_of_which_all_labels_are_ignored_does_not_count(tmp_path: Path) -> None:
     """torch's is NaN: it is a mean over no rows."""
     Variant.fields = {
         "loss": nn.CrossEntropyLoss(ignore_index=-1),
@@ -413,7 +481,7 @@ def test_a_batch_of_which_all_labels_are_ignored_has_the_loss_0(tmp_path: Path) 
     }
     some = train(tmp_path / "some", blobs_with_ignored(60), {"batch_size": 1}).history.epochs[0]["loss"]
     none = train(tmp_path / "none", blobs_with_ignored(60), {"batch_size": 100}).history.epochs[0]["loss"]
-    assert some == pytest.approx(none * 0.4, rel=1e-5)
+    assert some == pytest.approx(none, rel=1e-5)
 
 
 class Normalized(nn.Sequential):

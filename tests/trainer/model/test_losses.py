@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.model.losses import compute_loss, move_loss
+from trainyard.trainer.model.losses import compute_loss, explain_invalid_labels, move_loss
 from trainyard.trainer.model.recipe import Recipe
 
 
@@ -103,3 +103,25 @@ def test_a_batch_of_which_a_function_ignores_all_labels_has_the_loss_0(loss: Any
 def test_the_tensors_of_a_loss_move_to_a_device(loss: Any) -> None:
     move_loss(loss, torch.device("meta"))
     assert loss(torch.zeros(4, 3, device="meta"), torch.zeros(4, 3, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("loss", "valid", "invalid", "message"),
+    [
+        (nn.BCEWithLogitsLoss(), {0, 0.5, 1}, {-1, 1}, "BCEWithLogitsLoss takes labels from 0 to 1"),
+        (functional.binary_cross_entropy, {0, 1}, {1, 2}, "binary_cross_entropy takes labels from 0 to 1"),
+        (nn.MultiLabelSoftMarginLoss(), {0, 1}, {2}, "MultiLabelSoftMarginLoss takes labels from 0 to 1"),
+        (partial(functional.cross_entropy), {0.1, 0.9}, {0, 100}, "cross_entropy takes labels from 0 to 1"),
+        (nn.SoftMarginLoss(), {-1, 1}, {0, 1}, "SoftMarginLoss takes the labels -1 and 1 only"),
+        (functional.hinge_embedding_loss, {1}, {-1, 0, 1}, "hinge_embedding_loss takes the labels -1 and 1 only"),
+        (nn.PoissonNLLLoss(), {0, 1000}, {-1}, "PoissonNLLLoss takes no label < 0"),
+        (nn.KLDivLoss(), {0, 0.5}, {-0.5, 0.5}, "KLDivLoss takes no label < 0"),
+        (nn.KLDivLoss(log_target=True), {-5}, {0.5}, r"KLDivLoss(log_target=True) takes logarithms of probabilities"),
+        (nn.MSELoss(), {-5, 5}, None, None),
+        (lambda output, label: output.mean(), {-5, 5}, None, None),
+    ],
+)
+def test_labels_out_of_the_range_of_a_loss_are_explained(loss: Any, valid: Any, invalid: Any, message: Any) -> None:
+    assert explain_invalid_labels(loss, valid) is None
+    if invalid:
+        assert explain_invalid_labels(loss, invalid) == message
