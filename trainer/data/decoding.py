@@ -30,19 +30,35 @@ Augment = Callable[[Any, np.random.Generator], Any]
 
 
 def decode_rgb(data: bytes) -> Array:
-    """Decode an image (JPEG, PNG and other formats of Pillow) to uint8 (3, height, width)."""
+    """Decode an image (JPEG, PNG and other formats of Pillow) to uint8 (3, height, width).
+
+    It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
+    errors.
+    """
     return _read_image(data, "RGB").transpose(2, 0, 1)
 
 
 def decode_gray(data: bytes) -> Array:
-    """Decode an image (JPEG, PNG and other formats of Pillow) to grayscale, uint8 (1, height, width)."""
+    """Decode an image (JPEG, PNG and other formats of Pillow) to grayscale, uint8 (1, height, width).
+
+    It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
+    errors.
+    """
     return _read_image(data, "L")[None]
 
 
 def _read_image(data: bytes, mode: str) -> Array:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
-    return np.asarray(Image.open(io.BytesIO(data)).convert(mode))
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    if image.mode in ("F", "I"):
+        raise ValueError(
+            f"its pixels are {'floats' if image.mode == 'F' else '32-bit integers'}, whose range is not known; set "
+            "decode= to a function of your own that scales them"
+        )
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return np.asarray(image.convert(mode))
 
 
 @dataclass(frozen=True)
