@@ -12,9 +12,13 @@ of the population stability index", Journal of Risk Model Validation, 2020). Its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
@@ -30,16 +34,23 @@ MIN_ROWS = 5
 values that seldom repeat differ between any two samples. As many rows have to differ from a constant in the mean until
 a sample without one is a change: it has a probability below 1%."""
 
+_FLOATS: dict[str, Callable[[Any], Any]] = {"halffloat": np.float16, "float": np.float32, "double": np.float64}
+_Value: TypeAlias = float | str
 _HEADER = ["split", "column", "expected", "found"]
 _MAX_VALUES_SHOWN = 5
 _TEMPORAL = ("date", "timestamp")
 
 
-def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapping[str, Expectation]) -> None:
+def check_expectations(
+    dataset: str, columns: Iterable[Column], splits: Mapping[str, Split], expected: Mapping[str, Expectation]
+) -> None:
     """Check the statistics of each split against what the user expects of columns.
+
+    Numbers are compared in the type of their column: a float32 of 0.1 is the 0.1 that is expected.
 
     Args:
         dataset: The URI of the dataset, for messages.
+        columns: The columns of the new data.
         splits: The new data.
         expected: The expectation for each column.
 
@@ -51,7 +62,8 @@ def check_expectations(dataset: str, splits: Mapping[str, Split], expected: Mapp
         if not any(column in split.statistics for split in splits.values()):
             names = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
             raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {names}.")
-    rows = [row for name, split in splits.items() for row in _find_violations(name, split, expected)]
+    types = {column.name: column.type for column in columns}
+    rows = [row for name, split in splits.items() for row in _find_violations(name, split, expected, types)]
     if rows:
         raise TrainyardError(
             f"the data for {dataset} does not meet expectations; no version was committed:\n{table(_HEADER, rows)}\n"
@@ -207,38 +219,65 @@ def _is_unlikely(constant: _Entry, other: _Entry) -> bool:
     return constant.size * share >= MIN_ROWS
 
 
-def _find_violations(name: str, split: Split, expected: Mapping[str, Expectation]) -> Iterator[list[str]]:
+def _find_violations(
+    name: str, split: Split, expected: Mapping[str, Expectation], types: Mapping[str, str]
+) -> Iterator[list[str]]:
     """Yield a row of the table for each violation in one split."""
     for column, expectation in expected.items():
-        statistics = split.statistics[column]
-        for violation in (*_check_range(expectation, statistics), *_check_values(expectation, statistics)):
+        statistics, kind = split.statistics[column], types[column]
+        for violation in (*_check_range(expectation, statistics, kind), *_check_values(expectation, statistics, kind)):
             yield [name, column, *violation]
 
 
-def _check_range(expectation: Expectation, statistics: Statistics) -> Iterator[tuple[str, str]]:
-    limits = [f"{name} {limit:g}" for name in ("min", "max") if (limit := getattr(expectation, name)) is not None]
+def _check_range(expectation: Expectation, statistics: Statistics, kind: str) -> Iterator[tuple[str, str]]:
+    given = {"min": expectation.min, "max": expectation.max}
+    limits = {name: _read_number(limit, kind) for name, limit in given.items() if limit is not None}
     if limits and statistics.count and not statistics.min:
-        yield " and ".join(limits), "a column without numbers"
-    if expectation.min is not None and statistics.min and min(statistics.min) < expectation.min:
-        yield f"min {expectation.min:g}", f"{min(statistics.min):g}"
-    if expectation.max is not None and statistics.max and max(statistics.max) > expectation.max:
-        yield f"max {expectation.max:g}", f"{max(statistics.max):g}"
+        yield " and ".join(f"{name} {_show(limit)}" for name, limit in limits.items()), "a column without numbers"
+    if "min" in limits and statistics.min and (low := _read_number(min(statistics.min), kind)) < limits["min"]:
+        yield f"min {_show(limits['min'])}", _show(low)
+    if "max" in limits and statistics.max and (high := _read_number(max(statistics.max), kind)) > limits["max"]:
+        yield f"max {_show(limits['max'])}", _show(high)
     nulls, rows = statistics.nulls, statistics.count + statistics.nulls
     if expectation.nulls is not None and nulls > expectation.nulls * rows:
         yield f"nulls at most {expectation.nulls:g}", f"{nulls / rows:.3g} ({nulls:,} of {rows:,})"
 
 
-def _check_values(expectation: Expectation, statistics: Statistics) -> Iterator[tuple[str, str]]:
+def _check_values(expectation: Expectation, statistics: Statistics, kind: str) -> Iterator[tuple[str, str]]:
     if expectation.values is None and expectation.rows_per_value is None:
         return
     if statistics.values is None:
         yield "at most 1,000 values", "more than 1,000 values, or no scalar"
         return
-    counts = statistics.values
-    if expectation.values is not None and (others := [v for v in counts if v not in expectation.values]):
-        shown = ", ".join(f"{value} ({counts[value]:,} rows)" for value in others[:_MAX_VALUES_SHOWN])
-        yield f"one of {', '.join(expectation.values)}", shown
+    counts: Counter[_Value] = Counter()
+    for text, count in statistics.values.items():
+        counts[_read_value(text, kind)] += count
+    expected = dict.fromkeys(_read_value(text, kind) for text in expectation.values or ())
+    if expectation.values is not None and (others := [value for value in counts if value not in expected]):
+        shown = ", ".join(f"{_show(value)} ({counts[value]:,} rows)" for value in others[:_MAX_VALUES_SHOWN])
+        yield f"one of {', '.join(map(_show, expected))}", shown
     if expectation.rows_per_value is not None:
-        for value in dict.fromkeys([*(expectation.values or ()), *counts]):
-            if counts.get(value, 0) < expectation.rows_per_value:
-                yield f"{expectation.rows_per_value:,} rows of {value!r}", f"{counts.get(value, 0):,}"
+        for value in dict.fromkeys([*expected, *counts]):
+            if counts[value] < expectation.rows_per_value:
+                yield f"{expectation.rows_per_value:,} rows of {_show(value)!r}", f"{counts[value]:,}"
+
+
+def _read_value(text: str, kind: str) -> _Value:
+    """Return a value as a column of the type `kind` has it; the text itself if such a column cannot have it."""
+    try:
+        if kind in _FLOATS:
+            return _read_number(text, kind)
+        if "int" in kind and (number := Fraction(text)).denominator == 1:
+            return int(number)
+    except ValueError:
+        pass
+    return text
+
+
+def _read_number(number: float | str, kind: str) -> float:
+    """Return a number as the one of a column of the type `kind` that is next to it, in its shortest digits."""
+    return float(str(_FLOATS[kind](number))) if kind in _FLOATS else float(number)
+
+
+def _show(value: _Value) -> str:
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -82,7 +82,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         outputs = sorted((m for m in messages if m and m.shards), key=lambda output: output.partition)
         result = self._build_result(outputs)
         self._check_splits(result)
-        quality.check_expectations(dataset, result.splits, dict(self.options.expect))
+        quality.check_expectations(dataset, result.columns, result.splits, dict(self.options.expect))
         self._remove_other_files({shard.path for split in result.splits.values() for shard in split.shards})
         storage.replace(storage.join(dataset, self._statistics_path), result.statistics.to_json().encode())
         while True:

@@ -22,10 +22,11 @@ KIND = Statistics(count=100, values={"cat": 97, "dog": 3})
 TAGS = Statistics(count=100)
 
 
-def find_problems(column: str, statistics: Statistics, **expected: object) -> str:
+def find_problems(column: str, statistics: Statistics, kind: str = "double", **expected: object) -> str:
     split = Split(rows=100, shards=(), statistics={column: statistics})
     try:
-        check_expectations("s/dataset", {"train": split}, {column: Expectation(**expected)})  # type: ignore[arg-type]
+        columns = [Column(name=column, kind="scalar", type=kind)]
+        check_expectations("s/dataset", columns, {"train": split}, {column: Expectation(**expected)})  # type: ignore[arg-type]
     except TrainyardError as error:
         return str(error)
     return ""
@@ -67,7 +68,32 @@ def test_a_violation_is_a_row_of_a_table(column, statistics, expected, row):
 def test_an_expectation_of_a_missing_column_is_refused():
     split = Split(rows=1, shards=(), statistics={"price": PRICE, "kind": KIND})
     with pytest.raises(TrainyardError, match=r"names the column 'cost', which d does not have; it has price, kind"):
-        check_expectations("d", {"train": split}, {"cost": Expectation(min=0)})
+        check_expectations("d", [], {"train": split}, {"cost": Expectation(min=0)})
+
+
+TENTH = float(np.float32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "expected", "problem"),
+    [
+        ("double", 0.0, {"values": [0, 1]}, None),
+        ("double", -0.0, {"values": [0]}, None),
+        ("int64", 1, {"values": [1.0]}, None),
+        ("int64", 2**53 + 1, {"values": [2**53]}, f"one of {2**53}  {2**53 + 1} (1 rows)"),
+        ("int64", 1, {"values": ["one", 1.5]}, "one of one, 1.5  1 (1 rows)"),
+        ("string", "1", {"values": ["1.0"]}, "one of 1.0  1 (1 rows)"),
+        ("bool", "true", {"values": [True]}, None),
+        ("float", TENTH, {"values": [0.1, 0.5], "min": 0.1, "max": 0.1}, None),
+        ("float", TENTH, {"values": [0.5]}, "one of 0.5  0.1 (1 rows)"),
+        ("double", TENTH, {"max": 0.1}, "max 0.1   0.10000000149011612"),
+    ],
+)
+def test_values_are_compared_in_the_type_of_their_column(kind, found, expected, problem):
+    number = () if isinstance(found, str) else (float(found),)
+    statistics = Statistics(count=1, mean=number, std=number, min=number, max=number, values={str(found): 1})
+    message = find_problems("x", statistics, kind, **expected)
+    assert problem in message if problem else message == ""
 
 
 def test_all_violations_are_in_one_message():
