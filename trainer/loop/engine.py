@@ -28,7 +28,7 @@ from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_workers, to_device
-from trainyard.trainer.loop.history import History, get_monitor, is_best
+from trainyard.trainer.loop.history import History, count_epochs_since_best, find_best, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.model.losses import (
@@ -154,8 +154,8 @@ class _Engine:
 
     def is_finished(self) -> bool:
         history, options = self.history, self.run.options
-        epochs_since_best = len(history.epochs) - 1 - history.best
-        history.stopped_early = bool(options.early_stopping and epochs_since_best >= options.early_stopping)
+        patience = options.early_stopping
+        history.stopped_early = bool(patience and count_epochs_since_best(history, options) >= patience)
         return history.stopped_early or self._position.epoch >= options.epochs
 
     def run_epoch(self) -> None:
@@ -235,6 +235,8 @@ class _Engine:
             self._scaler.load_state_dict(loop["scaler"])
         self.history = History(loop["history"], loop["best_epoch"], models=loop["epoch_models"])
         self._best_weights = state.get("best", {})
+        if loop.get("monitor", self._monitor) != self._monitor:
+            self._change_monitor(saved, loop["monitor"])
         self._position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
             self._loss_sum += loop["loss_sum"]
@@ -245,6 +247,29 @@ class _Engine:
         run.phases.log_event(
             lambda log: log.instant("resume", epoch=self._position.epoch + 1, step=self._position.step)
         )
+
+    @property
+    def _monitor(self) -> list[str | None]:
+        return [self.run.options.monitor, self.run.options.monitor_mode]
+
+    def _change_monitor(self, saved: SavedCheckpoint, before: list[str | None]) -> None:
+        """Find the best epoch of a checkpoint by another metric than before.
+
+        Raises:
+            TrainyardError: It is one of which the checkpoint does not have the weights.
+        """
+        history, position = self.history, saved.position
+        best = find_best(history.epochs, self.run.options)
+        if best is None or (best == history.best and self._best_weights):
+            return
+        if position.step or best != len(history.epochs) - 1:
+            now, then = (f"monitor={name!r} with monitor_mode={mode!r}" for name, mode in (self._monitor, before))
+            raise TrainyardError(
+                f"by {now}, epoch {best + 1} is the best, but the checkpoint {saved.uri} has the weights of epoch "
+                f"{history.best + 1}, the best by {then}. Write {then}, or remove the folder "
+                f"{saved.uri.rpartition('/')[0]} to start from the beginning."
+            )
+        history.best, self._best_weights = best, copy_tensors(get_model_state_dict(self.network))
 
     def _remove_state(self, used: Collection[str], groups: list[dict[str, Any]]) -> None:
         """Remove the zeros that `get_state_dict` creates as the optimizer's state of parameters without a gradient yet.
@@ -326,6 +351,7 @@ class _Engine:
                 "history": self.history.epochs,
                 "epoch_models": self.history.models,
                 "best_epoch": self.history.best,
+                "monitor": self._monitor,
                 "has_best": bool(self._best_weights),
                 "loss_sum": loss_sum,
                 "loss_weight": self._sum_over_workers(self._loss_weight) if step else 0.0,

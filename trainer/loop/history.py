@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainyard.schemas.specs.train import TrainOptions
@@ -28,14 +29,37 @@ class History:
 def is_best(history: History, options: TrainOptions) -> bool:
     """Return whether the last epoch is the best so far, by the monitored metric; one where it is NaN never is.
 
-    Epochs of a checkpoint do not have a metric that was added to the recipe later.
+    Of equal epochs the one with the lower validation loss is better. Epochs of a checkpoint do not have a metric that
+    was added to the recipe later.
     """
     name = get_monitor(history, options)
     last, best = (history.epochs[number].get(name, math.nan) for number in (-1, history.best))
     if math.isnan(last):
         return False
-    better = last > best if options.monitor_mode == "max" else last < best
-    return better or len(history.epochs) == 1 or math.isnan(best)
+    if len(history.epochs) == 1 or math.isnan(best):
+        return True
+    if last == best:
+        losses = (history.epochs[number].get("validation_loss", math.nan) for number in (-1, history.best))
+        return next(losses) < next(losses)
+    return last > best if options.monitor_mode == "max" else last < best
+
+
+def find_best(epochs: Sequence[dict[str, float]], options: TrainOptions) -> int | None:
+    """Return the index of the best of some epochs; None if none has the monitored metric."""
+    history = History()
+    for number, epoch in enumerate(epochs):
+        history.epochs.append(epoch)
+        if is_best(history, options):
+            history.best = number
+    return history.best if epochs and get_monitor(history, options) in epochs[history.best] else None
+
+
+def count_epochs_since_best(history: History, options: TrainOptions) -> int:
+    """Return how many epochs with the monitored metric there were since the best one."""
+    if not history.epochs:
+        return 0
+    name = get_monitor(history, options)
+    return sum(name in epoch for epoch in history.epochs[history.best + 1 :])
 
 
 def get_monitor(history: History, options: TrainOptions) -> str:

@@ -200,6 +200,20 @@ def test_a_metric_that_is_added_to_the_recipe_can_be_monitored_by_a_training_tha
     assert fitted.history.best == 1
 
 
+def test_a_training_that_resumes_with_another_monitor_has_the_best_epoch_by_it(batches: str, tmp_path: Path) -> None:
+    """Its weights are in the checkpoint if it is the last epoch; each epoch has a lower loss here."""
+
+    def train(mode: str, epochs: int) -> int:
+        return fit(
+            f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), epochs=epochs, batch_size=25,
+            monitor_mode=mode, checkpoints=str(tmp_path / "checkpoints"), recipe_params={"learning_rate": 0.001},
+        ).history.best  # fmt: skip
+
+    assert [train("max", 2), train("min", 2)] == [0, 1]
+    with pytest.raises(TrainyardError, match=r"'max', epoch 1 is the best, .* epoch 3.* Write monitor='loss' .*'min'"):
+        train("min", 3), train("max", 3)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [({}, ONE_CYCLE, "has a schedule, but had none"), (ONE_CYCLE, {}, "has no schedule, but had one")],
