@@ -90,7 +90,8 @@ rest: $(READY) tools horovod ## what `make test` leaves out
 mutants: $(READY) ## change pure modules one expression at a time, and list the changes that no test notices; MODULES=planning/sizing
 	$(VENV)/bin/python -m stack.local.mutants $(MODULES)
 
-faults: $(READY) tools horovod ## kill everything in every stage on a real cluster, TRIALS=5 times each; two hours
+faults: $(READY) tools horovod ## the tests marked `faults`, then kill everything in every stage on a real cluster, TRIALS=5 times each; hours
+	$(VENV)/bin/python -m stack.local.run_tests faults
 	. stack/local/env.sh && pytest -q tests/cluster/recovery/kills_at_any_moment.py tests/cluster/recovery/faults_by_stage.py && cat .run/faults.txt
 
 kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Kerberos, with a KDC of its own

@@ -1,11 +1,11 @@
 """Run the tests: suites of folders, two at a time, each in a process and an Airflow home of its own.
 
-    python -m stack.local.run_tests [full]
+    python -m stack.local.run_tests [full | faults]
 
-Without `full` the tests with this marker are left out; with it only they run. The last lines name the tests that
-failed, what was not run because a program is not installed, and what `make test-all` adds. What pytest prints is in
-`.run/tests/SUITE.log` or `SUITE-full.log`, and the time of each test in an XML file beside it, which `bench/tests.py`
-sums.
+Without a marker the tests that have one of both are left out; with one only the tests that it selects run. The last
+lines name the tests that failed, what was not run because a program is not installed, and what `make test-all` adds.
+What pytest prints is in `.run/tests/SUITE.log` or `SUITE-MARKER.log`, and the time of each test in an XML file beside
+it, which `bench/tests.py` sums.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ NO_BROWSER = (
     "NOT RUN: tests of pages in a browser. Install chromium and chromedriver: apt-get install chromium chromium-driver"
 )
 NO_HADOOP = "NOT RUN: tests/cluster. Install Maven, which fetches Hadoop: apt-get install maven, or brew install maven"
+SELECTIONS = {"": "not full and not faults", "full": "full and not faults", "faults": "faults"}
+"""What pytest selects by a marker of the command line, or without one."""
+
 ADDED = """`make test-all` adds the tests marked `full`: all examples and the code of all pages of the documentation,
-packed environments, lineage, and each fault, restart and kill of worker groups, on Hadoop and of Airflow's
-processes."""
+packed environments, lineage, and a fault of each kind, on Hadoop and of Airflow's processes. `make faults` has the
+other faults."""
 
 
 @dataclass(frozen=True)
@@ -89,22 +92,22 @@ def main(arguments: Sequence[str]) -> int:
     if not sys.platform.startswith("linux"):
         print("make test runs on Linux; elsewhere run make check and make demo", file=sys.stderr)
         return 1
-    is_full = list(arguments) == ["full"]
-    markers, suites, not_run = "full" if is_full else "not full", SUITES, []
+    marker = arguments[0] if arguments else ""
+    selected, suites, not_run = SELECTIONS[marker], SUITES, []
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        markers += " and not browser"
+        selected += " and not browser"
         not_run.append(NO_BROWSER)
     if not can_start_hadoop():
         suites = tuple(suite for suite in suites if not suite.needs_hadoop)
         not_run.append(NO_HADOOP)
     with _interruptible() as processes, ThreadPoolExecutor(PROCESSES) as pool:
-        futures = {suite.name: pool.submit(run_suite, suite, markers, processes) for suite in suites}
+        futures = {suite.name: pool.submit(run_suite, suite, marker, selected, processes) for suite in suites}
         try:
             reports = {name: future.result() for name, future in futures.items()}
         except SystemExit:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    print(*summarize(reports, [*not_run, *([] if is_full else [ADDED])]), sep="\n")
+    print(*summarize(reports, [*not_run, *([] if marker else [ADDED])]), sep="\n")
     return int(any(report.status != PASSED for report in reports.values()))
 
 
@@ -118,15 +121,22 @@ def can_start_hadoop() -> bool:
     return True
 
 
-def run_suite(suite: Suite, markers: str, processes: set[subprocess.Popen[str]]) -> Report:
-    """Run the tests of a suite that these markers select, and print each line of pytest with the suite's name."""
+def run_suite(suite: Suite, marker: str, selected: str, processes: set[subprocess.Popen[str]]) -> Report:
+    """Run tests of a suite, and print each line of pytest with the suite's name.
+
+    Args:
+        suite: The suite.
+        marker: What the names of its files end with.
+        selected: The value of pytest's option -m.
+        processes: Where pytest's process is added.
+    """
     folder = ROOT / ".run" / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{suite.name}-full" if markers.startswith("full") else suite.name
+    name = f"{suite.name}-{marker}" if marker else suite.name
     log, results = folder / f"{name}.log", folder / f"{name}.xml"
     results.unlink(missing_ok=True)
     environment = os.environ | {"TRAINYARD_HOME": str(folder / suite.name), "PYTHONUNBUFFERED": "1"}
-    arguments = ("-m", markers, f"--junitxml={results}", *suite.paths)
+    arguments = ("-m", selected, f"--junitxml={results}", *suite.paths)
     started = time.monotonic()
     process = subprocess.Popen(
         ["/bin/bash", "-euo", "pipefail", "-c", COMMAND, "bash", *arguments], cwd=ROOT, env=environment, text=True,

@@ -88,6 +88,15 @@ def exports(configured: Cluster, tmp_path: Path) -> Exports:
     return Exports(tmp_path, storage.join(configured.storage, tmp_path.name))
 
 
+@pytest.fixture
+def writable(tmp_path: Path) -> Path:
+    """A folder of this machine that containers, whose user is another, may write to."""
+    folder = tmp_path / "writable"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
 def list_live(cluster: Cluster) -> list[dict[str, object]]:
     return [app for app in list_applications(cluster) if app["state"] in LIVE]
 

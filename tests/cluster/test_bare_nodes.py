@@ -26,7 +26,7 @@ from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.packing.distributions import OPTIONAL
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 NODE_JAVA = Path(os.environ.get("TRAINYARD_NODE_JAVA", "/nonexistent"))
 NODE = "A node has Java 8" if NODE_JAVA.exists() else "There is no Java on the node at /nonexistent/bin/java"

@@ -17,7 +17,9 @@ from trainyard.operators import Memory, Placement, ScriptOperator
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_example_of_dl4j_at_half_its_size(
+    exports: Exports, cluster: Cluster, tmp_path: Path, writable: Path
+) -> None:
     """4 executors x 8 cores, 4 GB heap, 5 GB native, 1 GB more; here 2 x 4 cores and a fourth of the memory."""
     package = tmp_path / "dags" / "cores"
     package.mkdir(parents=True)
@@ -26,7 +28,7 @@ def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster
     dag = DAG("cores", schedule=None)
     dag.fileloc = str(package / "dag.py")
     operator = ScriptOperator(
-        task_id="train", dag=dag, script="cores.threads", arguments=[str(tmp_path)], workers=2, cores_per_worker=4,
+        task_id="train", dag=dag, script="cores.threads", arguments=[str(writable)], workers=2, cores_per_worker=4,
         memory=Memory(heap="1g", native="1280m", jvm_overhead="256m"),
         placement=Placement(queue="train", node_label="gpu"),
     )  # fmt: skip
@@ -37,4 +39,4 @@ def test_the_example_of_dl4j_at_half_its_size(exports: Exports, cluster: Cluster
     assert [(worker.cores, worker.megabytes, worker.label) for worker in workers] == [(4, 2560, "gpu")] * 2
     assert len({worker.node for worker in workers}) == 2
     for rank in range(2):
-        assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"omp": "4", "torch": 4}
+        assert json.loads((writable / f"{rank}.json").read_text()) == {"omp": "4", "torch": 4}

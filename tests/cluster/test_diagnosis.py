@@ -43,11 +43,9 @@ Container = Callable[..., str]
 
 
 @pytest.fixture
-def container(configured: Cluster, tmp_path: Path) -> Container:
+def container(configured: Cluster, writable: Path) -> Container:
     """A function that runs an application of one container, and returns YARN's diagnostics or its refusal."""
-    started = tmp_path / "writable" / "started"
-    started.parent.mkdir()
-    started.parent.chmod(0o777)  # containers run as another user
+    started = writable / "started"
 
     def run(
         user: str = "root", stop: bool = False, lose: tuple[str, ...] = (), command: str = "true", **options: Any
@@ -152,6 +150,7 @@ def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the
     assert cause.replace("'", "&#39;") in shell(f'PYTHONPATH=plugins python -c "{read}"').stdout
 
 
+@pytest.mark.faults
 @pytest.mark.spark
 def test_a_worker_killed_for_memory_has_more_in_the_next_attempt(exports: Exports) -> None:
     package = exports.folder / "hungry"
@@ -179,6 +178,7 @@ def test_a_worker_killed_for_memory_has_more_in_the_next_attempt(exports: Export
     assert any(line.startswith("The memory was too small; now memory=Memory(heap='512m', native=") for line in lines)
 
 
+@pytest.mark.faults
 @pytest.mark.spark
 def test_a_driver_killed_for_memory_has_more_in_the_next_attempt(exports: Exports) -> None:
     plan = exports.plan(

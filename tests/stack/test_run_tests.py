@@ -51,21 +51,23 @@ def test_each_test_is_in_one_suite() -> None:
     assert {sum(f"{folder}/".startswith(f"{path}/") for path in paths) for folder in folders} == {1}
 
 
-def test_without_full_all_suites_run_without_those_tests(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_marker_all_suites_run_without_them(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
     results = checkout / ".run/tests/hadoop.xml"
-    assert f"hadoop | called with -m not full --junitxml={results} tests/cluster\n" in printed
+    assert f"hadoop | called with -m not full and not faults --junitxml={results} tests/cluster\n" in printed
     assert printed.count("called with") == len(SUITES) and "NOT RUN" not in printed
     assert printed.endswith(f"{ADDED}\n{3 * len(SUITES)} passed, 0 failed\n")
 
 
-def test_with_full_only_those_tests_run_and_keep_the_results_of_the_others(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("marker", "selected"), [("full", "full and not faults"), ("faults", "faults")])
+def test_with_a_marker_only_those_tests_run_and_keep_the_results_of_the_others(
+    checkout: Path, capsys: pytest.CaptureFixture[str], marker: str, selected: str
 ) -> None:
-    assert main([]) == main(["full"]) == 0
-    assert " -m full --junitxml=" in capsys.readouterr().out
-    assert {file.name for file in (checkout / ".run/tests").glob("hadoop*.xml")} == {"hadoop.xml", "hadoop-full.xml"}
+    assert main([]) == main([marker]) == 0
+    assert f" -m {selected} --junitxml=" in capsys.readouterr().out
+    files = {file.name for file in (checkout / ".run/tests").glob("hadoop*.xml")}
+    assert files == {"hadoop.xml", f"hadoop-{marker}.xml"}
 
 
 def test_the_failure_of_a_suite_is_a_failure_and_named_in_the_last_lines(
@@ -97,7 +99,10 @@ def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(
     monkeypatch.setattr(run_tests.shutil, "which", lambda program: None)
     assert main([]) == 0
     printed = capsys.readouterr().out
-    assert printed.count(" -m not full and not browser ") == len(SUITES) and NO_BROWSER in printed.splitlines()
+    assert (
+        printed.count(" -m not full and not faults and not browser ") == len(SUITES)
+        and NO_BROWSER in printed.splitlines()
+    )
 
 
 def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(

@@ -37,6 +37,7 @@ def change_attempt(plan: Plan, **fields: int) -> Plan:
     return replace(plan, task_key=plan.task_key.model_copy(update=fields))
 
 
+@pytest.mark.faults
 def test_a_restarted_task_reuses_an_existing_result(exports: Exports, cluster: Cluster) -> None:
     plan = exports.plan()
     first = run_to_end(plan)
@@ -74,6 +75,7 @@ def test_an_airflow_worker_killed_during_spark_submit_leaves_one_application(
     assert processes.find_tagged(plan.tag) == []
 
 
+@pytest.mark.faults
 def test_an_attempt_reattached_to_an_application_that_a_cleared_one_kills_submits_again(
     exports: Exports, cluster: Cluster
 ) -> None:

@@ -24,7 +24,7 @@ SLOW = """
 """
 
 
-@pytest.mark.parametrize("fault", ["driver", "ResourceManager"])
+@pytest.mark.parametrize("fault", ["driver", pytest.param("ResourceManager", marks=pytest.mark.faults)])
 def test_one_application_does_the_work_after_a_fault(exports: Exports, cluster: Cluster, fault: str) -> None:
     plan = exports.plan(SLOW)
     record = run_with_fault(plan, cluster, FAULTS[fault])

@@ -103,7 +103,7 @@ def list_followed_models(airflow: Airflow) -> list[str]:
     return [weights for run in ended for weights in airflow.get_result("follow", run, "models")]
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_worker_groups_that_fit_one_at_a_time_run_in_sequence_despite_killed_processes_and_trigger_other_dags(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -184,7 +184,7 @@ def test_marking_and_clearing_a_task_ends_its_application(airflow: Airflow, clus
     assert airflow.get_task_state("stuck", "r", "export") == "failed"
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_marking_a_task_while_it_submits_ends_its_application(airflow: Airflow, cluster: Cluster, source: str) -> None:
     airflow.trigger("early", "r", source=source)
     with pause_submission(cluster, "early", "r", "export"):
@@ -213,7 +213,7 @@ def test_the_result_of_a_killed_airflow_worker_is_reused_by_the_next_attempt_but
     assert list_states(cluster, "untold.export") == ["FINISHED", "FINISHED"]
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_a_task_beyond_its_timeout_fails_and_its_application_ends(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -239,7 +239,7 @@ def start_triggerer(airflow: Airflow) -> None:
     wait_for(airflow.is_healthy)
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_marking_a_task_while_no_triggerer_runs_ends_its_application(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:
@@ -250,7 +250,7 @@ def test_marking_a_task_while_no_triggerer_runs_ends_its_application(
     start_triggerer(airflow)
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_maintenance_ends_the_application_of_a_dag_that_was_deleted_while_no_triggerer_ran(
     airflow: Airflow, cluster: Cluster, source: str
 ) -> None:

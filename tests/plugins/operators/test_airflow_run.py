@@ -131,9 +131,9 @@ def test_an_unchanged_export_submits_no_application(
 
 EPOCHS_DAG = """
 from airflow.sdk import DAG
-from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
+from trainyard.operators import EvaluateOperator, ExportOperator, ScriptOperator, TrainOperator
 
-with DAG("NAME", schedule=None):
+with DAG("NAME", schedule=None, params={"word": "yes"}):
     export = ExportOperator(
         task_id="export", prepare="toy.prepare:rows", source="SOURCE", format="json", dataset="NAME/dataset",
         splits={"train": 1.0},
@@ -146,6 +146,7 @@ with DAG("NAME", schedule=None):
         task_id="evaluate", model=train.output, baselines=train.output["epoch_models"], dataset=export.output,
         split="train", metrics=["mae"],
     )
+    ScriptOperator(task_id="script", script="toy.script", arguments=["--word", "{{ params.word }}"], workers=2)
 """
 RECIPE = """
 from torch import nn
@@ -164,32 +165,7 @@ def network() -> Recipe:
 """
 
 
-@pytest.mark.full
-def test_every_epoch_of_a_model_can_be_evaluated(
-    dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, python: Callable[..., Any], airflow_database: Path
-) -> None:
-    """The recipe imports a package beside that of the DAG."""
-    (dag_file.parent / "recipe.py").write_text(
-        "from common.lines import slope\n" + RECIPE.replace("nn.Linear", "slope")
-    )
-    (dag_file.parents[1] / "common").mkdir()
-    (dag_file.parents[1] / "common" / "lines.py").write_text("from torch import nn\n\nslope = nn.Linear\n")
-    dag("epochs", EPOCHS_DAG)
-    process = python("-m", "airflow", "dags", "test", "epochs", umask=0o077)
-    assert process.returncode == 0, process.stdout[-5000:]
-    assert modes(tmp_path / "s") == {(True, 0o700), (False, 0o600)}
-    (record,) = (tmp_path / "s/runs/epochs").glob("*/records/evaluate.json")
-    others = json.loads(record.read_text())["output"]["baselines"]
-    assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]
-    trained = json.loads(record.with_name("train.json").read_text())["output"]["epoch_models"]
-    (spec,) = (tmp_path / "s/runs/epochs").glob("*/specs/evaluate*.json")
-    weights = json.loads(spec.read_text())["weights"]
-    assert {model["uri"]: model["weights_sha256"] for model in trained}.items() <= weights.items()
-
-
-WAITING_RECIPE = (
-    RECIPE.replace("nn.MSELoss()", "Loss()")
-    + """
+WAITING = """
 import os
 
 class Loss(nn.MSELoss):
@@ -201,37 +177,6 @@ class Loss(nn.MSELoss):
             print("loss of the seventh batch", flush=True)
             open(os.environ["SEEN"]).read()
         return super().forward(output, label)
-"""
-)
-
-
-@pytest.mark.full
-def test_a_terminal_shows_the_progress_of_a_training_below_the_log(
-    dag: Callable[[str, str], None],
-    dag_file: Path,
-    tmp_path: Path,
-    environment: dict[str, str],
-    airflow_database: Path,
-) -> None:
-    (dag_file.parent / "recipe.py").write_text(WAITING_RECIPE)
-    dag("watched", EPOCHS_DAG.partition("    EvaluateOperator(")[0])
-    os.mkfifo(tmp_path / "seen")
-    command = [sys.executable, "-m", "airflow", "dags", "test", "watched"]
-    terminal = Terminal(command, environment | {"SEEN": str(tmp_path / "seen"), "TERM": "xterm"}, columns=400)
-    terminal.read_until(lambda lines: bool(lines) and "━ epoch 2/2 step 1/5: loss " in lines[-1])
-    (tmp_path / "seen").write_text("the bar was seen")
-    log = [line for line in terminal.end() if "loss" in line]
-    assert all(line.startswith("20") and "━" not in line for line in log)
-    for text in ("epoch 1/2: loss ", "loss of the seventh batch", "epoch 2/2: loss "):
-        assert len([line for line in log if text in line]) == 1, log
-
-
-SCRIPT_DAG = """
-from airflow.sdk import DAG
-from trainyard.operators import ScriptOperator
-
-with DAG("NAME", schedule=None, params={"word": "yes"}):
-    ScriptOperator(task_id="script", script="toy.script", arguments=["--word", "{{ params.word }}"], workers=2)
 """
 SCRIPT = """
 import argparse
@@ -250,18 +195,45 @@ if __name__ == "__main__":
 
 
 @pytest.mark.full
-def test_a_script_runs_on_the_workers_of_an_application(
-    dag: Callable[..., None], dag_file: Path, python: Callable[..., Any], airflow_database: Path
+def test_a_training_in_a_terminal_with_models_of_its_epochs_and_a_script(
+    dag: Callable[[str, str], None], dag_file: Path, tmp_path: Path, environment: dict[str, str], airflow_database: Path
 ) -> None:
+    """The recipe imports a package beside that of the DAG."""
+    (dag_file.parent / "recipe.py").write_text(
+        "from common.lines import slope\n"
+        + RECIPE.replace("nn.Linear", "slope").replace("nn.MSELoss()", "Loss()")
+        + WAITING
+    )
+    (dag_file.parents[1] / "common").mkdir()
+    (dag_file.parents[1] / "common" / "lines.py").write_text("from torch import nn\n\nslope = nn.Linear\n")
     (dag_file.parent / "script.py").write_text(SCRIPT)
     (dag_file.parent / "beside.py").write_text('UNIT = "apples"')
-    dag("scripted", SCRIPT_DAG)
-    process = python("-m", "airflow", "dags", "test", "scripted")
-    assert process.returncode == 0, process.stdout[-5000:]
+    dag("watched", EPOCHS_DAG)
+    os.mkfifo(tmp_path / "seen")
+    command = ["sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "-m", "airflow", "dags", "test", "watched"]
+    terminal = Terminal(command, environment | {"SEEN": str(tmp_path / "seen"), "TERM": "xterm"}, columns=400)
+    terminal.read_until(lambda lines: bool(lines) and "━ epoch 2/2 step 1/5: loss " in lines[-1])
+    (tmp_path / "seen").write_text("the bar was seen")
+    log = terminal.end()
+
+    about_loss = [line for line in log if "loss" in line]
+    assert all(line.startswith("20") and "━" not in line for line in about_loss), "the bar is below the log"
+    for text in ("epoch 1/2: loss ", "loss of the seventh batch", "epoch 2/2: loss "):
+        assert len([line for line in about_loss if text in line]) == 1, about_loss
+
+    assert modes(tmp_path / "s") == {(True, 0o700), (False, 0o600)}
+    (record,) = (tmp_path / "s/runs/watched").glob("*/records/evaluate.json")
+    others = json.loads(record.read_text())["output"]["baselines"]
+    assert [other["uri"].rpartition("/model/")[2] for other in others] == ["epochs/001", "epochs/002"]
+    trained = json.loads(record.with_name("train.json").read_text())["output"]["epoch_models"]
+    (spec,) = (tmp_path / "s/runs/watched").glob("*/specs/evaluate*.json")
+    weights = json.loads(spec.read_text())["weights"]
+    assert {model["uri"]: model["weights_sha256"] for model in trained}.items() <= weights.items()
+
     for rank in (0, 1):
-        assert f"rank {rank} received yes and found 3 apples" in process.stdout + process.stderr
+        assert [line for line in log if f"rank {rank} received yes and found 3 apples" in line], log
     with sqlite3.connect(airflow_database) as database:
-        query = "select value from xcom where dag_id = 'scripted' and key = 'return_value'"
+        query = "select value from xcom where dag_id = 'watched' and task_id = 'script' and key = 'return_value'"
         (result,) = database.execute(query).fetchone()
     assert json.loads(result) == {"workers": 2, "restarts": 0}
 

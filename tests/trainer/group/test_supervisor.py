@@ -139,7 +139,7 @@ def test_the_worker_that_failed_is_named_and_not_its_peer(spark: Any, tmp_path: 
     assert "recipes.py" in str(error.value), "the traceback has the user's line"
 
 
-@pytest.mark.full
+@pytest.mark.faults
 @pytest.mark.parametrize("strategy", ["fsdp", "horovod"])
 def test_a_worker_that_fails_ends_the_others_in_other_strategies(spark: Any, tmp_path: Path, strategy: str) -> None:
     job = spec(tmp_path, "crashing", recipe_params={"rank": 1, "how": "raise"}, strategy=strategy)
@@ -295,7 +295,7 @@ def test_a_group_that_lost_a_worker_restarts_from_its_last_checkpoint(spark: Any
     assert names == {"driver", "worker 0", "worker 1", "worker 0, start 2", "worker 1, start 2"}
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_a_group_that_hangs_is_restarted_and_the_late_worker_is_named(spark: Any, tmp_path: Path) -> None:
     """A minute is longer than any phase that makes progress."""
     result = run(spark, faulty_spec(tmp_path, "1 17 hang", hang_minutes=1))
@@ -332,14 +332,14 @@ def test_no_process_of_a_killed_group_remains(spark: Any, tmp_path: Path) -> Non
     assert sum(psutil.pid_exists(pid) for pid in set(pids)) <= 2
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_without_progress_a_group_restarts_a_limited_number_of_times(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="rank 1 of 2 ended without an error"):
         run(spark, faulty_spec(tmp_path, "1 2 kill always", max_restarts=1))
     assert count_starts(tmp_path) == 2
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_progress_resets_the_number_of_restarts(spark: Any, tmp_path: Path) -> None:
     result = run(spark, faulty_spec(tmp_path, "1 7 kill always", max_restarts=1, epochs=1))
     assert result["restarts"] == count_starts(tmp_path) - 1 >= 2
@@ -373,7 +373,7 @@ def run_to_success(spark: Any, job: TrainSpec, application: str, clock_ahead: fl
 CLOCKS_AHEAD = pytest.mark.parametrize("clock_ahead", [-3600.0, 3600.0])
 
 
-@pytest.mark.full
+@pytest.mark.faults
 @CLOCKS_AHEAD
 def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(
     spark: Any, tmp_path: Path, clock_ahead: float
@@ -386,7 +386,7 @@ def test_a_succeeded_task_that_is_cleared_starts_from_the_beginning(
     assert {each.group for each in list_checkpoints(root)} == {2}, "a group of the first run would be an older one"
 
 
-@pytest.mark.full
+@pytest.mark.faults
 @CLOCKS_AHEAD
 def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
     spark: Any, tmp_path: Path, clock_ahead: float
@@ -402,7 +402,7 @@ def test_a_cleared_task_that_was_killed_resumes_from_its_own_checkpoint(
     assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_a_cleared_task_starts_from_the_beginning_although_an_attempt_failed_before_it_trained(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -136,7 +136,7 @@ def test_an_exit_status_of_0_is_success(spark: Any, tmp_path: Path) -> None:
     assert run(spark, tmp_path, "obedient", str(tmp_path), "0", "0", workers=1) == {"workers": 1, "restarts": 0}
 
 
-@pytest.mark.full
+@pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
 def test_a_killed_worker_ends_the_others(spark: Any, tmp_path: Path, connected: list[str]) -> None:

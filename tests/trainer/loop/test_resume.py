@@ -36,7 +36,7 @@ def test_a_run_of_groups_of_different_sizes_has_the_losses_of_one_worker(
     assert {Path(uri).name.rpartition("-")[2] for uri in list_committed(tmp_path)} == {"3"}, "each group writes its own"
 
 
-@pytest.mark.full
+@pytest.mark.faults
 @pytest.mark.parametrize("name", ["allreduce", "averaging", "resetting", "threshold", "diloco", "horovod"])
 def test_every_strategy_resumes_with_all_of_its_state(batches: str, tmp_path: Path, name: str) -> None:
     """Also with dropout: random numbers derive from the step."""
@@ -79,7 +79,7 @@ def test_a_layer_that_has_not_been_used_yet_resumes_without_state(
     assert get_losses(resumed) == pytest.approx(get_losses(expected), rel=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_low_rank_gradients_resume_with_almost_the_same_losses(batches: str, tmp_path: Path) -> None:
     """The only difference are two uncompressed steps, until DDP has rebuilt its buckets."""
     arguments = (batches, str(tmp_path), STRATEGIES["powersgd"], None, {})
