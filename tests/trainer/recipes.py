@@ -507,3 +507,50 @@ def tokens() -> Recipe:
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1),
     )
+
+
+class Unequal(nn.Linear):
+    """Change its weights, or what is trained, by something else than the gradient.
+
+    Args:
+        how: What it does: "assign" the mean of its rows, "round" as another kind of GPU would, "unfreeze" its bias at
+            the tenth step, or use one number of the rank as a "buffer".
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__(8, 3)
+        self._how, self._steps = how, 0
+        self.register_buffer("seen", torch.zeros(()))
+        self.bias.requires_grad_(how != "unfreeze")
+
+    def forward(self, x: Tensor) -> Tensor:
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        self._steps += self.training
+        if self.training and self._how == "assign" and self._steps > 4:
+            self.bias.data[0] = x.mean()
+        if self.training and self._how == "round":
+            self.weight.data[0, 0] *= 1 + rank * 1e-6
+        if self._how == "unfreeze" and self._steps == 10:
+            self.bias.requires_grad_(True)
+        if not self.training and self._how == "buffer":
+            self.seen.fill_(rank)
+        return super().forward(x)
+
+
+class Langevin(torch.optim.SGD):
+    """Gradient descent with noise, which draws from torch's generator in each step."""
+
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data += 0.01 * torch.randn_like(parameter)
+        return loss
+
+
+def unequal(how: str) -> Recipe:
+    model = nn.Linear(8, 3) if how == "noise" else Unequal(how)
+    return Recipe(
+        model=model, features="x", label="label", loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: (Langevin if how == "noise" else torch.optim.SGD)(parameters, 0.1, momentum=0.9),
+    )  # fmt: skip

@@ -31,6 +31,7 @@ from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_worke
 from trainyard.trainer.loop.history import History, count_epochs_since_best, find_best, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
+from trainyard.trainer.loop.replicas import Replicas
 from trainyard.trainer.model.losses import (
     check_finite_loss,
     check_finite_weights,
@@ -145,6 +146,7 @@ class _Engine:
             isinstance(module, nn.SyncBatchNorm) for module in run.network.modules()
         )
         self._control_sync, self._termination = ControlSync(run.world), termination
+        self._replicas = Replicas(self.network, self._optimizer, run.strategy, run.world)
         self._position = Position()
         self._saved_updates = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
@@ -165,6 +167,7 @@ class _Engine:
         epoch = self._position.epoch
         speed = self._train_epoch(epoch, begin)
         strategy.synchronize()
+        self._compare_replicas(with_buffers=True)
         loss, weight = self._sum_over_workers(self._loss_sum), self._sum_over_workers(self._loss_weight)
         self._loss_sum.zero_()
         self._loss_weight.zero_()
@@ -338,6 +341,8 @@ class _Engine:
             step = self._position.step
             loss_sum = self._sum_over_workers(self._loss_sum) if step else 0.0
             check_finite_loss(loss_sum, self._position.epoch, step)
+            if step:
+                self._compare_replicas(with_buffers=False)
             own: dict[str, Any] = {"strategy": strategy.rank_state()}
             trained = (parameter for parameter in self.network.parameters() if parameter.requires_grad)
             check_finite_weights(map(get_local, (*trained, *own["strategy"].values())), self._position.epoch, step)
@@ -367,6 +372,14 @@ class _Engine:
                 self._position, state, {"best": self._best_weights}, loop, after_best and bool(self._best_weights)
             )
             self._saved_updates = self._position.updates
+
+    def _compare_replicas(self, with_buffers: bool) -> None:
+        if self.run.world.size == 1:
+            return
+        with self.run.phases.waiting():
+            warning = self._replicas.check(self._position, with_buffers)
+        if warning:
+            self.run.warnings.add(warning)
 
     def _terminate(self) -> None:
         saved = ""
@@ -408,7 +421,10 @@ class _Engine:
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
             self._loss_sum += loss.detach().double() * weight
             self._loss_weight += weight
+        self._replicas.check_trained()
         with phases.phase("optimizer"), run.strategy.optimizer_step():
+            if not (run.strategy.sharded or run.strategy.own_optimizer):  # random numbers change all replicas alike
+                set_seed(hash((run.options.seed, self._position.updates)), self._device)
             if run.options.clip_norm:
                 self._scaler.unscale_(self._optimizer)
                 nn.utils.clip_grad_norm_(self.network.parameters(), run.options.clip_norm)
