@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -51,6 +52,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of the garbage collector, which takes an eighth of the time of unit tests otherwise."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

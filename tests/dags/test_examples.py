@@ -217,7 +217,6 @@ def test_airflow_links_to_the_run_and_back(pages: str, digits: Run, browser: web
     wait.until(expected.url_contains("/dags/digits/runs/manual__"))
 
 
-@pytest.mark.full
 def test_the_pages_follow_the_color_scheme_of_airflow(pages: str, browser: webdriver.Chrome) -> None:
     wait = open_pipelines(pages, browser)
     wait.until(expected.presence_of_element_located((By.ID, "pipelines")))
@@ -229,7 +228,6 @@ def test_the_pages_follow_the_color_scheme_of_airflow(pages: str, browser: webdr
     assert len(colors) == 2
 
 
-@pytest.mark.full
 def test_a_run_in_progress_is_updated_without_a_reload(pages: str, digits: Run, browser: webdriver.Chrome) -> None:
     spec = TrainSpec.load(str(digits.directory / "specs" / "train.json"))
     task_key = spec.task_key.model_copy(update={"directory": str(digits.directory.parent / "in-progress")})

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ranks
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "sizes"), [("allreduce", (4, 2, 3)), ("fsdp", (2, 1, 2))])
+@pytest.mark.parametrize(("name", "sizes"), [("allreduce", (3, 1, 2)), ("fsdp", (2, 1, 2))])
 def test_a_run_of_groups_of_different_sizes_has_the_losses_of_one_worker(
     batches: str, tmp_path: Path, uninterrupted: list[float], name: str, sizes: tuple[int, int, int]
 ) -> None:
