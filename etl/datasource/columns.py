@@ -44,8 +44,17 @@ _ADVICE: dict[type, str] = {
     spark.StructType: "select its fields as separate columns",
     spark.MapType: "select its entries as separate columns",
     spark.DecimalType: "cast it to double",
-    spark.ArrayType: "flatten() it and set its shape in `shapes`",
+    spark.ArrayType: "make numbers of its elements with transform()",
     spark.UserDefinedType: "convert an ML vector to an array with pyspark.ml.functions.vector_to_array",
+}
+
+
+_ADVICE_ON_ARRAYS: dict[type, str] = {
+    spark.ArrayType: "flatten() it and set its shape in `shapes`",
+    spark.StringType: (
+        "make one text of it with concat_ws(' ', column), or numbers of its texts, for example with "
+        "transform(column, lambda text: pmod(hash(text), lit(1000)))"
+    ),
 }
 
 
@@ -193,6 +202,8 @@ def _build_field(
 
 def _unsupported_type_error(name: str, kind: spark.DataType) -> TrainyardError:
     advice = next((text for type_, text in _ADVICE.items() if isinstance(kind, type_)), "cast it to one of them")
+    if isinstance(kind, spark.ArrayType):
+        advice = _ADVICE_ON_ARRAYS.get(type(kind.elementType), advice)
     return TrainyardError(
         f"column {name!r} has type {kind.simpleString()}, which a dataset cannot store. {_SUPPORTED}: {advice}."
     )

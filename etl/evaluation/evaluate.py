@@ -58,7 +58,7 @@ class EvaluationResult:
 def evaluate(
     rows: Rows,
     models: Sequence[str] | str,
-    metrics: Sequence[str] | str,
+    metrics: Sequence[str] | str = (),
     *,
     weights: Mapping[str, str] | None = None,
     slices: Sequence[str] = (),
@@ -73,7 +73,7 @@ def evaluate(
         rows: A DataFrame, or a scan of a dataset.
         models: The URI of the model, or those of several. The first is compared with each of the others.
         metrics: The name of the metric, or those of several; `module:function` for a function that returns a metric of
-            torchmetrics.
+            torchmetrics. By default those of the first model's recipe.
         weights: The sha256 of the weights of models, by their URIs. By default the newest of each model.
         slices: Columns; metrics are also computed for the rows of each of their values.
         query: The column whose rows with one value are ranked together. Required for metrics of ranking.
@@ -140,7 +140,7 @@ def _choose_families(
 ) -> list[tuple[MetricFamily, ...]]:
     from trainyard.etl.evaluation.families import choose_families  # imports torch, as only workers do
 
-    return [choose_families(*model, metrics) for model in models]
+    return [choose_families(*model, metrics, first=models[0][:2]) for model in models]
 
 
 def _score(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:

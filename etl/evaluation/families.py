@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.evaluation.recipe_metric import build_recipe_families
 from trainyard.etl.metrics import build_families
 from trainyard.etl.metrics.family import Link, MetricFamily, OutputSpec
 from trainyard.etl.metrics.rows import RowCount
@@ -20,14 +21,17 @@ from trainyard.trainer.model.trained_model import TrainedModel
 _POISSON: losses.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 
 
-def choose_families(uri: str, document: str, label: Column, metrics: Sequence[str]) -> tuple[MetricFamily, ...]:
+def choose_families(
+    uri: str, document: str, label: Column, metrics: Sequence[str], first: tuple[str, str]
+) -> tuple[MetricFamily, ...]:
     """Return the families that compute `metrics` of a model, of which the first counts rows.
 
     Args:
         uri: The URI of the model.
         document: The JSON of its `ModelArtifact`.
         label: Its label.
-        metrics: The names of metrics.
+        metrics: The names of metrics; those of the recipe of `first` if there are none.
+        first: The URI and the document of the first model.
 
     Raises:
         TrainyardError: The model has no output or label that metrics can compare, or a metric does not apply to it.
@@ -38,7 +42,7 @@ def choose_families(uri: str, document: str, label: Column, metrics: Sequence[st
             f"the label {label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot compare it."
         )
     spec = _build_output_spec(model.recipe, _find_output_shape(uri, model), label)
-    return RowCount(), *build_families(metrics, spec)
+    return RowCount(), *(build_families(metrics, spec) if metrics else build_recipe_families(*first))
 
 
 def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,25 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torchmetrics import Metric
 
+Family = TypeVar("Family", bound="CustomMetric")
+
 
 def build_family(path: str) -> CustomMetric:
     """Return the family of the metric that the function at `path`, `module:name`, returns.
 
     Raises:
-        TrainyardError: It cannot be imported or called, returns no metric, or one whose value does not follow from
-            states that are sums, or is not a tensor.
+        TrainyardError: It cannot be imported or called, returns no metric, or as of `check_family`.
     """
-    family = CustomMetric(path)
+    return check_family(CustomMetric(path))
+
+
+def check_family(family: Family) -> Family:
+    """Return a family whose metric can be computed from sums.
+
+    Raises:
+        TrainyardError: The metric's value does not follow from states that are sums, or is not a tensor.
+    """
+    path = family.name
     if wrapper := torchmetrics_states.find_unsummed_wrapper(family.metric):
         raise TrainyardError(
             f"metric {path!r} contains a {wrapper}, whose value cannot be computed from sums over the parts of a "
@@ -60,6 +70,11 @@ class CustomMetric:
 
     def __init__(self, path: str) -> None:
         self._path = path
+
+    @property
+    def name(self) -> str:
+        """The name of the metric."""
+        return self._path
 
     def __reduce__(self) -> tuple[type[CustomMetric], tuple[str]]:
         return CustomMetric, (self._path,)

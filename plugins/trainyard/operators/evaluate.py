@@ -25,7 +25,8 @@ class EvaluateOperator(SparkStageOperator):
         dataset: The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version.
         dataset_version: The version to score on. By default the newest.
         split: The split to score.
-        metrics: Names of metrics, or `module:function` for a function that returns a torchmetrics metric.
+        metrics: Names of metrics, or `module:function` for a function that returns a torchmetrics metric. By default
+            the `metrics` of the model's recipe, named `recipe:NAME`, which have no intervals and promote no model.
         slices: Columns for whose values the metrics are also computed apart.
         query: The column whose rows with one value are ranked together, for ranking metrics.
         confidence: The confidence of the intervals, between 0 and 1.
@@ -47,7 +48,7 @@ class EvaluateOperator(SparkStageOperator):
         *,
         model: Any,
         dataset: Any,
-        metrics: Sequence[str],
+        metrics: Sequence[str] = default(EvaluateSpec, "metrics"),
         baselines: Any = (),
         dataset_version: Templated[int] | None = None,
         split: str = default(EvaluateSpec, "split"),

@@ -270,12 +270,24 @@ def test_an_empty_array_cannot_be_a_tensor(spark, tmp_path):
         ("map(key, label)", "select its entries"),
         ("cast(price as decimal(9,2))", "cast it to double"),
         ("array(image, image)", "flatten"),
-        ("array(key)", "flatten"),
+        ("array(key)", "make one text of it with concat_ws"),
+        ("array(current_date())", "make numbers of its elements with transform()"),
     ],
 )
 def test_an_unsupported_type_is_refused_with_the_supported_ones(spark, tmp_path, column, advice):
     message = get_error(write, make_frame(spark).withColumn("bad", F.expr(column)), tmp_path / "d")
     assert "column 'bad' has type" in message and "Supported types are" in message and advice in message
+
+
+def test_what_is_advised_for_arrays_gives_columns_that_can_be_stored(spark):
+    texts, images = F.array("key", "key"), F.array("image", "image")
+    hashes = F.transform(texts, lambda text: F.pmod(F.hash(text), F.lit(1000)))
+    days = F.transform(F.array(F.current_date()), lambda day: F.unix_date(day))
+    advised = make_frame(spark).select(F.concat_ws(" ", texts), hashes, days, F.flatten(images)).limit(1)
+    assert [row.simpleString() for row in (field.dataType for field in advised.schema)] == [
+        "string", "array<int>", "array<int>", "array<float>",
+    ]  # fmt: skip
+    assert all(0 <= number < 1000 for number in advised.collect()[0][1])
 
 
 def test_a_write_without_rows_is_refused(spark, tmp_path):

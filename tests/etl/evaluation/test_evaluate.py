@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.functions import lit
@@ -47,6 +48,14 @@ def worse(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train(tmp_path_factory.mktemp("regression"), "regression")
+
+
+def test_without_metrics_those_of_the_recipe_are_computed(spark: Any, model: str) -> None:
+    rows = datasets.blobs(60, seed=7)
+    result = evaluate(make_frame(spark, rows), model)
+    recipe = load_model(model).recipe
+    recipe.metrics["accuracy"].update(load_model(model).output(rows), torch.from_numpy(rows["label"]))
+    assert result.model.metrics == {"recipe:accuracy": pytest.approx(recipe.metrics["accuracy"].compute().item())}
 
 
 def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(

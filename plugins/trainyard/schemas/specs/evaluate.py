@@ -20,7 +20,7 @@ class EvaluateSpec(JobSpec):
         dataset_version: The version of the dataset, by default the newest.
         baselines: The URIs of models that are scored on the same rows.
         split: The split.
-        metrics: Metrics, computed over all rows and for each slice.
+        metrics: Metrics, computed over all rows and for each slice. By default those of the model's recipe.
         slices: Columns; each of their values is a slice.
         query: The column whose rows with one value are ranked together.
         confidence: The confidence of the intervals.
@@ -37,7 +37,7 @@ class EvaluateSpec(JobSpec):
     dataset_version: PositiveInt | None = None
     baselines: tuple[Location, ...] = ()
     split: Name = "test"
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    metrics: tuple[Metric, ...] = ()
     slices: tuple[str, ...] = ()
     query: Name | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
