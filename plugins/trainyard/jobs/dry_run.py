@@ -139,11 +139,11 @@ def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> tuple
         return rendered.plan_application(task_key, settings, fields), _describe_unreadable(rendered, error)
 
 
-def _validate(rendered: JobOperator, task_key: TaskKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _validate(rendered: JobOperator, task_key: TaskKey, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the spec as validated, or as they are while some are not known."""
     spec, _ = validated(rendered.SPEC, {"task_key": task_key} | fields, rendered.option_names())
     if spec and not is_pending(fields):
-        return spec.model_dump(mode="json")
+        return dict(spec.model_dump(mode="json"))
     return {"task_key": task_key.model_dump()} | fields
 
 

@@ -301,8 +301,9 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         """Return a clause for the first task of the DAG whose output lies inside the source."""
         source = spec.get("source") or {}
         path = source.get("path") if isinstance(source, Mapping) and source.get("format") != FORMAT else None
-        tasks = self.dag.tasks if isinstance(path, str) and self.has_dag() else ()
-        for task in tasks:
+        if not isinstance(path, str) or not self.has_dag():
+            return []
+        for task in self.dag.tasks:
             name = task.output_name if isinstance(task, JobOperator) else None
             if isinstance(name, str) and storage.is_valid_name(name) and lies_below(storage.resolve(root, name), path):
                 return [
