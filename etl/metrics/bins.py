@@ -1,7 +1,8 @@
 """Bins of scores: areas under curves are sums over bins of log odds, whose number does not grow with the rows.
 
-Fixed bins resolve scores near 0 and 1 as well as those in the middle. Edges at quantiles of some scores split them, so
-that the areas do not depend on how close together the scores of a model are.
+Fixed bins resolve scores near 0 and 1 as well as those in the middle. Edges that are chosen by some scores split them,
+so that the areas do not depend on how close together the scores of a model are: at quantiles, and at even distances
+from the median to far beyond the highest of these scores, where rare positives are.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from trainyard.etl.metrics.family import Floats, Integers
 FIXED_BINS = 256
 EVEN_LOG_ODDS, MAX_LOG_ODDS = 8.0, 300.0
 """Half of the fixed bins are even, up to a probability of 3 in 10,000; the others grow with the log odds up to this."""
-EDGES = 64
+_QUANTILE_EDGES, _EVEN_EDGES = 64, 192
+_REACH = 2.0
+"""Even edges reach so many times as far from the median as the highest score of the sample."""
+EDGES = _QUANTILE_EDGES + _EVEN_EDGES
 BINS = FIXED_BINS + EDGES
 SAMPLE_ROWS = 1000
 """Rows from whose scores the edges are taken."""
-_QUANTILES = 1 / (1 + np.exp(-np.linspace(-math.log(SAMPLE_ROWS), math.log(SAMPLE_ROWS), EDGES)))
+_QUANTILES = 1 / (1 + np.exp(-np.linspace(-math.log(SAMPLE_ROWS), math.log(SAMPLE_ROWS), _QUANTILE_EDGES)))
 """Quantiles that lie closer together near the lowest and the highest score, which average precision depends on."""
 
 
 def choose_edges(odds: Floats) -> Floats:
-    """Return the edges of each class or label at quantiles of some log odds, (classes or labels, edges).
+    """Return the edges of each class or label for some log odds, ascending, (classes or labels, edges).
 
     Args:
         odds: Log odds, (rows, classes or labels).
     """
-    return np.quantile(np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), _QUANTILES, axis=0).T
+    odds = np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS)
+    middle = np.median(odds, axis=0)
+    even = np.linspace(middle, middle + _REACH * (odds.max(axis=0) - middle), _EVEN_EDGES)
+    return np.sort(np.concatenate([np.quantile(odds, _QUANTILES, axis=0), even]), axis=0).T
 
 
 def find_bins(odds: Floats, edges: Floats | None) -> Integers:

@@ -39,6 +39,9 @@ SCORES = "scores"
 
 _MAX_CURVES, _MAX_POINTS = 10, 64
 
+Trials = tuple[Floats, Floats]
+"""Successes and trials of the proportions (classes or labels,) whose mean a metric is."""
+
 Kind = Literal["multiclass", "binary", "multilabel"]
 
 
@@ -352,6 +355,25 @@ def _calibration_error(confidence: Floats) -> Floats:
 
 def _confusion_matrix(table: Floats) -> NDArray[Any]:
     return (table[:, 0] if table.ndim == 4 and table.shape[1] == 1 else table).round().astype(np.int64)
+
+
+def count_trials(family: MetricFamily, sums: Sums) -> dict[str, Trials]:
+    """Return the trials of each metric that is a proportion of rows; `sums` is one resample."""
+    if not isinstance(family, Classification) or "outcomes" not in sums:
+        return {}
+    outcomes = sums["outcomes"]
+    tp, fp, fn = (values[0] for values in _count_outcomes(outcomes))
+    if outcomes.ndim == 3:
+        accuracy = outcomes[0, :, 2].sum(keepdims=True), outcomes[0, :, 0].sum(keepdims=True)
+    else:
+        accuracy = np.trace(outcomes[0], axis1=1, axis2=2), outcomes[0].sum(axis=(1, 2))
+    occurs = tp + fp + fn > 0 if len(tp) > 1 else np.ones(1, bool)
+    trials = {
+        "accuracy": accuracy,
+        "precision": (tp[occurs], (tp + fp)[occurs]),
+        "recall": (tp[occurs], (tp + fn)[occurs]),
+    }
+    return {name: counts for name, counts in trials.items() if name in family.metrics}
 
 
 METRICS: dict[str, tuple[str, Callable[[Floats], NDArray[Any]]]] = {

@@ -3,19 +3,23 @@
 Rows are assigned to buckets at random, so each bucket is a small independent sample of the dataset. Resampling buckets
 takes neither another pass over the rows nor memory for them (Chamandy et al., Estimating Uncertainty for Massive Data
 Streams, 2012). All models use the same resamples, so that their differences do not come from different rows.
+
+Where all resamples are equal, as they are for few rows that are all right, proportions of rows have Wilson's interval,
+and other metrics none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.etl.metrics.bins import merge_bins
-from trainyard.etl.metrics.classification import MATRIX, SCORES, average
+from trainyard.etl.metrics.classification import MATRIX, SCORES, Trials, average
 from trainyard.etl.metrics.family import Floats, MetricFamily
 from trainyard.etl.metrics.sums import BUCKETS
 
@@ -57,6 +61,19 @@ def compute_interval(values: Floats, confidence: float) -> tuple[float, float] |
         return None
     low, high = np.quantile(finite, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
+
+
+def compute_wilson_interval(trials: Trials, confidence: float) -> tuple[float, float]:
+    """Return the interval of a proportion, or the mean of those of several, also where all trials ended alike.
+
+    E. B. Wilson: "Probable inference, the law of succession, and statistical inference", JASA 22, 1927.
+    """
+    successes, counts = trials
+    square = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    center = (successes + square / 2) / (counts + square)
+    rest = np.maximum(counts, 1)
+    width = np.sqrt(square * (successes * (counts - successes) / rest + square / 4)) / (counts + square)
+    return float((center - width).mean()), float((center + width).mean())
 
 
 @lru_cache(maxsize=1)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainyard.etl.metrics.classification import Trials, count_trials
 from trainyard.etl.metrics.dummy import compute_dummy_metrics, list_warnings
 from trainyard.etl.metrics.family import Floats, MetricFamily
-from trainyard.etl.metrics.intervals import compute_interval, compute_point_estimates, resample_metrics
+from trainyard.etl.metrics.intervals import (
+    compute_interval,
+    compute_point_estimates,
+    compute_wilson_interval,
+    resample_metrics,
+)
 from trainyard.etl.metrics.sums import ALL_ROWS, Key, Slice, SparseSums, to_dense
 from trainyard.schemas import evaluation as schema
 from trainyard.schemas.evaluation import Difference, Interval, Metrics
@@ -28,13 +34,13 @@ class ModelMetrics:
     ) -> None:
         self._sums, self._number, self._families = sums, number, families
         self._confidence = confidence
-        self.metrics, self._resampled = self._compute(ALL_ROWS)
+        self.metrics, self._resampled, self._trials = self._compute(ALL_ROWS)
         self.rows = int(self.metrics.pop("rows"))
 
     @property
     def intervals(self) -> dict[str, Interval]:
         """The interval of each metric over all rows that has one."""
-        return self._compute_intervals(self._resampled)
+        return self._compute_intervals(self._resampled, self._trials)
 
     @property
     def slices(self) -> tuple[schema.Slice, ...]:
@@ -70,20 +76,23 @@ class ModelMetrics:
         }
 
     def _compute_slice(self, slice: Slice) -> schema.Slice:
-        metrics, resampled = self._compute(slice)
+        metrics, resampled, trials = self._compute(slice)
         rows = int(metrics.pop("rows"))
-        intervals = self._compute_intervals(resampled)
+        intervals = self._compute_intervals(resampled, trials)
         return schema.Slice(**slice._asdict(), rows=rows, metrics=metrics, intervals=intervals)
 
-    def _compute(self, slice: Slice) -> tuple[Metrics, dict[str, Floats]]:
-        """Return the metrics of a slice, and their resampled values."""
+    def _compute(self, slice: Slice) -> tuple[Metrics, dict[str, Floats], dict[str, Trials]]:
+        """Return the metrics of a slice, their resampled values, and the trials of those that are proportions."""
         metrics: dict[str, Any] = {}
         resampled: dict[str, Floats] = {}
+        trials: dict[str, Trials] = {}
         for family in self._families:
             sums = self._get_sums(family, slice)
             metrics |= compute_point_estimates(family, sums)
             resampled |= resample_metrics(family, sums)
-        return metrics, resampled
+            if "outcomes" in sums:
+                trials |= count_trials(family, {"outcomes": sums["outcomes"].sum(axis=0, keepdims=True)})
+        return metrics, resampled, trials
 
     def _get_sums(self, family: MetricFamily, slice: Slice) -> dict[str, Floats]:
         return {
@@ -95,11 +104,15 @@ class ModelMetrics:
         """Return the sums over all buckets, as one resample."""
         return {name: part.sum(axis=0, keepdims=True) for name, part in self._get_sums(family, ALL_ROWS).items()}
 
-    def _compute_intervals(self, resampled: Mapping[str, Floats]) -> dict[str, Interval]:
-        intervals = {
-            name: compute_interval(values, self._confidence) for name, values in resampled.items() if name != "rows"
-        }
-        return {name: bounds for name, bounds in intervals.items() if bounds}
+    def _compute_intervals(self, resampled: Mapping[str, Floats], trials: Mapping[str, Trials]) -> dict[str, Interval]:
+        intervals: dict[str, Interval] = {}
+        for name, values in resampled.items():
+            bounds = compute_interval(values, self._confidence) if name != "rows" else None
+            if bounds and bounds[0] < bounds[1]:
+                intervals[name] = bounds
+            elif bounds and name in trials:
+                intervals[name] = compute_wilson_interval(trials[name], self._confidence)
+        return intervals
 
 
 def _subtract(value: float | None, other: float | None) -> float | None:

@@ -203,10 +203,18 @@ def _suggest_rows(record: RunRecord) -> Iterator[str]:
     name = next(iter(record.output.get("metrics", {})), "")
     for baseline in record.output.get("baselines", ()):
         interval = baseline.get("differences", {}).get(name, {}).get("interval")
-        if interval and interval[0] <= 0 <= interval[1]:
+        other = baseline["uri"].rpartition("/")[2]
+        if baseline.get("weights_sha256") and baseline["weights_sha256"] == record.output.get("weights_sha256"):
+            yield f"The outputs are identical to those of {other}, which has the same weights: choose another baseline."
+        elif interval and interval[0] == interval[1] == 0:
+            yield (
+                f"The {humanize(name)} is that of {other} in each part of the rows: evaluate more rows, or compare the "
+                "two models by another metric."
+            )
+        elif interval and interval[0] <= 0 <= interval[1]:
             low, high = map(format_number, interval)
             yield (
-                f"The {humanize(name)} differs from that of {baseline['uri'].rpartition('/')[2]} by {low} to {high}: "
+                f"The {humanize(name)} differs from that of {other} by {low} to {high}: "
                 "evaluate more rows to tell the two models apart."
             )
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 from torchmetrics.functional import classification as torch_reference
@@ -196,12 +196,29 @@ def test_areas_of_each_class_do_not_depend_on_the_scale_of_its_scores():
     assert metrics["auroc"] == approx(np.mean(areas), abs=1e-3)
 
 
-def test_average_precision_of_rare_positives_does_not_depend_on_the_scale_of_scores():
-    rng = np.random.default_rng(3)
-    truth = (rng.uniform(size=20_000) < 0.01).astype(int)
-    logits = -4.6 + 0.02 * (rng.normal(size=20_000) + 3 * truth)
-    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
-    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits), abs=0.01)
+@settings(max_examples=20, deadline=None)
+@given(
+    rows=st.integers(500, 20_000), positives=st.integers(30, 400), shift=st.sampled_from([0.5, 1.5, 3.0]),
+    scale=st.sampled_from([0.01, 1.0, 20.0]), digits=st.sampled_from([None, 3]), seed=st.integers(0, 9),
+)  # fmt: skip
+def test_metrics_of_rare_positives_and_equal_scores_equal_scikit_learns(rows, positives, shift, scale, digits, seed):
+    """Average precision does where scores differ: ours is the mean over orders of equal ones."""
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.arange(rows) < positives).astype(int)
+    logits = scale * (rng.normal(size=rows) + shift * (truth - 0.9))
+    logits = logits if digits is None else logits.round(digits)
+    guess = (logits > 0).astype(int)
+    metrics = compute_metrics(ALL, OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
+    assert metrics["accuracy"] == approx(reference.accuracy_score(truth, guess))
+    assert metrics["precision"] == approx(reference.precision_score(truth, guess, zero_division=0))
+    assert metrics["recall"] == approx(reference.recall_score(truth, guess))
+    assert metrics["f1"] == approx(reference.f1_score(truth, guess))
+    assert metrics["log_loss"] == approx(np.logaddexp(0, np.where(truth == 1, -logits, logits)).mean())
+    tolerance = 0.003 + 0.3 / positives
+    assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=tolerance)
+    if len(np.unique(logits)) == rows:
+        precision = reference.average_precision_score(truth, logits)
+        assert metrics["average_precision"] == approx(precision, abs=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,18 @@ def test_the_true_value_is_below_and_above_an_interval_as_often_as_its_confidenc
     assert 5 <= below <= 16 and 5 <= above <= 16, "about 2.5 % of 400 on either side"
 
 
+@pytest.mark.parametrize(("is_right", "interval"), [(True, (0.8318, 1.0)), (False, (0.0, 0.1682))])
+def test_few_rows_that_are_all_right_or_all_wrong_have_the_interval_of_wilson(is_right, interval):
+    truth = np.arange(19) % 2
+    logits = np.where((truth == 1) == is_right, 5.0, -5.0)
+    names = ["accuracy", "precision", "recall", "auroc"]
+    intervals = compute_metrics(names, OutputSpec((), (), 2, "sigmoid"), logits, truth).intervals
+    assert intervals["accuracy"] == pytest.approx(interval, abs=1e-4)
+    assert intervals["recall"] == pytest.approx((0.7009, 1.0) if is_right else (0.0, 0.2991), abs=1e-4)
+    assert intervals["precision"][1] - intervals["precision"][0] > 0.2
+    assert "auroc" not in intervals, "the resamples of it are all equal, too"
+
+
 def test_a_lower_confidence_results_in_a_narrower_interval():
     output, truth = make_guesses(500)
     wide = compute_metrics(["accuracy"], CLASSES, output, truth, confidence=0.99).intervals["accuracy"]

@@ -105,6 +105,21 @@ def test_more_rows_are_suggested_where_two_models_cannot_be_told_apart(
     assert ("The accuracy differs from that of champion by -0.01 to 0.02" in text) is suggested
 
 
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ("a", "The outputs are identical to those of champion, which has the same weights: choose another baseline."),
+        ("b", "The accuracy is that of champion in each part of the rows: evaluate more rows, or compare the two"),
+    ],
+)
+def test_models_without_any_difference_are_told_apart_from_those_with_the_same_weights(weights: str, text: str) -> None:
+    difference = {"accuracy": {"value": 0.0, "interval": [0.0, 0.0]}}
+    baseline = {"uri": "file:///champion", "weights_sha256": weights, "differences": difference}
+    output = {"weights_sha256": "a", "baselines": [baseline]}
+    records = change(example.build_records(DIRECTORY), "evaluate", output=output)
+    assert text in " ".join(overview.build_overview(records).suggestions)
+
+
 def test_a_failure_comes_first_and_warnings_second() -> None:
     records = change(example.build_records(DIRECTORY), "predict", status="failed", error="no")
     records = change(records, "export", output={"warnings": ["odd"]})
