@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from pyspark import TaskContext
@@ -129,7 +130,7 @@ class Scorer:
     def _number_slices(self, accumulator: SumAccumulator, batch: pa.RecordBatch) -> Iterator[Integers]:
         """Yield, for each column of `slices`, the number of the slice of each row."""
         for column in self.slices:
-            values = batch.column(column).cast(pa.string()).dictionary_encode(null_encoding="encode")
+            values = _normalize_zero(batch.column(column)).cast(pa.string()).dictionary_encode(null_encoding="encode")
             names = map(_name_value, values.dictionary.to_pylist())
             numbers = [accumulator.number_slice(Slice(column, name)) for name in names]
             yield np.asarray(numbers, np.int64)[values.indices.to_numpy()]
@@ -154,6 +155,11 @@ class Scorer:
                 "row": values,
             }
             yield float(losses[number]), -seen - index, json.dumps(example, default=str)
+
+
+def _normalize_zero(values: pa.Array) -> pa.Array:
+    """Return values of which -0.0 is 0.0, as in partitions of predictions."""
+    return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def _name_value(value: str | None) -> str:

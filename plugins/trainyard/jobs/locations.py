@@ -79,6 +79,31 @@ def resolve_names(root: str, value: Any) -> Any:
     return storage.resolve(root, value) if isinstance(value, str) else value
 
 
+def explain_missing_part(option: str, name: Any) -> list[str]:
+    """Return a clause if a part of a rendered name is nothing, as where a template has no value; else none."""
+    path = str(name).partition("://")[2] or str(name)
+    if not {"", "None"}.intersection(path.removeprefix("/").split("/")):
+        return []
+    return [f"{option}={str(name)!r} has a part without a value: a template in it renders to nothing, or to None"]
+
+
+def explain_shared_output(option: str, mapped: Mapping[str, Any]) -> list[str]:
+    """Return a clause if all tasks of a mapped one write the same output; else none.
+
+    Args:
+        option: The option that names the output.
+        mapped: The options that all tasks have in common, before they are rendered.
+    """
+    names = [str(mapped[name]) for name in (option, "partition") if mapped.get(name) is not None]
+    if option not in mapped or any(word in name for name in names for word in ("map_index", "task.")):
+        return []
+    name = mapped[option]
+    return [
+        f"all tasks of this mapped one write {option}={name!r}, and the last one would replace the others; write "
+        f"{option}='{name}/{{{{ ti.map_index }}}}'"
+    ]
+
+
 def change_locations(fields: Mapping[str, Any], names: Sequence[str], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the fields of a spec with `change` applied to those in `names`, and to the path of a source."""
     changed = {**fields, **{name: change(fields[name]) for name in names}}

@@ -31,6 +31,8 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, check_requests
 from trainyard.jobs.locations import (
     change_locations,
+    explain_missing_part,
+    explain_shared_output,
     missing_code,
     pin_models,
     pin_results,
@@ -226,6 +228,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         validation.check(self, self.OPTIONS)
         check_requests(self)
         fields = self.check_fields()
+        self._output_is_template = validation.is_pending(self.output_name)
         if self.has_dag():
             validation.refuse(self, missing_code(fields, self.dag_file))
         if output := output_asset(self.output_name, self.conn_id):
@@ -265,6 +268,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             TrainyardError: An option is not valid.
         """
         self.check_fields()
+        self._check_output(task_key)
         try:
             fields = {"task_key": task_key} | self.resolve_fields(root)
         except TrainyardError as error:
@@ -272,6 +276,17 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         spec, clauses = validation.validated(self.SPEC, fields, self.option_names())
         validation.refuse(self, clauses)
         return cast(JobSpec, spec)
+
+    def _check_output(self, task_key: TaskKey) -> None:
+        """Check that a rendered output has a name, and is that of this task only. Raises TrainyardError."""
+        if self.OUTPUT is None:
+            return
+        if self._output_is_template:
+            validation.refuse(self, explain_missing_part(self.OUTPUT, self.output_name))
+        mapped = getattr(self.dag.task_dict.get(self.task_id), "partial_kwargs", None) if self.has_dag() else None
+        is_whole = getattr(self, "partition", None) is None
+        if mapped and task_key.map_index >= 0 and (is_whole or "partition" in mapped):
+            validation.refuse(self, explain_shared_output(self.OUTPUT, mapped))
 
     def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
         """Build the plan of the operator's application.

@@ -58,3 +58,12 @@ def test_rows_with_large_outputs_are_scored_a_few_at_a_time(
     applied, totals = score(model, monkeypatch)
     assert applied == parts
     assert totals == pytest.approx(expected) and totals["rows"] == ROWS
+
+
+def test_zeros_of_both_signs_are_in_one_slice(model: EvaluatedModel) -> None:
+    rows = datasets.blobs(4)
+    of = pa.array([0.0, -0.0, None, 1.5], pa.float32())
+    batch = pa.RecordBatch.from_pydict({"x": list(rows["x"]), "label": rows["label"], "of": of})
+    task = Scorer((model,), slices=("of",), query=None, examples=0, shown_columns=(), rows_per_batch=None)
+    (state,) = task.score([batch])
+    assert {key.slice.value for key in merge_sums([read_sums(state)])} == {"", "0", "null", "1.5"}

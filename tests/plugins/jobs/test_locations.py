@@ -13,7 +13,7 @@ from airflow.sdk.definitions.xcom_arg import ResolveMixin
 from tests.plugins.evaluations import write_model
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
-from trainyard.jobs.locations import pin_models
+from trainyard.jobs.locations import explain_missing_part, explain_shared_output, pin_models
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
     EvaluateOperator,
@@ -278,3 +278,31 @@ def test_what_is_not_valid_when_the_task_runs_is_refused_by_its_name(
         spec(operator(task_id="t", dag=dag, **options))
     assert str(refused.value).startswith(f"{operator.__name__} 't': ")
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["n/None", "n/", "n//x", "None", "", "hdfs://nn/a/None/b", None])
+def test_a_name_of_which_a_template_renders_to_nothing_is_explained(name: str | None) -> None:
+    [clause] = explain_missing_part("dataset", name)
+    assert clause.startswith(f"dataset='{name}' has a part without a value")
+
+
+@pytest.mark.parametrize("name", ["n/2026-01-01", "file:///s/a", "/s/a", "n/Nonesuch", "s3://bucket/a"])
+def test_a_name_all_of_whose_parts_have_a_value_is_not(name: str) -> None:
+    assert explain_missing_part("dataset", name) == []
+
+
+@pytest.mark.parametrize(
+    ("mapped", "is_shared"),
+    [
+        ({"model": "m"}, True),
+        ({"model": "m/{{ ds }}"}, True),
+        ({"model": "m/{{ ti.map_index }}"}, False),
+        ({"model": "m/{{ task.seed }}"}, False),
+        ({"model": "m", "partition": "{{ ti.map_index }}"}, False),
+        ({"seed": 1}, False),
+    ],
+)
+def test_an_output_that_all_tasks_of_a_mapped_one_write_is_explained(mapped: dict[str, Any], is_shared: bool) -> None:
+    clauses = explain_shared_output("model", mapped)
+    assert bool(clauses) is is_shared
+    assert not clauses or clauses[0].endswith(f"write model='{mapped['model']}/{{{{ ti.map_index }}}}'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -481,3 +482,33 @@ def test_airflow_s_setting_is_the_default_of_deferrable(
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", str(default))
     export = ExportOperator(task_id="t", prepare="toy.prepare:rows", source="/in", format="json", dataset="toy")
     assert export.deferrable is default
+
+
+@pytest.mark.parametrize(
+    ("fixed", "mapped", "message"),
+    [
+        ({"dataset": "d"}, {"seed": 1}, r"dataset='d', and the last one .* write dataset='d/\{\{ ti.map_index \}\}'"),
+        ({"dataset": "d"}, {"partition": "a"}, None),
+        ({"seed": 1}, {"dataset": "d"}, None),
+    ],
+)
+def test_tasks_of_a_mapped_one_with_the_same_output_are_refused(
+    dag_file: Path, fixed: dict[str, Any], mapped: dict[str, Any], message: str | None
+) -> None:
+    dag = DAG("toy", schedule=None)
+    dag.fileloc = str(dag_file)
+    partial = ExportOperator.partial(task_id="e", dag=dag, prepare="toy.prepare:rows", source="a.parquet", **fixed)
+    operator = partial.expand(**{name: [value] for name, value in mapped.items()}).unmap(mapped)
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="e", map_index=0, directory="file:///s")
+    with pytest.raises(TrainyardError, match=message) if message else nullcontext():
+        operator.build_spec(key, "file:///s")
+
+
+def test_an_output_of_which_a_template_renders_to_none_is_refused(operator: ExportOperator) -> None:
+    templated = ExportOperator(
+        task_id="other", dag=operator.dag, prepare="toy.prepare:rows", source="a.parquet", dataset="n/{{ none }}"
+    )  # fmt: skip
+    templated.dataset = "n/None"
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="other", directory="file:///s")
+    with pytest.raises(TrainyardError, match=r"^ExportOperator 'other': dataset='n/None' has a part without a value"):
+        templated.build_spec(key, "file:///s")
