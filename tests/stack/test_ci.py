@@ -25,7 +25,7 @@ def run_ci(folder: Path, seconds: int = 0, **commands: str) -> subprocess.Comple
     return subprocess.run([folder / ".ci/run"], env=environment, check=False, capture_output=True, text=True)
 
 
-PARTS = ["test", "rest", "stack-up", "matrix", "fresh"]
+PARTS = ["test", "rest", "matrix", "fresh", "stack-up"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -40,8 +40,11 @@ def test_all_parts_run_and_success_prints_no_error(tmp_path: Path) -> None:
 
 def test_parts_without_time_left_are_named_and_do_not_fail_ci(tmp_path: Path) -> None:
     process = run_ci(tmp_path, seconds=79 * 60)
-    assert process.returncode == 0 and process.stdout.split() == ["test", "rest", "matrix", "fresh"]
-    assert process.stderr == "NOT TESTED: the stack of containers: too little time is left\n"
+    assert process.returncode == 0 and process.stdout.split() == ["test", "matrix", "fresh"]
+    assert process.stderr.splitlines() == [
+        "NOT TESTED: what make test leaves out: too little time is left",
+        "NOT TESTED: the stack of containers: too little time is left",
+    ]
 
 
 def test_without_an_engine_of_containers_the_stack_is_named_and_does_not_fail_ci(tmp_path: Path) -> None:

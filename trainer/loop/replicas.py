@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
@@ -101,6 +102,8 @@ class Replicas:
         for name, tensor in differing.items():
             by_rank = self._measure_differences(tensor)
             rank = max(range(len(by_rank)), key=by_rank.__getitem__)
+            if by_rank[rank] == math.inf:  # the training diverged, which other checks find
+                continue
             largest_number = self._world.max(_get_largest(tensor)).item()
             if not by_rank[rank] <= ROUNDING * largest_number or not tensor.is_floating_point():
                 raise TrainyardError(
@@ -110,6 +113,8 @@ class Replicas:
                 )
         for tensor in differing.values():
             tensor.copy_(self._get_from_main(tensor))
+        if not differing:  # in another order
+            return None
         first = _shorten(next(iter(differing)))
         return (
             f"{len(differing)} of {len(tensors)} tensors, such as {first!r}, differed between workers by rounding, as "
@@ -138,10 +143,10 @@ class Replicas:
         if self._strategy.own_optimizer:
             return
         names = {id(parameter): _shorten(name) for name, parameter in self._parameters.items()}
-        for parameter, state in self._optimizer.state.items():
+        for owner, state in self._optimizer.state.items():
             for key, value in state.items():
                 if isinstance(value, Tensor):
-                    yield from _list_whole(f"{key} of {names.get(id(parameter), 'a parameter')}", value.detach())
+                    yield from _list_whole(f"{key} of {names.get(id(owner), 'a parameter')}", value.detach())
 
     def _measure_differences(self, tensor: Tensor) -> list[float]:
         """Return for each rank by how much its tensor differs from that of rank 0 at most."""

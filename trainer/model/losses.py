@@ -153,9 +153,10 @@ def sum_weights(recipe: Recipe, columns: Batch) -> Tensor | None:
     label = columns[recipe.label or ""]
     if label.is_floating_point():  # probabilities of classes
         return None
-    counted = label != get_ignored_label(recipe.loss)
-    weights = get_option(recipe.loss, "weight")
-    return (counted if weights is None else weights[label.long().where(counted, 0)] * counted).sum(dtype=torch.float64)
+    ignored, weights = get_ignored_label(recipe.loss), get_option(recipe.loss, "weight")
+    counted = torch.ones_like(label, dtype=torch.bool) if ignored is None else torch.ne(label, ignored)
+    of_labels: Tensor = counted if weights is None else weights[label.long().where(counted, 0)] * counted
+    return of_labels.sum(dtype=torch.float64)
 
 
 def count_batches_without_labels_as_zero(loss: nn.Module) -> None:
