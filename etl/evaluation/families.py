@@ -22,7 +22,7 @@ _POISSON: losses.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 
 
 def choose_families(
-    uri: str, document: str, label: Column, metrics: Sequence[str], first: tuple[str, str]
+    uri: str, document: str, label: Column, metrics: Sequence[str], first: tuple[str, str] | None = None
 ) -> tuple[MetricFamily, ...]:
     """Return the families that compute `metrics` of a model, of which the first counts rows.
 
@@ -31,7 +31,7 @@ def choose_families(
         document: The JSON of its `ModelArtifact`.
         label: Its label.
         metrics: The names of metrics; those of the recipe of `first` if there are none.
-        first: The URI and the document of the first model.
+        first: The URI and the document of the first model, by default this one.
 
     Raises:
         TrainyardError: The model has no output or label that metrics can compare, or a metric does not apply to it.
@@ -42,7 +42,9 @@ def choose_families(
             f"the label {label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot compare it."
         )
     spec = _build_output_spec(model.recipe, _find_output_shape(uri, model), label)
-    return RowCount(), *(build_families(metrics, spec) if metrics else build_recipe_families(*first))
+    return RowCount(), *(
+        build_families(metrics, spec) if metrics else build_recipe_families(*(first or (uri, document)))
+    )
 
 
 def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:
