@@ -271,7 +271,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "model": LOCATION,
         "dataset": LOCATION,
         "metrics": [
-            ("accuracy", "write a list, for example ['accuracy']"), ([], "write 1 or more values"), (None, LIST),
+            ("accuracy", "write a list, for example ['accuracy']"), (None, LIST),
             (["acc"], "write one of accuracy"), ([3], TEXT), (["toy.recipe:netwrok"], "the nearest one is 'network'"),
             (["toy/recipe:network"], IMPORT),
         ],
