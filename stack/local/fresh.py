@@ -7,14 +7,16 @@ The other tests run with the locked versions. When this fails, the last lines na
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from tests.docs.pages import blocks
 from trainyard.schemas import outcomes
@@ -113,8 +115,10 @@ def run(command: Sequence[str], folder: Path, variables: Mapping[str, str] | Non
 
 def describe_packages(environment: Path) -> str:
     """Return the packages of an environment whose versions are not the locked ones, and how many there are."""
-    listed = run([str(UV), "pip", "list", "--quiet", "--format", "json", "--python", str(environment)], ROOT)
-    installed = {package["name"]: package["version"] for package in json.loads(listed)}
+    folders = map(str, environment.glob("lib/python*/site-packages"))
+    installed: dict[str, str] = {
+        canonicalize_name(each.name): each.version for each in distributions(path=list(folders))
+    }
     lines = list_differences(installed, (ROOT / "requirements.txt").read_text())
     return "\n".join((f"{len(installed)} packages, of which {len(lines)} differ from requirements.txt:", *lines))
 
