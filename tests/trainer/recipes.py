@@ -521,11 +521,13 @@ class Unequal(nn.Linear):
         super().__init__(8, 3)
         self._how, self._steps = how, 0
         self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.bias.requires_grad_(how != "unfreeze")
 
     def forward(self, x: Tensor) -> Tensor:
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._steps += self.training
+        self.calls += self.training
         if self.training and self._how == "assign" and self._steps > 4:
             self.bias.data[0] = x.mean()
         if self.training and self._how == "round":

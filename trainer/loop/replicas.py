@@ -138,7 +138,7 @@ class Replicas:
         if with_buffers:
             saved = self._network.state_dict(keep_vars=True)
             for name, buffer in self._network.named_buffers():
-                if name in saved:
+                if name in saved and buffer.is_floating_point():  # integers may count what one worker has done
                     yield from _list_whole(name, buffer.detach())
         if self._strategy.own_optimizer:
             return
