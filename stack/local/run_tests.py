@@ -93,6 +93,9 @@ def main(arguments: Sequence[str]) -> int:
         print("make test runs on Linux; elsewhere run make check and make demo", file=sys.stderr)
         return 1
     marker = arguments[0] if arguments else ""
+    if marker not in SELECTIONS:
+        print(f"{marker!r} is no marker of suites; write full, faults, or nothing", file=sys.stderr)
+        return 2
     selected, suites, not_run = SELECTIONS[marker], SUITES, []
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         selected += " and not browser"
