@@ -8,18 +8,23 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainyard.trainer import exchange
+from trainyard.trainer.membership import Membership
+
 _RENDEZVOUS = (
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
 )  # fmt: skip
 """The variables of a launcher that name a group of processes, and this one in it."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class World:
         gpu: The index of the GPU that this worker uses, among those that its process sees.
         host: The address at which the other workers reach this one.
         shares_gpu: Whether any two workers use the same GPU.
+        membership: What the workers recognize each other by; None in a process group that others have created.
     """
 
     rank: int = 0
@@ -39,6 +45,7 @@ class World:
     gpu: int = 0
     host: str = "127.0.0.1"
     shares_gpu: bool = False
+    membership: Membership | None = field(default=None, repr=False, compare=False)
 
     @property
     def device(self) -> torch.device:
@@ -77,12 +84,28 @@ class World:
         dist.broadcast(tensor, 0)
         return tensor.tolist()
 
-    def gather(self, value: Any) -> list[Any]:
-        """Return the `value` of each worker, by rank."""
-        values = [value] * self.size
-        if self.size > 1:
-            dist.all_gather_object(values, value)
-        return values
+    def gather(self, value: T) -> list[T]:
+        """Return the `value` of each worker, by rank; see `exchange` for what it may be."""
+        return exchange.all_gather(value) if self.size > 1 else [value]
+
+    def broadcast_value(self, value: T, group: dist.ProcessGroup | None = None) -> T:
+        """Return the `value` of rank 0 on all workers; see `exchange` for what it may be.
+
+        Args:
+            value: The value; what it is on other workers does not matter.
+            group: The process group, the default one if None.
+        """
+        return exchange.broadcast(value, group) if self.size > 1 else value
+
+    def create_group(self) -> dist.ProcessGroup | None:
+        """Create a further process group of all workers, on the CPU; None for a single worker."""
+        if self.size == 1:
+            return None
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)  # all workers are members
+        if self.membership:
+            self.membership.verify(torch.device("cpu"), group)
+        return group
 
 
 @contextmanager
@@ -107,8 +130,7 @@ def _describe_group() -> World:
     """Return the world of the default process group, with the GPU that the script has selected."""
     rank, size, visible = dist.get_rank(), dist.get_world_size(), list_gpus()
     gpu = torch.cuda.current_device() if visible else 0
-    workers: list[Any] = [None] * size
-    dist.all_gather_object(workers, (socket.gethostname(), visible[gpu] if visible else None))
+    workers = exchange.all_gather((socket.gethostname(), visible[gpu] if visible else None))
     hosts, gpus = {host for host, _ in workers}, [used for _, used in workers if used]
     host = "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
     return World(rank, size, gpu, host, shares_gpu=len(set(gpus)) < len(gpus))

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from types import SimpleNamespace
 from typing import Any
@@ -16,25 +17,28 @@ from tests.gpu import stand_ins
 
 stand_ins.install()
 
+from trainyard.trainer.group.channel import DriverAddress  # noqa: E402  after the stand-ins
+from trainyard.trainer.group.group_server import GroupServer  # noqa: E402
+
 SECONDS = 240
 WORKERS = 2
 
 
 class Task:
-    """What a worker uses of Spark's BarrierTaskContext. Messages are exchanged over a store of torch.
+    """What a worker uses of Spark's BarrierTaskContext. Messages are exchanged over the store of the group.
 
     Args:
         rank: The number of the worker.
         size: How many workers there are.
-        port: The port of the store.
+        driver: The driver of the group.
         gpus: The addresses of the GPUs that Spark assigned to the task.
     """
 
-    def __init__(self, rank: int, size: int, port: int, gpus: Sequence[str]) -> None:
-        from torch.distributed import TCPStore
+    def __init__(self, rank: int, size: int, driver: DriverAddress, gpus: Sequence[str]) -> None:
+        from trainyard.trainer.group.store import Store
 
-        self._rank, self._size, self._gpus, self._round = rank, size, gpus, 0
-        self._store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+        self._rank, self._size, self.driver, self._gpus, self._round = rank, size, driver, gpus, 0
+        self._store = Store(driver, timedelta(seconds=SECONDS))
 
     def partitionId(self) -> int:  # noqa: N802  Spark's name
         return self._rank
@@ -47,8 +51,8 @@ class Task:
 
     def allGather(self, message: str) -> list[str]:  # noqa: N802
         self._round += 1
-        self._store.set(f"{self._round}/{self._rank}", message)
-        return [self._store.get(f"{self._round}/{rank}").decode() for rank in range(self._size)]
+        self._store.set(f"task/{self._round}/{self._rank}", message)
+        return [self._store.get(f"task/{self._round}/{rank}").decode() for rank in range(self._size)]
 
 
 def count_workers(device: str, strategy: str = "allreduce") -> int:
@@ -101,31 +105,29 @@ def run_until_failure(
 
     After the first failure the other workers get some seconds to end, and are killed then, as by Spark; theirs is None.
     """
-    from torch.distributed import TCPStore
-
     context = get_context("tests.gpu.group")
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     seen = visible if device == "cuda" else ""
     ends, processes = [], []
-    for rank in range(size):
-        own_end, worker_end = context.Pipe()
-        task = (rank, size, store.port, gpus[rank] if gpus else ())
-        process = context.Process(
-            target=_run_worker, args=(worker_end, task, seen, sys.path, function, arguments), daemon=True
-        )
-        process.start()
-        worker_end.close()
-        ends.append(own_end)
-        processes.append(process)
-    try:
-        return _receive(ends)
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.join(5)
-            if process.is_alive():
-                os.kill(process.pid or 0, signal.SIGKILL)
-            process.join()
+    with GroupServer("127.0.0.1") as server:
+        for rank in range(size):
+            own_end, worker_end = context.Pipe()
+            task = (rank, size, server.address, gpus[rank] if gpus else ())
+            process = context.Process(
+                target=_run_worker, args=(worker_end, task, seen, sys.path, function, arguments), daemon=True
+            )
+            process.start()
+            worker_end.close()
+            ends.append(own_end)
+            processes.append(process)
+        try:
+            return _receive(ends)
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    process.join(5)
+                if process.is_alive():
+                    os.kill(process.pid or 0, signal.SIGKILL)
+                process.join()
 
 
 def _receive(ends: list[Connection]) -> list[Any]:
@@ -148,7 +150,7 @@ def _receive(ends: list[Connection]) -> list[Any]:
 
 def _run_worker(
     end: Connection,
-    task: tuple[int, int, int, Sequence[str]],
+    task: tuple[int, int, DriverAddress, Sequence[str]],
     visible: str | None,
     path: list[str],
     function: Callable[..., Any],

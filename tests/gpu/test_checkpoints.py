@@ -51,7 +51,7 @@ def test_an_interrupted_training_resumes_with_the_same_losses(
 
 
 def train_in_group(task: Task, batches: str, folder: str, strategy: str) -> list[float]:
-    world = join_group(task, timedelta(minutes=2), 1)
+    world = join_group(task, task.driver, timedelta(minutes=2), 1)
     losses = train(batches, folder, world=world, strategy=strategy, workers=2)
     end_process_group(abort=False)
     return losses

@@ -31,7 +31,8 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.checkpointing.staging import Staging, copy_tensors
 from trainyard.trainer.group import worker
-from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
@@ -57,7 +58,7 @@ EXACT = ("allreduce", "fsdp")
 
 def train(task: Task | None, batches: str, folder: str, strategy: dict[str, Any]) -> tuple[list[float], set[str]]:
     """Return the losses, and the names of the phases."""
-    world = join_group(task, timedelta(minutes=2), 1) if task else World()
+    world = join_group(task, task.driver, timedelta(minutes=2), 1) if task else World()
     fitted = fit(
         f"{recipes.__name__}:mlp", dataset=batches, model=f"{folder}/model", world=world, strategy=strategy, epochs=4,
         batch_size=48, checkpoints=f"{folder}/checkpoints",
@@ -83,7 +84,7 @@ def test_a_group_learns_what_one_worker_learns(device: str, batches: str, tmp_pa
 
 
 def start_group_of_one(task: Task) -> World:
-    world = join_group(task, timedelta(minutes=2), 1)
+    world = join_group(task, task.driver, timedelta(minutes=2), 1)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group(world.backend, store=store, rank=0, world_size=1)
     return world
@@ -204,7 +205,7 @@ def build_spec(folder: Path, batches: str, recipe: str, workers: int, **params: 
     )  # fmt: skip
 
 
-def work(task: Task, text: str, manifest: str, address: MonitorAddress) -> dict[str, Any]:
+def work(task: Task, text: str, manifest: str, address: DriverAddress) -> dict[str, Any]:
     outcome = worker.run(task, text, [manifest], "application", 0, address, 1)
     return {"rank": outcome.rank, "ended": outcome.ended, "error": outcome.error}
 
@@ -213,9 +214,9 @@ def test_a_worker_trains_as_on_the_cluster(device: str, batches: str, tmp_path: 
     """With heartbeats to the driver, events and checkpoints."""
     size = group.count_workers(device)
     spec = build_spec(tmp_path, batches, "mlp", size)
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        results = group.run(device, size, work, spec.to_json(), read_current(batches).to_json(), monitor.address)
-        training = monitor.get_training()
+    with GroupServer("127.0.0.1") as server:
+        results = group.run(device, size, work, spec.to_json(), read_current(batches).to_json(), server.address)
+        training = server.monitor.get_training()
     assert results == [{"rank": rank, "ended": "done", "error": None} for rank in range(size)]
     assert training and training.epochs == 2
     assert index.list_checkpoints(f"{tmp_path}/run/checkpoints/train")
@@ -226,11 +227,11 @@ def test_a_worker_that_fails_is_named_and_the_group_ends(device: str, batches: s
     """The failed worker ends by itself, whatever collectives are in flight, and the driver has its error by then."""
     size = group.count_workers(device)
     spec = build_spec(tmp_path, batches, "failing", size, rank=size - 1)
-    with HeartbeatMonitor("127.0.0.1") as monitor:
+    with GroupServer("127.0.0.1") as server:
         results = group.run_until_failure(
-            device, size, work, spec.to_json(), read_current(batches).to_json(), monitor.address
+            device, size, work, spec.to_json(), read_current(batches).to_json(), server.address
         )
-        failures = monitor.get_failures()
+        failures = server.monitor.get_failures()
     assert "RuntimeError: the model failed" in results[-1], results
     causes = [failure for failure in failures if failure.is_cause]
     assert [failure.rank for failure in causes] == [size - 1] and causes[0].error == "RuntimeError: the model failed"

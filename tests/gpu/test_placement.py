@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.ranks]
 
 def join(task: Task) -> tuple[str, str, float]:
     """Return the device of a worker, the one that torch uses by default, and a sum over the group."""
-    world = join_group(task, timedelta(minutes=2), 1)
+    world = join_group(task, task.driver, timedelta(minutes=2), 1)
     ranks = world.sum(torch.tensor(float(world.rank), device=world.device))
     default = torch.ones(1, device=world.device.type).device
     end_process_group(abort=False)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.fork_server import get_context
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.group_server import GroupServer
 
 SECONDS = 300
 
@@ -19,14 +20,14 @@ class Workers:
 
     def __init__(self, size: int) -> None:
         context = get_context()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        self._server = GroupServer("127.0.0.1").__enter__()
         self._ends: list[Connection] = []
         self.processes = []
         for rank in range(size):
             own_end, worker_end = context.Pipe()
-            process = context.Process(target=_run_worker, args=(worker_end, rank, size, port), daemon=True)
+            process = context.Process(
+                target=_run_worker, args=(worker_end, rank, size, self._server.address), daemon=True
+            )
             process.start()
             worker_end.close()
             self._ends.append(own_end)
@@ -41,6 +42,7 @@ class Workers:
         for process in self.processes:
             process.join(SECONDS)
             assert process.exitcode is not None
+        self._server.__exit__()
 
     def start(self, function: Callable[..., Any], *arguments: Any) -> Workers:
         """Call `function(world, *arguments)` in each worker."""
@@ -68,23 +70,26 @@ def _receive(end: Connection) -> Any:
         return None
 
 
-def _run_worker(end: Connection, rank: int, size: int, port: int) -> None:
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(port)
+def _run_worker(end: Connection, rank: int, size: int, driver: DriverAddress) -> None:
     import torch
     import torch.distributed as dist
 
+    from trainyard.trainer.group.process_group import create_process_group
+    from trainyard.trainer.group.store import Store
+    from trainyard.trainer.membership import Membership
     from trainyard.trainer.world import World
 
     torch.set_num_threads(1)
+    world = World(rank, size, membership=Membership(driver.secret, rank, size))
     if size > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=size)
+        create_process_group(world, Store(driver, timedelta(seconds=SECONDS)), timedelta(minutes=30))
     while True:
         try:
             function, arguments = end.recv()
         except EOFError:
             break
         try:
-            end.send((function(World(rank, size), *arguments),))
+            end.send((function(world, *arguments),))
         except BaseException:
             if dist.is_initialized():  # fails the collectives of the other workers
                 dist.destroy_process_group()

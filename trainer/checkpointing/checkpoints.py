@@ -19,7 +19,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -89,7 +88,7 @@ class SavedCheckpoint:
             if name.startswith(prefix + SEPARATOR) and isinstance(entry, TensorStorageMetadata)
         }
         if tensors:
-            self._load(tensors, no_dist=True)
+            self._load(tensors)
         return {name.removeprefix(prefix + SEPARATOR): tensor for name, tensor in tensors.items()}
 
     def read_paths(self, prefix: str) -> set[str]:
@@ -103,13 +102,14 @@ class SavedCheckpoint:
 
     def load_into(self, state: dict[str, Any]) -> None:
         """Replace the values of `state`, nested as it was saved, with those of the checkpoint."""
-        self._load(state, no_dist=not dist.is_initialized())
+        self._load(state)
 
-    def _load(self, state: dict[str, Any], no_dist: bool) -> None:
+    def _load(self, state: dict[str, Any]) -> None:
+        """Load what this worker needs of `state`; its error ends the other workers with it."""
         reader = Reader(self.uri, self.on_progress)
         reader.read_metadata()  # `load` would make an error of this an AssertionError
         try:
-            load(state, storage_reader=reader, planner=Planner(), no_dist=no_dist)
+            load(state, storage_reader=reader, planner=Planner(), no_dist=True)
         except CheckpointException as error:
             causes = [cause for cause, _ in error.failures.values()]
             if unavailable := next((cause for cause in causes if isinstance(cause, UnavailableError)), None):
@@ -155,16 +155,16 @@ class Checkpoints:
     ) -> None:
         self._root, self._fingerprint, self._application = root, fingerprint, application
         self._world, self._keep, self._on_progress = world, keep, on_progress
-        self._process_group = dist.new_group(backend="gloo") if world.size > 1 else None
+        self._process_group = world.create_group()
         self._pending: Future[None] | None = None
         self._saved_at = time.monotonic()
-        self._staging, self._saver = Staging(), Saver(self._process_group)  # type: ignore[arg-type]
+        self._staging, self._saver = Staging(), Saver(self._process_group)
         self._indexes: dict[str, Checkpoint] = {}
         self._damaged: set[str] = set()
         self.failures = self._all_failures = 0
         self.last_error: str | None = None
         self.warnings: list[str] = []
-        self.group: int = self._broadcast(self._claim_group() if world.is_main else None)
+        self.group = self._world.broadcast_value(self._claim_group() if world.is_main else 0)
         self.newest = self._find_newest()
 
     def seconds_since_save(self) -> float:
@@ -250,8 +250,9 @@ class Checkpoints:
     def _find_newest(self) -> SavedCheckpoint | None:
         """Return the newest valid checkpoint of this run; each worker verifies a part of its files."""
         candidates = self._list_candidates() if self._world.is_main else iter(())
-        while candidate := self._broadcast(next(candidates, None)):
-            uri, checkpoint = candidate
+        while candidate := self._world.broadcast_value(next(candidates, None)):
+            uri, document = candidate
+            checkpoint = Checkpoint.from_json(document)
             own = list(checkpoint.files)[self._world.rank :: self._world.size]
             find_damage = partial(index.find_damage, uri, checkpoint, own, self._on_progress)
             problems = self._world.gather(retry(f"read {uri}", find_damage))
@@ -262,12 +263,13 @@ class Checkpoints:
             self._damaged.add(uri)
         return None
 
-    def _list_candidates(self) -> Iterator[tuple[str, Checkpoint]]:
+    def _list_candidates(self) -> Iterator[tuple[str, str]]:
+        """Yield the URI and the index, as JSON, of the checkpoints of this run, the newest first."""
         for uri, checkpoint, problem in index.read_checkpoints(self._root, self._fingerprint):
             if checkpoint:
                 self._indexes[uri] = checkpoint
             if checkpoint and not problem:
-                yield uri, checkpoint
+                yield uri, checkpoint.to_json()
             else:
                 self._skip(uri, problem)
 
@@ -275,20 +277,11 @@ class Checkpoints:
         if self._world.is_main:
             print(f"skipping checkpoint {uri}: {problem}", flush=True)
 
-    def _broadcast(self, value: Any, group: Any = None) -> Any:
-        """Return the `value` of rank 0; `group` is the process group, torch's default one if None."""
-        values = [value]
-        if self._world.size > 1:
-            dist.broadcast_object_list(values, 0, group)
-        return values[0]
-
     def _run(self, done: Future[None], *arguments: Any) -> None:
         if self._world.device.type == "cuda":
             torch.cuda.set_device(self._world.device)
         try:
             self._write(*arguments)
-        except CheckpointException as error:
-            done.set_exception(RuntimeError(_summarize(error)))
         except BaseException as error:
             done.set_exception(error)
         else:
@@ -309,7 +302,7 @@ class Checkpoints:
             except Exception as raised:
                 error = raised
         own = None if error is None else (_is_final(error), _summarize(error))
-        if failure := self._broadcast(own, self._process_group):
+        if failure := self._world.broadcast_value(own, self._process_group):
             fatal, text = failure
             raise (TrainyardError if fatal else RuntimeError)(text) from error
 

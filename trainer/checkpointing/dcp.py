@@ -23,7 +23,12 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.filesystem import (
+    FileSystemReader,
+    FileSystemWriter,
+    _StorageInfo,
+    _StoragePrefix,
+)
 from torch.distributed.checkpoint.metadata import (
     _MEM_FORMAT_ENCODING,
     BytesStorageMetadata,
@@ -34,7 +39,15 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import (
+    BytesIOWriteData,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
@@ -51,10 +64,14 @@ _SMALL_BYTES = 1 << 20
 """The bytes of small writes that are collected."""
 _WRITTEN_BYTES = 16 << 20
 """The bytes of a tensor that are written at once, which bounds the memory of file systems that copy them."""
-_METADATA_CLASSES: list[Any] = [
-    _MEM_FORMAT_ENCODING, BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
-    TensorProperties, TensorStorageMetadata, _StorageInfo,
-]  # fmt: skip
+
+# What `torch.load` may create, in metadata and in the plans and results that workers exchange. A context manager would
+# take them from the other thread, in which a checkpoint is written.
+torch.serialization.add_safe_globals([
+    _MEM_FORMAT_ENCODING, BytesIOWriteData, BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex,
+    SavePlan, StorageMeta, TensorProperties, TensorStorageMetadata, TensorWriteData, WriteItem, WriteItemType,
+    WriteResult, _StorageInfo, _StoragePrefix,
+])  # fmt: skip
 
 
 class Writer(FileSystemWriter):
@@ -128,10 +145,7 @@ class Reader(FileSystemReader):
         """Return the metadata, as the base class does, but without unpickling. It is read once."""
         if self._metadata is not None:
             return self._metadata
-        with (
-            self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "rb") as stream,
-            torch.serialization.safe_globals(_METADATA_CLASSES),
-        ):
+        with self.fs.create_stream(self.fs.concat_path(self.path, METADATA), "rb") as stream:
             metadata: Metadata = torch.load(io.BytesIO(stream.read()), weights_only=True)
         if metadata.storage_meta:
             metadata.storage_meta.load_id = self.load_id

@@ -1,25 +1,20 @@
 """Heartbeats: the driver receives the current phase of each worker every second, and detects workers that hang.
 
-A worker has one connection to the driver. It requests the driver's time first, and sends heartbeats from then on, the
-last one when it ends. A worker that fails sends its error before its connections to the other workers break, so that
-the first cause is known.
+A worker has one connection to the driver for them. It requests the driver's time first, and sends heartbeats from then
+on, the last one when it ends. A worker that fails sends its error before its connections to the other workers break, so
+that the first cause is known.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
-import secrets
-import socket
-import socketserver
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
+from trainyard.trainer.group.channel import Channel, DriverAddress, Session
 from trainyard.trainer.group.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.loop.phases import CurrentPhase
@@ -27,12 +22,12 @@ from trainyard.trainer.loop.phases import CurrentPhase
 now = time.time_ns
 """The clock of the driver, which the events of all workers use."""
 
+SERVICE = "heartbeats"
 INTERVAL_SECONDS = 1.0
-CONNECT_SECONDS = 10.0
 LAST_HEARTBEAT_SECONDS = 2.0
 """How long a worker that ends may wait until the driver has received its last heartbeat."""
-SHUTDOWN_SECONDS = 0.05
-"""How long the monitor may take to notice that it is to end; each training waits for it."""
+MAX_CHARACTERS = 1 << 20
+"""How much of an error and its traceback is sent."""
 
 ORDER = (
     "start", "import", "rendezvous", "find checkpoint", "set up",
@@ -42,15 +37,6 @@ ORDER = (
 
 At the end of an epoch, rank 0 writes its model while the others wait to save a checkpoint.
 """
-
-
-@dataclass(frozen=True)
-class MonitorAddress:
-    """Where workers connect to the monitor, and the secret that they send with each message."""
-
-    host: str
-    port: int
-    secret: bytes
 
 
 @dataclass(frozen=True)
@@ -96,67 +82,34 @@ def _get_position(current: CurrentPhase) -> tuple[int, int, int]:
     return current.epoch, current.step, ORDER.index(current.phase)
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    request_queue_size = 1024  # the workers of a barrier stage connect at once
-
-
 class HeartbeatMonitor:
-    """A server on the driver that receives heartbeats; a context manager.
+    """The last heartbeats and the failures of a group's workers, on the driver."""
 
-    Attributes:
-        address: Where workers connect.
-    """
-
-    def __init__(self, host: str) -> None:
+    def __init__(self) -> None:
         self._heartbeats: dict[int, Heartbeat] = {}
         self._training: TrainingProgress | None = None
         self._failures: list[Outcome] = []
-        self._secret = secrets.token_hex(16).encode()
-        monitor = self
 
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                rank = -1
-                try:
-                    for line in self.rfile:
-                        secret, _, text = line.partition(b" ")
-                        if not hmac.compare_digest(secret, monitor._secret):
-                            return
-                        message = json.loads(text)
-                        if message.pop("request_time", None):
-                            self.wfile.write(f"{now()}\n".encode())
-                            continue
-                        if failure := message.pop("failure", None):
-                            monitor._failures.append(Outcome(**failure))
-                            self.wfile.write(b"received\n")
-                            continue
-                        rank, host, training, is_last = (
-                            message.pop(name) for name in ("rank", "host", "training", "is_last")
-                        )
-                        current = CurrentPhase(**message, training=training and TrainingProgress(**training))
-                        monitor._record(rank, host, current)
-                        if is_last:
-                            self.wfile.write(b"received\n")
-                except ConnectionError:
-                    pass  # the worker was killed
-                finally:
-                    monitor._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
-
-        self._server = _Server((host, 0), Handler)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(SHUTDOWN_SECONDS,), name="monitor", daemon=True
-        )
-        self.address = MonitorAddress(host, self._server.server_address[1], self._secret)
-
-    def __enter__(self) -> HeartbeatMonitor:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    async def serve(self, session: Session) -> None:
+        """Receive the messages of one worker until it ends."""
+        rank = -1
+        try:
+            while True:
+                message = await session.receive()
+                if message.pop("request_time", None):
+                    await session.send(now())
+                    continue
+                if failure := message.pop("failure", None):
+                    self._failures.append(Outcome(**failure))
+                    await session.send("received")
+                    continue
+                rank, host, training, is_last = (message.pop(name) for name in ("rank", "host", "training", "is_last"))
+                current = CurrentPhase(**message, training=training and TrainingProgress(**training))
+                self._record(rank, host, current)
+                if is_last:
+                    await session.send("received")
+        finally:
+            self._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
 
     def describe_hang(self, seconds: float) -> str | None:
         """Return which workers hang, None if the group makes progress; see the function of this name."""
@@ -197,22 +150,19 @@ class HeartbeatSender:
         clock: The offset of this host's clock from the driver's.
     """
 
-    def __init__(self, address: MonitorAddress, rank: int, host: str, current: CurrentPhase) -> None:
+    def __init__(self, address: DriverAddress, rank: int, host: str, current: CurrentPhase) -> None:
         self._address, self._rank, self._host, self._current = address, rank, host, current
         self._stopped = threading.Event()
-        self._sending = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._channel: Channel | None = None
         self.clock = Offset()
 
     def __enter__(self) -> HeartbeatSender:
         try:
-            self._socket = socket.create_connection((self._address.host, self._address.port), CONNECT_SECONDS)
-            self._answers = self._socket.makefile("rb")
+            channel = Channel(self._address, SERVICE)
 
             def request_time() -> int:
-                self._send(request_time=True)
-                return int(self._answers.readline())
+                channel.send({"request_time": True})
+                return int(channel.receive())
 
             self.clock = measure_offset(request_time)
         except (OSError, ValueError) as error:
@@ -222,46 +172,41 @@ class HeartbeatSender:
                 flush=True,
             )
             return self
+        self._channel = channel
+        self._thread = threading.Thread(target=self._run, args=(channel,), name="heartbeats", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        if self._thread.ident:
-            self._thread.join(LAST_HEARTBEAT_SECONDS)
-        if self._socket:
-            with suppress(OSError):  # the driver has closed it
-                self._socket.shutdown(socket.SHUT_RDWR)  # ends a send that waits for the driver
-        if self._thread.ident:
-            self._thread.join()
-        if self._socket:
-            self._socket.close()
+        if self._channel is None:
+            return
+        self._thread.join(LAST_HEARTBEAT_SECONDS)
+        self._channel.shut_down()
+        self._thread.join()
+        self._channel.close()
 
     def report_failure(self, outcome: Outcome) -> None:
         """Send the failure of this worker to the driver, and wait until it has arrived."""
-        if self._socket is None:
+        if self._channel is None:
             return
+        error, traceback = (text and text[:MAX_CHARACTERS] for text in (outcome.error, outcome.traceback))
         with suppress(OSError):
-            self._send(failure=asdict(outcome))
-            self._answers.readline()
+            self._channel.send({"failure": asdict(replace(outcome, error=error, traceback=traceback))})
+            self._channel.receive()
 
-    def _run(self) -> None:
+    def _run(self, channel: Channel) -> None:
         with suppress(OSError):  # the driver does not answer any more
             while not self._stopped.is_set():
-                self._send_heartbeat()
+                self._send_heartbeat(channel)
                 self._stopped.wait(INTERVAL_SECONDS)
-            self._send_heartbeat(is_last=True)
-            self._answers.readline()
+            self._send_heartbeat(channel, is_last=True)
+            channel.receive()
 
-    def _send_heartbeat(self, is_last: bool = False) -> None:
+    def _send_heartbeat(self, channel: Channel, is_last: bool = False) -> None:
         current = self._current
-        self._send(
-            rank=self._rank, host=self._host, phase=current.phase, entered=current.entered,
-            epoch=current.epoch, step=current.step,
-            training=current.training.model_dump() if current.training else None, is_last=is_last,
-        )  # fmt: skip
-
-    def _send(self, **message: Any) -> None:
-        assert self._socket
-        with self._sending:
-            self._socket.sendall(self._address.secret + b" " + json.dumps(message).encode() + b"\n")
+        training = current.training.model_dump() if current.training else None
+        channel.send({
+            "rank": self._rank, "host": self._host, "phase": current.phase, "entered": current.entered,
+            "epoch": current.epoch, "step": current.step, "training": training, "is_last": is_last,
+        })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Connect the workers of a barrier stage: one exchange of addresses, then the process group."""
+"""Connect the workers of a barrier stage: their process group, whose addresses the driver's store has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from trainyard.errors import TrainyardError
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.process_group import create_process_group
 
 
 def get_own_address(context: Any) -> str:
@@ -29,19 +31,16 @@ def list_other_hosts(context: Any) -> set[str]:
     return set(hosts) - {hosts[context.partitionId()]}
 
 
-def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
-    """Serve a TCPStore on a free port of `host` only: a store that selects its port itself listens on all addresses.
+def listen(host: str, others: Collection[str]) -> socket.socket:
+    """Return a socket that listens on a free port of `host` only.
 
     Args:
         host: A name or an address of this host. Of several addresses, an IPv4 one is used, as by Spark.
         others: The other hosts whose workers connect.
-        timeout: The timeout of the store.
 
     Raises:
         TrainyardError: `host` is not this host, or `others` cannot reach what its name stands for here.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     try:
         addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
@@ -50,63 +49,74 @@ def serve_store(host: str, others: Collection[str], timeout: timedelta = timedel
                 f"on its own node the name stands for {address[0]}, where other nodes cannot connect. Give it the "
                 "node's address in /etc/hosts there"
             )
-        listener = socket.create_server(address, family=family)
-        port = listener.getsockname()[1]
-        return TCPStore(
-            host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
-        )
-    except (RuntimeError, OSError) as error:
-        raise TrainyardError(f"rank 0 cannot listen on {host}: {error}") from error
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        raise TrainyardError(f"a worker cannot listen on {host}: {error}") from error
 
 
-def join_group(context: Any, timeout: timedelta, cores: int) -> Any:
+def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
+    """Serve a TCPStore on a free port of `host` only: a store that selects its port itself listens on all addresses.
+
+    It is for scripts, which connect to one by their environment; whoever can connect to it can read and change it.
+
+    Args:
+        host: A name or an address of this host.
+        others: The other hosts whose workers connect.
+        timeout: The timeout of the store.
+
+    Raises:
+        TrainyardError: See `listen`.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = listen(host, others)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
+    )
+
+
+def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: int) -> Any:
     """Connect to the other workers, and return the World of this one.
-
-    Rank 0 starts the store of the process group before the exchange of addresses, which sends its port to the others.
 
     Args:
         context: The BarrierTaskContext of this worker.
+        address: The driver, which serves the store of the group.
         timeout: The timeout of collectives.
         cores: The cores of this worker, which are its threads.
 
     Raises:
-        TrainyardError: Rank 0 could not start the store. Every worker raises it, so that none waits for the others.
+        UnavailableError: The driver cannot be reached.
+        TrainyardError: Other nodes cannot reach this one by its name, or a process that is none of the group's workers
+            has taken the place of one.
     """
     import torch
-    import torch.distributed as dist
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+    from trainyard.trainer.group.store import Store
+    from trainyard.trainer.membership import Membership
     from trainyard.trainer.world import Gpus, World, list_gpus, select_gpus
 
     rank = context.partitionId()
     size = len(context.getTaskInfos())
     host = get_own_address(context)
-    store, failure = None, None
-    if rank == 0 and size > 1:
-        try:
-            store = serve_store(host, list_other_hosts(context), timeout)
-        except TrainyardError as error:
-            failure = str(error)
     resource = context.resources().get("gpu")
-    own_gpus = Gpus(host, list(resource.addresses) if resource else [], list_gpus())
-    message = json.dumps({"port": store.port if store else None, "failure": failure, "gpus": own_gpus})
-    peers = [json.loads(answer) for answer in context.allGather(message)]
-    if peers[0]["failure"]:
-        raise TrainyardError(peers[0]["failure"])
-    workers = [Gpus(*peer["gpus"]) for peer in peers]
+    workers = [Gpus(host, list(resource.addresses) if resource else [], list_gpus())]
+    if size > 1:
+        listen(host, list_other_hosts(context)).close()
+        store = Store(address, timeout)
+        store.set(f"gpus/{rank}", json.dumps(workers[0]))
+        workers = [Gpus(*json.loads(value)) for value in store.multi_get([f"gpus/{other}" for other in range(size)])]
     gpus, shares_gpu = select_gpus(workers)
-    world = World(rank, size, gpus[rank], host, shares_gpu)
+    world = World(
+        rank, size, gpus[rank if size > 1 else 0], host, shares_gpu, Membership(address.secret, rank, size)
+    )  # fmt: skip
     if shares_gpu and world.is_main:
         print("workers share a GPU, which NCCL refuses: they communicate through the memory of the host", flush=True)
     torch.set_num_threads(cores)
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)
     if size > 1:
-        if store is None:
-            store = TCPStore(
-                workers[0].host, peers[0]["port"], is_master=False, wait_for_workers=False, timeout=timeout
-            )
-        dist.init_process_group(world.backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        create_process_group(world, store, timeout)
     return world
 
 

@@ -18,7 +18,8 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.group import rendezvous, supervisor
-from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.group.output import prefix_output
 from trainyard.trainer.group.process_group import end_process_group
@@ -39,8 +40,8 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     """
     text = spec.to_json()
 
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
-        return _run_worker(task, ScriptSpec.from_json(text), start, monitor, cores)
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
+        return _run_worker(task, ScriptSpec.from_json(text), start, driver, cores)
 
     return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
 
@@ -80,7 +81,7 @@ def build_environment(
     }
 
 
-def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddress, cores: int) -> Outcome:
     """Run the script as one worker.
 
     A worker that fails by itself reports its failure and raises it, so that Spark ends the others, whatever they wait
@@ -91,7 +92,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
         context: The BarrierTaskContext of the worker.
         spec: The script.
         start: How often the group was restarted.
-        monitor: Where the worker reports a failure.
+        driver: Where the worker reports a failure.
         cores: The cores of the worker, which are its threads.
     """
     import torch
@@ -101,7 +102,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, monitor: MonitorAddr
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
     outcome = Outcome(rank, host, time.time(), result={"workers": size})
     with ExitStack() as stack:
-        heartbeats = stack.enter_context(HeartbeatSender(monitor, rank, host, CurrentPhase()))
+        heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
         with events.span("rendezvous"):
             variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
         try:
@@ -128,22 +129,18 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
 
     rank, host = context.partitionId(), rendezvous.get_own_address(context)
     hosts = context.allGather(_get_locality(context, host))
-    store, server, addresses = None, None, {}
-    if rank == 0:
-        store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
-        addresses["torch"] = f"{host}:{store.port}"
-        if importlib.util.find_spec("horovod"):
-            server, port = horovod.serve(hosts)
-            addresses["horovod"] = f"{host}:{port}"
-    addresses = json.loads(context.allGather(json.dumps(addresses))[0])
-    variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
-    if "horovod" in addresses:
-        variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
-    try:
+    store, addresses = None, {}
+    with ExitStack() as stack:
+        if rank == 0:
+            store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
+            addresses["torch"] = f"{host}:{store.port}"
+            if importlib.util.find_spec("horovod"):
+                addresses["horovod"] = stack.enter_context(horovod.serve(hosts, host))
+        addresses = json.loads(context.allGather(json.dumps(addresses))[0])
+        variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
+        if "horovod" in addresses:
+            variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
         yield variables
-    finally:
-        if server:
-            server.stop()
 
 
 def _get_locality(context: Any, host: str) -> str:

@@ -25,8 +25,10 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.group import worker as workers
+from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.datasets import read_datasets
-from trainyard.trainer.group.heartbeats import HeartbeatMonitor, MonitorAddress
+from trainyard.trainer.group.group_server import GroupServer
+from trainyard.trainer.group.heartbeats import HeartbeatMonitor
 from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
@@ -35,8 +37,8 @@ PROGRESS_SECONDS = 3.0
 LAST_PROGRESS_SECONDS = 10.0
 """How long the end of a group waits for progress that is being written: a storage may not answer for minutes."""
 
-Worker = Callable[[Any, int, MonitorAddress, int], Outcome]
-"""The work of each worker: a function of its BarrierTaskContext, the number of restarts, the monitor, and its cores."""
+Worker = Callable[[Any, int, DriverAddress, int], Outcome]
+"""The work of each worker: a function of its BarrierTaskContext, the number of restarts, the driver, and its cores."""
 ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | None], None]
 """Publish the progress of the workers, and of the training."""
 
@@ -58,8 +60,8 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     datasets = retry(f"read the manifest of {spec.dataset}", partial(read_datasets, spec, root))
     texts, application, text = [manifest.to_json() for _, manifest in datasets], context.applicationId, spec.to_json()
 
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
-        return workers.run(task, text, texts, application, start, monitor, cores)
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
+        return workers.run(task, text, texts, application, start, driver, cores)
 
     def report(progress: tuple[WorkerProgress, ...], training: TrainingProgress | None) -> None:
         GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress, training=training).save()
@@ -128,8 +130,8 @@ def supervise(
 def _run_group(
     context: Any, size: int, work: Worker, start: int, hang_seconds: float, report_progress: ReportProgress
 ) -> dict[str, Any]:
-    monitor = HeartbeatMonitor(context.getConf().get("spark.driver.host"))
-    address, cores = monitor.address, count_cores(context, size)
+    server = GroupServer(context.getConf().get("spark.driver.host"))
+    monitor, address, cores = server.monitor, server.address, count_cores(context, size)
 
     def run_task(_: Iterator[int]) -> Iterator[Outcome]:
         from pyspark import BarrierTaskContext
@@ -137,7 +139,7 @@ def _run_group(
         return iter([work(BarrierTaskContext.get(), start, address, cores)])
 
     with (
-        monitor,
+        server,
         _report_periodically(monitor, report_progress),
         _HangDetector(context, lambda: monitor.describe_hang(hang_seconds)) as detector,
     ):

@@ -15,7 +15,8 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.rendezvous import join_group
@@ -41,7 +42,7 @@ def process_name(rank: int, start: int) -> str:
 
 
 def run(
-    context: Any, text: str, manifests: list[str], application: str, start: int, monitor: MonitorAddress, cores: int
+    context: Any, text: str, manifests: list[str], application: str, start: int, driver: DriverAddress, cores: int
 ) -> Outcome:
     """Train as one worker of a group.
 
@@ -54,7 +55,7 @@ def run(
         manifests: The manifests of the dataset and those mixed into it, as JSON.
         application: The id of the Spark application.
         start: How often the group was restarted.
-        monitor: Where the worker sends its heartbeats.
+        driver: Where the worker sends its heartbeats, and finds the other workers.
         cores: The cores of the worker, which are its threads.
 
     Raises:
@@ -62,14 +63,14 @@ def run(
     """
     rank, host = context.partitionId(), socket.gethostname()
     spec, current = TrainSpec.from_json(text), CurrentPhase()
-    with HeartbeatSender(monitor, rank, host, current) as heartbeats:
+    with HeartbeatSender(driver, rank, host, current) as heartbeats:
         clock, process = heartbeats.clock, process_name(rank, start)
         events = EventLog(spec.task_key.directory, spec.task_key.task, process, rank, clock.behind_ns)
         events.instant("clock", behind_ms=clock.behind_ns / 1e6, error_ms=clock.error_ns / 1e6)
         trackers: list[Tracker] = []
         try:
             datasets = [DatasetManifest.from_json(manifest) for manifest in manifests]
-            result = _train(context, spec, datasets, application, events, current, cores, trackers)
+            result = _train(context, driver, spec, datasets, application, events, current, cores, trackers)
             outcome = Outcome(rank, host, time.time(), result=result)
         except BaseException as error:  # also of sys.exit() in a recipe
             outcome = build_failure(rank, error, clock)
@@ -86,6 +87,7 @@ def run(
 
 def _train(
     context: Any,
+    driver: DriverAddress,
     spec: TrainSpec,
     datasets: list[DatasetManifest],
     application: str,
@@ -100,7 +102,7 @@ def _train(
         from trainyard.trainer.loop.fit import fit
     current.enter("rendezvous")
     with events.span("rendezvous"):
-        world = join_group(context, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
+        world = join_group(context, driver, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     if world.is_main:
         trackers += _build_trackers(spec, manifest)

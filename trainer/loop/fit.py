@@ -154,7 +154,10 @@ def fit(
                 run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             with gpu or nullcontext(), ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1):
                 history = train(run)
-            phase_seconds = world.gather(PhaseSeconds(world.rank, world.host, dict(job.phases.totals)))
+            phase_seconds = [
+                PhaseSeconds(*of_worker)
+                for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
+            ]
             with job.phases.phase("write model"):
                 written = writer.write_weights(model)
         saved_artifact: ModelArtifact | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
-import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -91,23 +91,16 @@ def import_horovod() -> Any:
 def serve_rendezvous(world: World) -> Iterator[None]:
     """Set the environment that Horovod's `init` reads; rank 0 serves the rendezvous meanwhile."""
     hosts = world.gather(world.host)
-    server, address = None, [""]
-    if world.is_main:
-        server, port = serve(hosts)
-        address = [f"{world.host}:{port}"]
-    if world.size > 1:
-        dist.broadcast_object_list(address, 0)
-    variables = build_environment(hosts, world.rank, address[0])
-    previous = {name: os.environ[name] for name in variables if name in os.environ}
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
-        os.environ |= previous
-        if server:
-            server.stop()
+    with serve(hosts, world.host) if world.is_main else nullcontext("") as address:
+        variables = build_environment(hosts, world.rank, world.broadcast_value(address))
+        previous = {name: os.environ[name] for name in variables if name in os.environ}
+        os.environ |= variables
+        try:
+            yield
+        finally:
+            for name in variables:
+                del os.environ[name]
+            os.environ |= previous
 
 
 def build_environment(hosts: Sequence[str], rank: int, address: str) -> dict[str, str]:
@@ -127,15 +120,25 @@ def build_environment(hosts: Sequence[str], rank: int, address: str) -> dict[str
     }
 
 
-def serve(hosts: Sequence[str]) -> tuple[Any, int]:
-    """Start the rendezvous server for the workers on `hosts`, and return it with its port."""
-    from horovod.runner.common.util.hosts import SlotInfo
-    from horovod.runner.http.http_server import RendezvousServer
+@contextmanager
+def serve(hosts: Sequence[str], host: str) -> Iterator[str]:
+    """Serve the rendezvous for the workers on `hosts`, and yield its address; Horovod's own listens on all addresses.
 
-    server = RendezvousServer(verbose=0)
-    port = server.start()
+    Whoever can connect to it can take part in the group: Horovod asks nobody.
+    """
+    from horovod.runner.common.util.hosts import SlotInfo
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+    server = RendezvousHTTPServer((host, 0), RendezvousHandler, verbose=0)
     server.init([SlotInfo(**_build_slot(hosts, rank)) for rank in range(len(hosts))])
-    return server, port
+    thread = threading.Thread(target=server.serve_forever, name="horovod rendezvous", daemon=True)
+    thread.start()
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def _build_slot(hosts: Sequence[str], rank: int) -> dict[str, Any]:

@@ -53,6 +53,13 @@ YARN_CONF = {
 }
 
 
+AUTHENTICATION = "spark.authenticate"
+AUTHENTICATED_CONF = {AUTHENTICATION: "true", "spark.network.crypto.enabled": "true"}
+"""Only an application's own containers connect to each other, by a secret that YARN brings to them, and what they send is
+encrypted: tasks have the secret of their worker group. A shuffle service of the nodes would need the same settings."""
+SHUFFLE_SERVICE = "spark.shuffle.service.enabled"
+
+
 DRIVER, EXECUTOR = CONTAINER_ENVIRONMENTS = ("spark.yarn.appMasterEnv", "spark.executorEnv")
 """The prefixes of the settings for environment variables of the driver, and of executors."""
 USER = "HADOOP_USER_NAME"
@@ -139,6 +146,9 @@ def spark_conf(
         conf["spark.python.daemon.module"] = daemon
     conf |= dict(job.conf or {})
     if spark.master == "yarn":
+        decided = {**runtime.defaults, **conf}
+        if AUTHENTICATION not in decided and decided.get(SHUFFLE_SERVICE, "false").lower() != "true":
+            conf |= AUTHENTICATED_CONF
         conf[TAGS] = ",".join([*tags, *split_tags(job.conf or {})])
         if job.environment:
             archives = conf.get(environment.ARCHIVES) or runtime.defaults.get(environment.ARCHIVES, "")

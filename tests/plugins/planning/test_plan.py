@@ -62,6 +62,28 @@ def test_containers_access_hdfs_as_the_user_who_submits_unless_another_one_is_na
     assert tuple(conf.get(name) for name in HADOOP_USERS) == expected
 
 
+AUTHENTICATION = ("spark.authenticate", "spark.network.crypto.enabled")
+
+
+@pytest.mark.parametrize(
+    ("spark", "defaults", "conf", "expected"),
+    [
+        (YARN, {}, {}, ("true", "true")),
+        (YARN, {"spark.authenticate": "false"}, {}, (None, None)),
+        (YARN, {}, {"spark.authenticate": "false"}, ("false", None)),
+        (YARN, {"spark.shuffle.service.enabled": "true"}, {}, (None, None)),
+        (SparkConnection("spark_default", "local[2]"), {}, {}, (None, None)),
+    ],
+    ids=["YARN", "spark-defaults.conf", "conf", "shuffle service", "local master"],
+)
+def test_containers_authenticate_each_other_unless_the_site_has_decided(
+    spark: SparkConnection, defaults: dict[str, str], conf: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, conf=conf)
+    settings = build_plan(job, spark, replace(RUNTIME, defaults=defaults)).conf
+    assert tuple(settings.get(name) for name in AUTHENTICATION) == expected
+
+
 def test_the_same_job_gives_the_same_plan() -> None:
     assert planned(workers=2) == planned(workers=2)
 

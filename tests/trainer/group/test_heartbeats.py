@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import threading
@@ -14,11 +13,12 @@ import pytest
 
 from trainyard.schemas.worker_progress import TrainingProgress
 from trainyard.trainer.group import heartbeats
+from trainyard.trainer.group.channel import Channel, DriverAddress, Session
+from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.group.heartbeats import (
     Heartbeat,
     HeartbeatMonitor,
     HeartbeatSender,
-    MonitorAddress,
     describe_hang,
 )
 from trainyard.trainer.loop.phases import CurrentPhase
@@ -68,83 +68,90 @@ def test_workers_that_are_all_in_one_phase_are_all_named() -> None:
 @pytest.mark.slow
 def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
     current = CurrentPhase()
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        with HeartbeatSender(monitor.address, 3, "node9", current):
-            wait_for(lambda: monitor.describe_hang(0.0))
-            assert "rank 3 on node9, in 'start'" in str(monitor.describe_hang(0.0))
+    with GroupServer("127.0.0.1") as server:
+        with HeartbeatSender(server.address, 3, "node9", current):
+            wait_for(lambda: server.monitor.describe_hang(0.0))
+            assert "rank 3 on node9, in 'start'" in str(server.monitor.describe_hang(0.0))
             current.enter("forward")
-            wait_for(lambda: "'forward'" in str(monitor.describe_hang(0.0)))
+            wait_for(lambda: "'forward'" in str(server.monitor.describe_hang(0.0)))
             current.epoch, current.step = 4, 17
-            wait_for(lambda: [(worker.epoch, worker.step) for worker in monitor.get_progress()] == [(5, 17)])
-            assert monitor.get_training() is None
+            wait_for(lambda: [(worker.epoch, worker.step) for worker in server.monitor.get_progress()] == [(5, 17)])
+            assert server.monitor.get_training() is None
             current.training = TRAINING
-            wait_for(lambda: monitor.get_training() == TRAINING)
-            assert [(worker.rank, worker.host, worker.phase) for worker in monitor.get_progress()] == [
+            wait_for(lambda: server.monitor.get_training() == TRAINING)
+            assert [(worker.rank, worker.host, worker.phase) for worker in server.monitor.get_progress()] == [
                 (3, "node9", "forward")
             ]
-        wait_for(lambda: monitor.describe_hang(0.0) is None)
+        wait_for(lambda: server.monitor.describe_hang(0.0) is None)
 
 
 def test_the_driver_has_the_progress_of_a_worker_by_the_time_it_has_ended() -> None:
     current = CurrentPhase()
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        with HeartbeatSender(monitor.address, 0, "h", current):
-            wait_for(monitor.get_progress)
+    with GroupServer("127.0.0.1") as server:
+        with HeartbeatSender(server.address, 0, "h", current):
+            wait_for(server.monitor.get_progress)
             current.training = TRAINING
-        assert monitor.get_training() == TRAINING
+        assert server.monitor.get_training() == TRAINING
 
 
 def test_a_driver_that_does_not_answer_holds_no_worker_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send_time_only(_: HeartbeatMonitor, session: Session) -> None:
+        while True:
+            if "request_time" in await session.receive():
+                await session.send(time.time_ns())
+
     monkeypatch.setattr(heartbeats, "LAST_HEARTBEAT_SECONDS", 0.1)
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        monkeypatch.setattr(monitor, "_record", lambda *_: threading.Event().wait())
-        with HeartbeatSender(monitor.address, 0, "h", CurrentPhase()):
+    monkeypatch.setattr(HeartbeatMonitor, "serve", send_time_only)
+    with GroupServer("127.0.0.1") as server:
+        with HeartbeatSender(server.address, 0, "h", CurrentPhase()):
             pass
         assert [thread for thread in threading.enumerate() if thread.name == "heartbeats"] == []
 
 
 def test_the_threads_of_both_sides_end_with_them() -> None:
     for _ in range(20):
-        with HeartbeatMonitor("127.0.0.1") as monitor:
-            with HeartbeatSender(monitor.address, 0, "h", CurrentPhase()):
-                wait_for(monitor.get_progress)
+        with GroupServer("127.0.0.1") as server:
+            with HeartbeatSender(server.address, 0, "h", CurrentPhase()):
+                wait_for(server.monitor.get_progress)
             assert [thread for thread in threading.enumerate() if thread.name == "heartbeats"] == []
         assert [thread for thread in threading.enumerate() if thread.name == "monitor"] == []
 
 
 def test_all_workers_of_a_large_group_can_connect_at_once() -> None:
     """They connect before the server has accepted any of them."""
-    monitor = HeartbeatMonitor("127.0.0.1")
+    server = GroupServer("127.0.0.1")
     with ExitStack() as connections:
         for _ in range(100):
-            connections.enter_context(socket.create_connection((monitor.address.host, monitor.address.port), 0.5))
-    with monitor:
+            connections.enter_context(socket.create_connection((server.address.host, server.address.port), 0.5))
+    with server:
         pass
 
 
 def test_a_worker_whose_connection_is_reset_is_not_monitored_anymore() -> None:
-    beat = {"rank": 0, "host": "h", "phase": "forward", "entered": 1, "epoch": 0, "step": 0}
-    message = json.dumps(beat | {"training": None, "is_last": False}).encode()
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        with socket.create_connection((monitor.address.host, monitor.address.port)) as connection:
-            connection.sendall(monitor.address.secret + b" " + message + b"\n")
-            wait_for(monitor.get_progress)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wait_for(lambda: not monitor.get_progress())
+    with GroupServer("127.0.0.1") as server:
+        channel = Channel(server.address, heartbeats.SERVICE)
+        channel.send({
+            "rank": 0, "host": "h", "phase": "forward", "entered": 1, "epoch": 0, "step": 0, "training": None,
+            "is_last": False,
+        })  # fmt: skip
+        wait_for(server.monitor.get_progress)
+        channel._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        channel.close()
+        wait_for(lambda: not server.monitor.get_progress())
 
 
 def test_a_worker_measures_the_offset_from_the_drivers_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "now", lambda: time.time_ns() + HOUR)
-    with HeartbeatMonitor("127.0.0.1") as monitor, HeartbeatSender(monitor.address, 0, "h", CurrentPhase()) as sender:
+    with GroupServer("127.0.0.1") as server, HeartbeatSender(server.address, 0, "h", CurrentPhase()) as sender:
         assert abs(sender.clock.behind_ns - HOUR) <= sender.clock.error_ns
 
 
-def test_messages_without_the_secret_are_ignored() -> None:
-    with HeartbeatMonitor("127.0.0.1") as monitor:
-        wrong_secret = MonitorAddress(monitor.address.host, monitor.address.port, b"guessed")
+def test_a_worker_without_the_secret_is_ignored() -> None:
+    with GroupServer("127.0.0.1") as server:
+        wrong_secret = DriverAddress(server.address.host, server.address.port, b"guessed")
         with HeartbeatSender(wrong_secret, 0, "h", CurrentPhase()) as ignored:
             assert ignored.clock.behind_ns == 0
-        assert monitor.describe_hang(0.0) is None
+        assert server.monitor.describe_hang(0.0) is None
 
 
 def test_a_worker_trains_without_heartbeats_when_the_driver_is_not_reachable(
@@ -153,7 +160,7 @@ def test_a_worker_trains_without_heartbeats_when_the_driver_is_not_reachable(
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with HeartbeatSender(
-            MonitorAddress("127.0.0.1", closed.getsockname()[1], b""), 0, "h", CurrentPhase()
+            DriverAddress("127.0.0.1", closed.getsockname()[1], b""), 0, "h", CurrentPhase()
         ) as sender:
             assert sender.clock.behind_ns == 0
     assert "cannot connect to the driver at 127.0.0.1" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,10 +15,12 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.group import script
+from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.rendezvous import join_group, serve_store
 
 SECONDS = timedelta(seconds=20)
 NOT_OF_THIS_HOST = "192.0.2.1"
+DRIVER = DriverAddress("127.0.0.1", 1, b"secret")
 SCRIPT = ScriptSpec(task_key=TaskKey(dag_id="d", run_id="r", task_id="train", directory="/run"), script="program")
 
 
@@ -60,15 +61,6 @@ def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(h
     assert not find_listening(port)
 
 
-def test_rank_0_of_a_training_listens_on_its_own_address_only() -> None:
-    def gather(message: str) -> list[str]:
-        assert find_listening(json.loads(message)["port"]) == {"127.0.0.1"}
-        return [json.dumps({"failure": "seen"})]
-
-    with pytest.raises(TrainyardError, match="seen"):
-        join_group(build_context("127.0.0.1", 2, gather), SECONDS, 1)
-
-
 def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
     with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0) as variables:
         assert variables["MASTER_ADDR"] == "127.0.0.1"
@@ -76,18 +68,20 @@ def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
 
 
 def test_a_host_that_is_not_this_one_is_refused() -> None:
-    refused = pytest.raises(TrainyardError, match=f"^rank 0 cannot listen on {NOT_OF_THIS_HOST}: .*assign requested")
+    refused = pytest.raises(TrainyardError, match=f"^a worker cannot listen on {NOT_OF_THIS_HOST}: .*assign requested")
     with refused:
-        join_group(build_context(NOT_OF_THIS_HOST, 2), SECONDS, 1)
+        join_group(build_context(NOT_OF_THIS_HOST, 2), DRIVER, SECONDS, 1)
     with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), SCRIPT, 1, 0):
         pass
 
 
 def test_a_node_whose_name_stands_for_its_loopback_address_is_refused_where_other_nodes_connect() -> None:
     """Debian's installer writes the host's name beside 127.0.1.1 into /etc/hosts."""
-    message = "^rank 0 cannot listen on localhost: on its own node the name stands for 127.0.0.1, .* /etc/hosts there$"
+    message = (
+        "^a worker cannot listen on localhost: on its own node the name stands for 127.0.0.1, .* /etc/hosts there$"
+    )
     with pytest.raises(TrainyardError, match=message):
-        join_group(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SECONDS, 1)
+        join_group(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), DRIVER, SECONDS, 1)
     with (
         pytest.raises(TrainyardError, match=message),
         script._serve_rendezvous(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SCRIPT, 1, 0),

@@ -25,7 +25,8 @@ from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.group import heartbeats, supervisor
 from trainyard.trainer.group import worker as group_worker
-from trainyard.trainer.group.heartbeats import HeartbeatSender, MonitorAddress
+from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group.heartbeats import HeartbeatMonitor, HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.loop.phases import CurrentPhase
 from trainyard.trainer.model.trained_model import load_model
@@ -152,10 +153,10 @@ def test_a_worker_without_a_library_ends_those_that_wait_for_it(spark: Any, tmp_
     job = spec(tmp_path)
     text, manifests_ = job.to_json(), [read_current(job.dataset).to_json()]
 
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         if task.partitionId() == 1:
             sys.modules["trainyard.trainer.loop.fit"] = None  # type: ignore[assignment]
-        return group_worker.run(task, text, manifests_, "application", start, monitor, cores)
+        return group_worker.run(task, text, manifests_, "application", start, driver, cores)
 
     events = EventLog(job.task_key.directory, job.task_key.task, "driver")
     with pytest.raises(TrainyardError, match=r"rank 1 of 2 on .*: (ImportError|ModuleNotFoundError)"):
@@ -180,7 +181,7 @@ def test_progress_is_written_again_after_an_outage_of_the_storage(
         if not outcomes:
             written.set()
 
-    with supervisor._report_periodically(heartbeats.HeartbeatMonitor("127.0.0.1"), report):
+    with supervisor._report_periodically(HeartbeatMonitor(), report):
         assert written.wait(60)
     assert capsys.readouterr().out == "the progress of the workers cannot be written now: OSError: gone\n"
 
@@ -195,7 +196,7 @@ def test_the_end_of_a_group_does_not_wait_for_progress_that_is_being_written(mon
         released.wait(60)
         written.set()
 
-    with supervisor._report_periodically(heartbeats.HeartbeatMonitor("127.0.0.1"), report):
+    with supervisor._report_periodically(HeartbeatMonitor(), report):
         assert writing.wait(60)
     assert not written.is_set()
     released.set()
@@ -209,7 +210,7 @@ def test_a_storage_that_does_not_answer_while_a_group_restarts_is_no_progress(sp
             return count
         raise UnavailableError("cannot read hdfs://nn/checkpoints, for 120 s: safe mode")
 
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         ended: Any = "lost" if start == 0 else "done"
         return Outcome(task.partitionId(), "here", 1.0, ended, result={}, error=None if start else "ECC error")
 
@@ -218,10 +219,10 @@ def test_a_storage_that_does_not_answer_while_a_group_restarts_is_no_progress(sp
 
 
 def test_of_two_failures_the_first_is_reported(spark: Any, tmp_path: Path) -> None:
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         rank = task.partitionId()
         task.allGather("")
-        with HeartbeatSender(monitor, rank, "here", CurrentPhase()) as sender:
+        with HeartbeatSender(driver, rank, "here", CurrentPhase()) as sender:
             sender.report_failure(Outcome(rank, "here", 10.0 - rank, "failed", error=f"failure {rank}"))
         task.barrier()
         raise RuntimeError("reported before")
@@ -232,9 +233,9 @@ def test_of_two_failures_the_first_is_reported(spark: Any, tmp_path: Path) -> No
 
 
 def test_a_worker_that_lost_its_storage_restarts_the_group(spark: Any, tmp_path: Path) -> None:
-    def work(task: Any, start: int, monitor: MonitorAddress, cores: int) -> Outcome:
+    def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         rank = task.partitionId()
-        with HeartbeatSender(monitor, rank, "here", CurrentPhase()) as sender:
+        with HeartbeatSender(driver, rank, "here", CurrentPhase()) as sender:
             if rank == 1 and start == 0:
                 try:
                     raise UnavailableError("cannot read hdfs://nn/shard, for 120 s: no route to host")
