@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from stack.docs.markdown import code, page, section, table
+from trainyard.backends.stalls import DEFAULT_MINUTES, HANG_MINUTES
 from trainyard.cli.main import parser
+from trainyard.planning.spark_conf import AUTHENTICATION
 from trainyard.provider import get_provider_info
 
 CONNECTIONS = """Every operator reads two connections: one of type `spark`, with the cluster, and one of type
@@ -58,6 +60,13 @@ AIRFLOW = {
     "[openlineage]": "Where events of [lineage](../how-to/operations/lineage.md) go.",
 }
 """Settings of Airflow itself that change what Trainyard does."""
+OF_SPARK = {
+    HANG_MINUTES: "Minutes without a row that is read or written, after which a stage of an export, evaluation, "
+    f"prediction or featurization is ended: a Python function does not return. {DEFAULT_MINUTES:g} by default.",
+    AUTHENTICATION: "Containers on YARN authenticate each other and encrypt what they send, unless it is set: "
+    "[security](../explanation/security.md#worker-groups).",
+}
+"""Settings of Spark, in `conf` of an operator or in spark-defaults.conf, that Trainyard reads."""
 
 
 def render_connections() -> str:
@@ -88,6 +97,7 @@ def render_configuration() -> str:
         section("Section `[trainyard]` of Airflow's configuration",
                 table(["option", "environment variable", "default", "meaning"], rows)),
         section("Settings of Airflow", table(head, [[code(name), text] for name, text in AIRFLOW.items()])),
+        section("Settings of Spark", table(head, [[code(name), text] for name, text in OF_SPARK.items()])),
         section("Environment variables", table(["variable", "meaning"],
                                                [[code(name), text] for name, text in VARIABLES.items()])),
     )  # fmt: skip

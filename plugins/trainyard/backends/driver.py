@@ -17,8 +17,10 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
+from trainyard.backends.stalls import DEFAULT_MINUTES, DUMP_SECONDS, StallDetector, get_minutes
 from trainyard.errors import reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
@@ -82,6 +84,7 @@ def run(spec: JobSpec) -> RunRecord:
     """Run the job, and return the record of its success or failure."""
     started, clock = time.time(), time.perf_counter()
     application, output, error, trace = _application_on_yarn(), {}, None, None
+    stalls: StallDetector | None = None
     try:
         with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
             module, name = spec.ENTRY.split(":")
@@ -93,9 +96,12 @@ def run(spec: JobSpec) -> RunRecord:
                 application = spark.sparkContext.applicationId
                 with events.span("import"):
                     job = getattr(imported.result(), name)
-            output = job(spark, spec, events)
+            if not spec.HAS_HEARTBEATS:
+                stalls = StallDetector(spark.sparkContext, get_minutes(spark.conf))
+            with stalls or nullcontext():
+                output = job(spark, spec, events)
     except Exception as failure:
-        error, trace = describe_failure(failure)
+        error, trace = (stalls.stall, None) if stalls and stalls.stall else describe_failure(failure)
     return RunRecord(
         task_key=spec.task_key, job=spec.KIND.removesuffix(" spec"), application=application,
         started_at=started, seconds=time.perf_counter() - clock,
@@ -118,6 +124,8 @@ def _session(spec: JobSpec) -> Any:
     SparkContext._ensure_initialized()  # before, a SparkConf has no settings of spark-submit
     conf = dict(SparkConf().getAll())
     builder = SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}")
+    if not spec.HAS_HEARTBEATS and DUMP_SECONDS not in conf:
+        builder = builder.config(DUMP_SECONDS, f"{30 * DEFAULT_MINUTES:.0f}")  # before its stage is ended
     return builder.config(map=choose_defaults(conf)).getOrCreate()
 
 

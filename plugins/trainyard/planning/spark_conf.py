@@ -55,8 +55,9 @@ YARN_CONF = {
 
 AUTHENTICATION = "spark.authenticate"
 AUTHENTICATED_CONF = {AUTHENTICATION: "true", "spark.network.crypto.enabled": "true"}
-"""Only an application's own containers connect to each other, by a secret that YARN brings to them, and what they send is
-encrypted: tasks have the secret of their worker group. A shuffle service of the nodes would need the same settings."""
+"""Only an application's own containers connect to each other, by a secret that YARN brings to them, and what they send
+is encrypted: tasks have the secret of their worker group. A shuffle service of the nodes would need the same settings.
+"""
 SHUFFLE_SERVICE = "spark.shuffle.service.enabled"
 
 

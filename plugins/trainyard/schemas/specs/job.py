@@ -13,8 +13,10 @@ class JobSpec(Document):
 
     Attributes:
         ENTRY: The function that runs the job, as `module:name`.
+        HAS_HEARTBEATS: Whether it is a worker group, which detects by itself that it hangs.
         task_key: The Airflow task that the job belongs to.
     """
 
     ENTRY: ClassVar[str]
+    HAS_HEARTBEATS: ClassVar[bool] = False
     task_key: TaskKey

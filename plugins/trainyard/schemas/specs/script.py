@@ -22,6 +22,7 @@ class ScriptSpec(JobSpec):
 
     KIND: ClassVar[str] = "script spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.script:run"
+    HAS_HEARTBEATS = True
 
     script: Module
     arguments: Arguments = ()

@@ -122,6 +122,7 @@ class TrainSpec(JobSpec):
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
+    HAS_HEARTBEATS = True
 
     recipe: ImportPath
     recipe_params: Params = {}
