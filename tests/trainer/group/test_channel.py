@@ -86,9 +86,11 @@ def test_messages_that_another_process_tampers_with_are_refused(
 
 
 def copy(source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes]) -> None:
-    with suppress(OSError), target:
+    with suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(change(data) if b"hello" in data else data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 def test_what_is_sent_without_the_secret_takes_no_memory(server: Server) -> None:
@@ -104,11 +106,11 @@ def test_what_is_sent_without_the_secret_takes_no_memory(server: Server) -> None
 def test_connections_without_the_secret_take_no_threads_and_end(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(channels, "CONNECT_SECONDS", 5.0)
     threads = threading.active_count()
     with ExitStack() as strangers:
         idle = [strangers.enter_context(connect(server)) for _ in range(300)]
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert request(server, "still here") == "still here"
         for stranger in idle:
             with pytest.raises(ConnectionResetError):
