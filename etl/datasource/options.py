@@ -46,8 +46,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, Provenance
+from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
+from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 from trainyard.schemas.validation.complaints import complaints
 
 T = TypeVar("T")

@@ -83,8 +83,25 @@ def is_valid_name(name: str) -> bool:
 
 
 def join(uri: str, *parts: str) -> str:
-    """Return `uri` followed by path `parts`."""
+    """Return `uri` followed by path `parts`.
+
+    Raises:
+        TrainyardError: A part leads out of `uri`.
+    """
+    if any(".." in part.split("/") for part in parts):
+        raise TrainyardError(f"{'/'.join(parts)!r} is not below {uri}: it has the part '..'.")
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def is_below(root: str, uri: str) -> bool:
+    """Return whether a URI is below a root; what a document names elsewhere is not followed."""
+    return uri.startswith(f"{root.rstrip('/')}/") and ".." not in uri.split("/")
+
+
+def is_reachable(root: str, uri: str) -> bool:
+    """Return whether a URI is below a root, or elsewhere in its storage if that is not this machine's."""
+    server = f"{root.partition('://')[0]}://{root.partition('://')[2].partition('/')[0]}"
+    return is_below(root, uri) or (not is_local(root) and is_below(server, uri))
 
 
 def is_local(uri: str) -> bool:

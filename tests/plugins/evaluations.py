@@ -17,7 +17,7 @@ def scores(uri: str, weights: str, **metrics: Any) -> dict[str, Any]:
 
 def evaluation(model: Scores, *others: Baseline, **fields: Any) -> Evaluation:
     known = {
-        "dataset": "d", "dataset_hash": "h" * 64, "dataset_version": 1, "split": "test", "rows": 100,
+        "dataset": "d", "dataset_hash": "d" * 64, "dataset_version": 1, "split": "test", "rows": 100,
         "confidence": 0.95, "application": "a",
     }  # fmt: skip
     return Evaluation(model=model, baselines=others, **(known | fields))
@@ -33,7 +33,7 @@ def write_model(model: Path, weights: bytes, metrics: dict[str, float] | None = 
     """Write a model artifact with these bytes as weights."""
     digest = weights.hex().ljust(64, "0")
     artifact = ModelArtifact(
-        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="h",
+        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="d",
         weights=(WeightsFile(path=f"{digest[:16]}/weights.safetensors", bytes=len(weights), sha256=digest),),
         weights_sha256=digest, dataset_version=1, metrics=metrics or {}, epochs=1,
         workers=1, seconds=1.0, device="cpu", application="", written_at=str(model), versions={},

@@ -75,7 +75,7 @@ class StallDetector:
         minutes: The time without progress of any stage.
 
     Attributes:
-        stall: The error for the user, once a stage was cancelled.
+        stall: The error for the user, once a stage was canceled.
     """
 
     def __init__(self, context: Any, minutes: float) -> None:

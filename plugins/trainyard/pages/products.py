@@ -83,7 +83,7 @@ def collect_datasets(
     by_dataset: dict[str, dict[str, tuple[int, int]]] = {}
     for run_id, records in runs:
         for output in _outputs(records, EXPORTS):
-            if is_below(root, output["uri"]):
+            if storage.is_below(root, output["uri"]):
                 by_dataset.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
     datasets = []
     for uri, by_run in by_dataset.items():
@@ -102,15 +102,10 @@ def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[
     champions = []
     for uri in dict.fromkeys([*used, *baselines]):
         with noted(unreadable, uri):
-            if is_below(root, uri) and model_artifact.exists(uri):
+            if storage.is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
                 champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
     return champions
-
-
-def is_below(root: str, uri: str) -> bool:
-    """Return whether a URI is below a storage root; the pages read nothing else."""
-    return uri.startswith(f"{root.rstrip('/')}/") and ".." not in uri.split("/")
 
 
 def _outputs(records: Iterable[RunRecord], jobs: Sequence[str]) -> list[dict[str, Any]]:

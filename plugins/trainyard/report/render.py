@@ -142,14 +142,16 @@ def render_page(
         usages: The resource usage of its applications.
         unreadable: What cannot be read, and why, to which evaluations are added; None raises their errors.
     """
+    root = records[0].task_key.directory.rsplit("/", 3)[0] if records else ""  # ROOT/runs/DAG/RUN
+    exports = [record for record in records if record.job in stages.EXPORTS and record.status == "succeeded"]
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
         overview=overview.build_overview(records, usages),
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
         trainings=_build_trainings(records, trace),
-        evaluations=_read_evaluations(records, unreadable),
-        datasets=[_read_dataset(r, unreadable) for r in records if r.job in stages.EXPORTS and r.status == "succeeded"],
+        evaluations=_read_evaluations(root, records, unreadable),
+        datasets=[_read_dataset(root, record, unreadable) for record in exports],
         unreadable=unreadable or {},
     )
 
@@ -185,21 +187,23 @@ def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any
 
 
 def _read_evaluations(
-    records: Sequence[RunRecord], unreadable: dict[str, str] | None
+    root: str, records: Sequence[RunRecord], unreadable: dict[str, str] | None
 ) -> list[evaluations.EvaluationView]:
-    """Return the evaluations that still exist; note those that are `unreadable`."""
+    """Return the evaluations in the storage that still exist; note those that are `unreadable`."""
     views: list[evaluations.EvaluationView] = []
     for uri in [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]:
         with noted(unreadable, uri):
-            if storage.exists(uri):
+            if storage.is_reachable(root, uri) and storage.exists(uri):
                 views.append(evaluations.build_view(Evaluation.load(uri)))
     return views
 
 
-def _read_dataset(record: RunRecord, unreadable: dict[str, str] | None) -> dict[str, Any]:
+def _read_dataset(root: str, record: RunRecord, unreadable: dict[str, str] | None) -> dict[str, Any]:
     """Return the result of an export, and the manifest of the dataset unless it was replaced or removed since."""
     dataset: DatasetManifest | None = None
     with noted(unreadable, record.output["uri"]), suppress(TrainyardError):
+        if not storage.is_reachable(root, record.output["uri"]):
+            raise TrainyardError(f"{record.output['uri']} is not in the storage {root}")
         current = manifest.read_current(record.output["uri"])
         dataset = current if current.content_hash == record.output["content_hash"] else None
     return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}

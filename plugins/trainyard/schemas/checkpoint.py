@@ -21,6 +21,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.retries import retry
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.types import ApplicationId, Digest, FileName
 
 INDEX = "checkpoint.json"
 REMOVED = "removed"
@@ -32,7 +33,7 @@ class File(Part):
     """The expected size and checksum of a file of a checkpoint."""
 
     bytes: NonNegativeInt
-    sha256: str
+    sha256: Digest
 
 
 class Checkpoint(Document):
@@ -61,9 +62,9 @@ class Checkpoint(Document):
     world: PositiveInt
     best: bool
     fingerprint: str
-    application: str
+    application: ApplicationId
     saved_at: float
-    files: dict[str, File]
+    files: dict[FileName, File]
 
 
 class CheckpointDirectory(NamedTuple):

@@ -54,7 +54,7 @@ class Document(Part):
         """
         try:
             fields = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TrainyardError(f"{origin} is not JSON ({error}); a {cls.KIND} was expected there.") from error
         kind, version = cls._pop_head(fields, origin)
         if version != cls.VERSION:
@@ -72,8 +72,16 @@ class Document(Part):
 
     @classmethod
     def load(cls, uri: str) -> Self:
-        """Read the document at `uri`. Raises FileNotFoundError, and TrainyardError as `from_json`."""
-        return cls.from_json(storage.read(uri), origin=uri)
+        """Read the document at `uri`. Raises FileNotFoundError, and TrainyardError as `from_json`.
+
+        What it says of its own place is replaced by where it lies: whoever may write one document leads readers to no
+        other place with it, and a storage may be moved.
+        """
+        return cls.from_json(storage.read(uri), origin=uri).place(uri)
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `uri`. Raises TrainyardError if it cannot be one that does."""
+        return self
 
     @classmethod
     def load_all(cls, directory: str, unreadable: dict[str, str] | None = None) -> list[Self]:

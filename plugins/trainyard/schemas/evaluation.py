@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.types import ApplicationId, Digest, SplitName
 
 Interval = tuple[float, float]
 Metrics = dict[str, Any]
@@ -39,7 +41,7 @@ class Scores(Part):
     """The metrics of one model."""
 
     uri: str
-    weights_sha256: str
+    weights_sha256: Digest
     metrics: Metrics
     intervals: dict[str, Interval]
     slices: tuple[Slice, ...] = ()
@@ -80,16 +82,16 @@ class Evaluation(Document):
     model: Scores
     baselines: tuple[Baseline, ...] = ()
     dataset: str
-    dataset_hash: str
+    dataset_hash: Digest
     dataset_version: int
-    split: str
+    split: SplitName
     rows: int
     confidence: float
     query: str | None = None
     curves: dict[str, list[list[float]]] = {}
     examples: tuple[Example, ...] = ()
     warnings: tuple[str, ...] = ()
-    application: str
+    application: ApplicationId
 
     @property
     def uri(self) -> str:
@@ -101,6 +103,19 @@ class Evaluation(Document):
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
         name = f"{self.split}-{self.dataset_hash[:16]}-{digest[:8]}.json"
         return storage.join(self.model.uri, self.model.weights_sha256[:16], "evaluations", name)
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `MODEL/WEIGHTS/evaluations/NAME`.
+
+        Raises:
+            TrainyardError: It is of other weights.
+        """
+        model, weights, *_ = uri.rsplit("/", 3)
+        if weights != self.model.weights_sha256[:16]:
+            raise TrainyardError(
+                f"{uri} evaluates the weights {self.model.weights_sha256[:16]}, but lies beside {weights}."
+            )
+        return self.model_copy(update={"model": self.model.model_copy(update={"uri": model})})
 
     def save(self) -> None:
         """Store the evaluation beside the weights."""

@@ -6,7 +6,7 @@ run record.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from trainyard import storage
 from trainyard.schemas.document import Document
@@ -27,6 +27,10 @@ class Failure(Document):
     task_key: TaskKey
     at: float
     error: str
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `uri`; see `TaskKey.place`."""
+        return self.model_copy(update={"task_key": self.task_key.place(uri)})
 
     def save(self) -> None:
         """Store the record, replacing the one of an earlier attempt."""

@@ -21,11 +21,12 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import NonNegativeInt, PlainSerializer, PlainValidator
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
 
 _VERSION = re.compile(r"(\d{8,})\.json")
 
@@ -101,10 +102,10 @@ class Shard(NamedTuple):
 class _Columns(Part):
     """Shards as they are stored, a list for each field: a tenth of the time and a quarter of the size of objects."""
 
-    path: list[str]
-    rows: list[int]
-    bytes: list[int]
-    sha256: list[str]
+    path: list[RelativePath]
+    rows: list[NonNegativeInt]
+    bytes: list[NonNegativeInt]
+    sha256: list[Digest]
     begin: list[int]
     batch_rows: list[int]
     lengths: list[list[int]]
@@ -112,8 +113,8 @@ class _Columns(Part):
 
 
 def _from_columns(value: Any) -> tuple[Shard, ...]:
-    if not isinstance(value, Mapping):
-        return tuple(value)
+    if isinstance(value, tuple) and all(isinstance(shard, Shard) for shard in value):
+        return value
     columns = _Columns.model_validate(value)
     return tuple(Shard(*fields) for fields in zip(*(getattr(columns, name) for name in Shard._fields), strict=True))
 
@@ -138,7 +139,7 @@ class Provenance(Part):
     without rows, and partitions with features of other weights.
     """
 
-    application: str
+    application: ApplicationId
     written_at: str
     source: str = ""
     prepare: str = ""
@@ -152,7 +153,7 @@ class Provenance(Part):
 class Partition(Part):
     """The result of one write: the shards below `directory`, in the dataset since version `version`."""
 
-    directory: str
+    directory: ShardDirectory
     version: int
     rows: int
     provenance: Provenance
@@ -189,11 +190,11 @@ class DatasetManifest(Document):
 
     number: int
     columns: tuple[Column, ...]
-    splits: dict[str, Split]
+    splits: dict[SplitName, Split]
     partitions: dict[str, Partition]
     spark_schema: str
     provenance: Provenance
-    content_hash: str
+    content_hash: Digest
 
     def column(self, name: str) -> Column:
         """Return a column. Raises TrainyardError if there is none of this name."""
@@ -254,11 +255,6 @@ class DatasetManifest(Document):
             "bytes": sum(shard.bytes for shard in shards),
             "warnings": list(self.provenance.warnings),
         }
-
-
-SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""The name of a split, which is part of the names of its files."""
-VALID_SPLIT_NAME = "use letters, digits, '_', '-' and '.', such as 'train'"
 
 
 def fold_name(number: int) -> str:

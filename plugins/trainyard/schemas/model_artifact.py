@@ -10,13 +10,16 @@ MODEL/epochs/003                         the model after epoch 3, a model of its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import NonNegativeInt
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.specs.fields import ImportPath
+from trainyard.schemas.types import ApplicationId, Digest, RelativePath
 
 
 class Normalization(Part):
@@ -31,7 +34,7 @@ class MixedIn(Part):
     """A dataset whose rows were the fraction `share` of each epoch."""
 
     dataset: str
-    dataset_hash: str
+    dataset_hash: Digest
     dataset_version: int
     share: float
 
@@ -39,9 +42,9 @@ class MixedIn(Part):
 class WeightsFile(Part):
     """A file of tensors; `path` is relative to the model."""
 
-    path: str
-    bytes: int
-    sha256: str
+    path: RelativePath
+    bytes: NonNegativeInt
+    sha256: Digest
 
 
 class ModelArtifact(Document):
@@ -74,10 +77,10 @@ class ModelArtifact(Document):
     label: Column | None
     normalization: dict[str, Normalization]
     weights: tuple[WeightsFile, ...]
-    weights_sha256: str
+    weights_sha256: Digest
     aliases: dict[str, str] = {}
     dataset: str
-    dataset_hash: str
+    dataset_hash: Digest
     dataset_version: int
     mix: tuple[MixedIn, ...] = ()
     metrics: dict[str, float]
@@ -85,9 +88,16 @@ class ModelArtifact(Document):
     workers: int
     seconds: float
     device: str
-    application: str
+    application: ApplicationId
     written_at: str
     versions: dict[str, str]
+
+    def place(self, uri: str) -> Self:
+        """Return the artifact. Raises TrainyardError if a file of the weights is outside of its folder."""
+        for file in self.weights:
+            if not file.path.startswith(f"{self.folder}/"):
+                raise TrainyardError(f"{uri} names weights in {file.path!r}, which is not in its folder {self.folder}.")
+        return self
 
     @property
     def folder(self) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, FiniteFloat
 
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.specs import metrics
+from trainyard.schemas.types import Digest
 
 
 def _directed(name: str) -> str:
@@ -59,7 +60,7 @@ class Promotion(Document):
     KIND: ClassVar[str] = "promotion"
 
     model: str
-    weights_sha256: str = ""
+    weights_sha256: Digest | Literal[""] = ""
     evaluation: str
     rule: Rule
     why: str

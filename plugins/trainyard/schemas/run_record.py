@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from trainyard import storage
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.types import ApplicationId
 
 
 class RunRecord(Document):
@@ -34,13 +35,17 @@ class RunRecord(Document):
 
     task_key: TaskKey
     job: str
-    application: str
+    application: ApplicationId
     started_at: float
     seconds: float
     status: Literal["succeeded", "failed"]
     output: dict[str, Any] = {}
     error: str | None = None
     traceback: str | None = None
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `uri`; see `TaskKey.place`."""
+        return self.model_copy(update={"task_key": self.task_key.place(uri)})
 
     @property
     def result(self) -> dict[str, Any]:

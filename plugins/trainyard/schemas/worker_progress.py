@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import NonNegativeInt
 
@@ -61,6 +61,10 @@ class GroupProgress(Document):
     at: float
     workers: tuple[WorkerProgress, ...]
     training: TrainingProgress | None = None
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `uri`; see `TaskKey.place`."""
+        return self.model_copy(update={"task_key": self.task_key.place(uri)})
 
     def save(self) -> None:
         """Store the progress, replacing the previous one."""

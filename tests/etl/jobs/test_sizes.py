@@ -16,10 +16,10 @@ TEXT = Column(name="text", kind="scalar", type="string")
 
 
 def make_dataset(*columns: Column, rows: int, row_bytes: int) -> DatasetManifest:
-    shard = Shard("s", rows, rows * row_bytes, "", 0, rows, [rows * row_bytes], [0])
+    shard = Shard("s", rows, rows * row_bytes, "0", 0, rows, [rows * row_bytes], [0])
     return DatasetManifest(
         number=1, columns=columns, splits={"train": Split(rows=rows, shards=(shard,), statistics={})}, partitions={},
-        spark_schema="{}", provenance=Provenance(application="a", written_at="now"), content_hash="",
+        spark_schema="{}", provenance=Provenance(application="a", written_at="now"), content_hash="0",
     )  # fmt: skip
 
 

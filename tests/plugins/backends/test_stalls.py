@@ -26,7 +26,7 @@ def wait_while(file: str) -> Callable[[Any], Any]:
 
 
 def wait_for_end(spark: Any) -> None:
-    """Wait until no task runs, also none of a stage that was cancelled."""
+    """Wait until no task runs, also none of a stage that was canceled."""
     end = time.monotonic() + 200
     while spark.sparkContext._jsc.sc().statusStore().activeStages().size():
         assert time.monotonic() < end

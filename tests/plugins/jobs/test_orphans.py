@@ -178,8 +178,8 @@ def test_owners_of_tasks_that_have_ended_are_removed_when_their_applications_hav
     for number, task_id in enumerate(["ended", "deleted", "submits"], start=1):
         submit(root, number, task_id)
     submit(root, 4, "elsewhere", airflow=OTHER)
-    entries.append(submit(root, 5, "runs on"))
-    states = {"ended": "failed", "deleted": None, "submits": "running", "runs on": "failed"}
+    entries.append(submit(root, 5, "runs-on"))
+    states = {"ended": "failed", "deleted": None, "submits": "running", "runs-on": "failed"}
     live = orphans.list_live(ResourceManager((server.url,)), root, IDS, lambda key: states[key.task_id])
     orphans.remove_stale_owners(root, live, IDS, lambda key: states[key.task_id])
     assert list_submissions(root) == [submission_tag(number) for number in ("3", "4", "5")]

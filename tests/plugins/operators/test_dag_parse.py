@@ -85,7 +85,7 @@ def test_an_evaluation_ships_the_recipe_of_its_model(
     (model / "model.json").write_text(
         ModelArtifact(
             recipe="elsewhere.recipe:network", recipe_params={}, inputs=(), label=None, normalization={}, weights=(),
-            weights_sha256="", dataset="", dataset_hash="", dataset_version=1, metrics={}, epochs=1, workers=1,
+            weights_sha256="0", dataset="", dataset_hash="0", dataset_version=1, metrics={}, epochs=1, workers=1,
             seconds=1.0, device="cpu", application="", written_at="", versions={},
         ).to_json()
     )  # fmt: skip

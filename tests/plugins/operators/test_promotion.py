@@ -15,7 +15,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.promotion import Promotion, Rule
 
-NEW, OLD = "n" * 64, "o" * 64
+NEW, OLD = "e" * 64, "0" * 64
 CANDIDATE = Scores(**scores("model", NEW, accuracy=0.9, log_loss=0.4, confusion_matrix=[[1]]))
 
 

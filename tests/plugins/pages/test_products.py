@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.evaluations import evaluation, scores, write_model
+from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.operators import promotion
 from trainyard.pages import products
@@ -52,7 +53,7 @@ def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
     ],
 )
 def test_only_uris_below_the_storage_are_read(uri: str, inside: bool) -> None:
-    assert products.is_below("file:///data/", uri) is inside
+    assert storage.is_below("file:///data/", uri) is inside
 
 
 def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:

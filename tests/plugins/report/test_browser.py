@@ -44,7 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     matrix = [[21, 0, 1], [0, 22, 0], [2, 0, 18]]
     curve = [[0.0, 0.0], [0.1, 0.9], [1.0, 1.0]]
     stored = evaluation(
-        Scores(**scores(f"{folder}/model", "w" * 64, accuracy=0.9, confusion_matrix=matrix)),
+        Scores(**scores(f"{folder}/model", "f" * 64, accuracy=0.9, confusion_matrix=matrix)),
         examples=(Example(loss=3.2, label=1, prediction={"digit": 0}, row={"id": "0930"}),),
         curves={"ROC of 0": curve, "ROC of 1": curve, "calibration": curve},
     )  # fmt: skip

@@ -16,7 +16,7 @@ MATRIX = [[5, 1], [0, 4]]
 
 
 def model(**metrics: object) -> Scores:
-    return Scores(**scores("model", "w" * 64, **metrics), slices=(SLICE,))
+    return Scores(**scores("model", "f" * 64, **metrics), slices=(SLICE,))
 
 
 def test_a_metric_is_shown_with_its_interval() -> None:
@@ -29,7 +29,7 @@ def test_a_metric_is_shown_with_its_interval() -> None:
 
 def test_a_baseline_is_shown_with_its_difference() -> None:
     view = evaluations.build_view(
-        evaluation(model(accuracy=0.9), beside("other", "o" * 64, accuracy=(-0.01, 0.02, 0.04)))
+        evaluation(model(accuracy=0.9), beside("other", "0" * 64, accuracy=(-0.01, 0.02, 0.04)))
     )
     assert view.lines[1] == ("other", ("–",))
     assert view.differences == (("other", ("0.02 (-0.01 to 0.04)",)),)

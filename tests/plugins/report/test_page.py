@@ -92,14 +92,15 @@ def test_a_dataset_that_cannot_be_read_does_not_cost_the_report(
         raise PermissionError("denied")
 
     monkeypatch.setattr(render.manifest, "read_current", refuse)
+    directory, dataset = f"{tmp_path}/runs/toy/r", f"{tmp_path}/toy/dataset"
     counts = dict.fromkeys(("version", "rows", "partitions", "shards", "record_batches", "bytes"), 1)
     RunRecord(
-        task_key=TaskKey(dag_id="toy", run_id="r", task_id="export", directory=str(tmp_path)), job="export",
+        task_key=TaskKey(dag_id="toy", run_id="r", task_id="export", directory=directory), job="export",
         application="a", started_at=10.0, seconds=1.0, status="succeeded",
-        output={"uri": "/s/toy/dataset", "content_hash": "c", "splits": {"train": 1}, "warnings": [], **counts},
+        output={"uri": dataset, "content_hash": "c", "splits": {"train": 1}, "warnings": [], **counts},
     ).save()  # fmt: skip
-    page = storage.read(render.render(str(tmp_path))).decode()
-    assert "<code>/s/toy/dataset</code>" in page.split('<section id="unreadable"')[1].split("</section>")[0]
+    page = storage.read(render.render(directory)).decode()
+    assert f"<code>{dataset}</code>" in page.split('<section id="unreadable"')[1].split("</section>")[0]
 
 
 def test_without_anything_unreadable_there_is_no_section_about_it(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def write_version(dataset: Path, number: int, day: float, partitions: Sequence[s
         storage.replace(str(dataset / partition.statistics), b"{}")
     older = manifests.read_latest(str(dataset))
     all_partitions = (dict(older.partitions) if older else {}) | written
-    shards = tuple(Shard(f"{p.directory}/train.arrow", 1, 4, "", 0, 1, [4], [0]) for p in all_partitions.values())
+    shards = tuple(Shard(f"{p.directory}/train.arrow", 1, 4, "0", 0, 1, [4], [0]) for p in all_partitions.values())
     document = DatasetManifest(
         number=number, columns=(Column(name="x", kind="scalar", type="float"),), spark_schema="{}",
         splits={"train": Split(rows=len(shards), shards=shards, statistics={})}, partitions=all_partitions,

@@ -43,7 +43,7 @@ def write(module: nn.Module, folder: Path) -> ModelArtifact:
     written = weights.write(str(folder), module)
     assert written
     return ModelArtifact(
-        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="h",
+        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="d",
         weights=written.files, weights_sha256=written.sha256, aliases=written.aliases, dataset_version=1, metrics={},
         epochs=1, workers=1, seconds=1.0, device="cpu", application="", written_at="", versions={},
     )  # fmt: skip

@@ -10,10 +10,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from trainyard.schemas.manifest import SPLIT_NAME, VALID_SPLIT_NAME, fold_name
+from trainyard.schemas.manifest import fold_name
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
+from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 _EXCLUSIVE = (

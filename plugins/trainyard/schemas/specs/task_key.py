@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Self
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
+from trainyard.schemas.types import AirflowId
 
 _MAX_BYTES = 150
 """Names of files have 255 bytes at most, and some of ours have the id of an application or a random part too."""
@@ -27,9 +30,9 @@ class TaskKey(Part):
         directory: The URI of the run's directory.
     """
 
-    dag_id: str
+    dag_id: AirflowId
     run_id: str
-    task_id: str
+    task_id: AirflowId
     map_index: int = -1
     try_number: PositiveInt = 1
     first_try: PositiveInt = 1
@@ -47,3 +50,14 @@ class TaskKey(Part):
             return name
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         return f"{name.encode()[: _MAX_BYTES - len(digest) - 1].decode(errors='ignore')}-{digest}"
+
+    def place(self, uri: str) -> Self:
+        """Return the key of a document of this task, which lies at `DIRECTORY/FOLDER/TASK.json`.
+
+        Raises:
+            TrainyardError: The document is of another task.
+        """
+        directory, _, name = uri.rsplit("/", 2)
+        if name != f"{self.task}.json":
+            raise TrainyardError(f"{uri} is a document of task {self.task!r}, which lies at another place.")
+        return self.model_copy(update={"directory": directory})

@@ -73,7 +73,7 @@ class Store:
             part = Partition(directory=f"shards/w{number}", version=number, rows=1, provenance=provenance)
             storage.replace(f"{uri}/{part.directory}/train.arrow", b"rows")
             storage.replace(f"{uri}/{part.statistics}", b"{}")
-            shard = Shard(f"{part.directory}/train.arrow", 1, 4, "", 0, 1, [4], [0])
+            shard = Shard(f"{part.directory}/train.arrow", 1, 4, "0", 0, 1, [4], [0])
             document = DatasetManifest(
                 number=number, columns=(Column(name="x", kind="scalar", type="float"),), spark_schema="{}",
                 splits={"train": Split(rows=1, shards=(shard,), statistics={})}, partitions={"": part},
@@ -92,7 +92,7 @@ class Store:
         artifact = ModelArtifact(
             recipe="toy.recipe:network", recipe_params={}, inputs=(), label=None, normalization={},
             weights=(WeightsFile(path=f"{sha256[:16]}/weights.safetensors", bytes=7, sha256=sha256),),
-            weights_sha256=sha256, dataset=dataset or f"{self.root}/elsewhere", dataset_hash="h",
+            weights_sha256=sha256, dataset=dataset or f"{self.root}/elsewhere", dataset_hash="d",
             dataset_version=version, metrics={}, epochs=1, workers=1, seconds=1, device="cpu", application="a",
             written_at="2026-01-01T00:00:00+00:00", versions={},
         )  # fmt: skip
@@ -108,7 +108,7 @@ class Store:
         parent, _, folder = model.rpartition("/")
         evaluation = Evaluation(
             model=Scores(uri=parent, weights_sha256=folder.ljust(64, "0"), metrics={}, intervals={}), dataset=dataset,
-            dataset_hash="h" * 64, dataset_version=version, split="test", rows=1, confidence=0.95, application="a",
+            dataset_hash="d" * 64, dataset_version=version, split="test", rows=1, confidence=0.95, application="a",
         )  # fmt: skip
         evaluation.save()
         promotion = Promotion(

@@ -1,0 +1,56 @@
+"""Types of fields of documents that become a path, a part of one, or a part of a URL.
+
+Whoever may write one document of a storage must reach nothing else with it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, StringConstraints
+
+_NOT_IN_FILES = re.compile(r"[/\\:\x00-\x1f\x7f]")
+_MAX_FILE_BYTES = 255
+
+
+def _check_file_name(value: str) -> str:
+    if value in ("", ".", "..") or _NOT_IN_FILES.search(value) or len(value.encode()) > _MAX_FILE_BYTES:
+        raise ValueError("it is not the name of a file")
+    return value
+
+
+def _check_relative_path(value: str) -> str:
+    for name in value.split("/"):
+        _check_file_name(name)
+    return value
+
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{1,64}$")]
+"""A checksum in hexadecimal digits, or the beginning of one."""
+
+
+FileName = Annotated[str, AfterValidator(_check_file_name)]
+"""The name of a file in a directory."""
+
+
+RelativePath = Annotated[str, AfterValidator(_check_relative_path)]
+"""A path that stays below the directory that it is relative to."""
+
+
+ShardDirectory = Annotated[RelativePath, StringConstraints(pattern=r"^shards/[^/]+$")]
+"""The directory of one write, relative to its dataset."""
+
+
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+SplitName = Annotated[str, StringConstraints(pattern=f"^{SPLIT_NAME.pattern}$", max_length=100)]
+"""The name of a split, which is part of the names of its files."""
+VALID_SPLIT_NAME = "use letters, digits, '_', '-' and '.', such as 'train'"
+
+
+ApplicationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,100}$")]
+"""The id of a Spark application, which is a part of URLs; "" outside of one."""
+
+
+AirflowId = Annotated[str, StringConstraints(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
+"""The id of a DAG or of a task, as Airflow allows them, but none of dots alone."""
