@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from trainyard import storage
@@ -143,6 +144,7 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     separate = {}
     for name, tensor in tensors.items():
         address = tensor.untyped_storage().data_ptr()
-        separate[name] = tensor.clone() if address in storages else tensor.contiguous()
+        shares = address in storages
+        separate[name] = tensor.clone(memory_format=torch.contiguous_format) if shares else tensor.contiguous()
         storages.add(address)
     return separate
