@@ -335,8 +335,7 @@ def _set_up(
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
     recipe = recipes.load(job.recipe, job.params)
-    transfer.initialize(recipe)
-    warnings: set[str] = set()
+    warnings = {*transfer.initialize(recipe, world.is_main)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_extra_columns(job.recipe, recipe, job.manifest)
