@@ -45,6 +45,7 @@ from trainyard.trainer.loop.validation import (
     check_combination,
     check_extra_columns,
     check_labels,
+    check_memory,
     check_recipe,
     complete_options,
     compute_fingerprint,
@@ -61,7 +62,6 @@ from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import build_batch
 from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
@@ -277,7 +277,8 @@ class _ModelWriter:
         with job.phases.phase("write model"):
             saved = self._build(written, history.epochs[history.best], len(history.epochs), seconds)
             self._warn(self._save(job.model, saved, output))
-            uris = export.write_formats(job.model, saved, formats)
+            prediction = self._check.predict(output) if self._check and formats else None
+            uris = export.write_formats(job.model, saved, formats, prediction)
             artifact.publish(job.model, saved)
         return saved, uris
 
@@ -337,6 +338,7 @@ def _set_up(
     recipe = recipes.load(job.recipe, job.params)
     warnings = {*transfer.initialize(recipe, world.is_main)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
+    check_memory(job.recipe, recipe, job.strategy.name, world.device.type)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_extra_columns(job.recipe, recipe, job.manifest)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
@@ -378,4 +380,4 @@ def _build_check(
     if not (job.world.is_main or is_sharded):
         return None
     rows = loader.read_first_rows(recipe.inputs, ROWS)
-    return ModelCheck(job.recipe, network, build_batch(recipe, inputs, rows), rows, is_sharded)
+    return ModelCheck(job.recipe, recipe, network, inputs, rows, is_sharded)

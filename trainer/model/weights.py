@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -81,6 +82,25 @@ def find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the names of tensors that occur again, as tied weights do, each with the name of the first one."""
     first: dict[int, str] = {}
     return {name: other for name, tensor in tensors.items() if (other := first.setdefault(id(tensor), name)) != name}
+
+
+def find_overlap(module: nn.Module) -> tuple[str, str] | None:
+    """Return the names of two parameters of which an element has the same memory, None if there are none."""
+    counts: dict[int, Tensor] = {}
+    owners: dict[int, str] = {}
+    named = [(name, parameter) for name, parameter in module.named_parameters() if not is_lazy(parameter)]
+    storages = [parameter.untyped_storage().data_ptr() for _, parameter in named]
+    for (name, parameter), address in zip(named, storages, strict=True):
+        if storages.count(address) == 1 or not address:
+            continue
+        if address not in counts:
+            elements = parameter.untyped_storage().nbytes() // parameter.itemsize
+            counts[address], owners[address] = torch.zeros(elements, dtype=torch.uint8), name
+        own = counts[address].as_strided(parameter.shape, parameter.stride(), parameter.storage_offset())
+        own += 1
+        if own.max() > 1:
+            return owners[address], name
+    return None
 
 
 def plan_files(sizes: Mapping[str, int], limit: int) -> list[list[str]]:

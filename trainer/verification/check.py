@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.retries import retry
+from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.model.network import Network
-from trainyard.trainer.model.trained_model import TrainedModel, Values, restore_model
-from trainyard.trainer.verification.differences import find_cause, measure_difference
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.trained_model import TrainedModel, Values, build_batch, restore_model, to_array
+from trainyard.trainer.verification.differences import find_cause, find_state, measure_difference
 from trainyard.trainer.verification.fresh_state import OTHER_SEED, import_anew, use_random_state
 
 ROWS = 8
@@ -48,28 +51,49 @@ class Output:
     Attributes:
         values: Its output.
         problem: Why it cannot be compared with that of another model; "" if it can.
+        is_random: Whether it depends on random numbers, which another program draws otherwise.
     """
 
     values: Any
     problem: str = ""
+    is_random: bool = False
+
+
+class Prediction(NamedTuple):
+    """The prediction of the trained model for some rows.
+
+    Attributes:
+        columns: The feature columns, decoded.
+        prediction: The columns of the prediction.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    prediction: Mapping[str, NDArray[Any]]
 
 
 class ModelCheck:
     """Compare the models that are written with the trained one, on a few rows.
 
     Args:
-        recipe: The import path of the recipe.
+        path: The import path of the recipe.
+        recipe: The recipe.
         network: The network that is trained.
-        batch: Some rows, as the network takes them.
-        rows: The same rows, as a model is applied to them.
+        inputs: The feature columns.
+        rows: Some rows of them.
         is_sharded: Whether the network is, so that all workers must apply it together.
     """
 
     def __init__(
-        self, recipe: str, network: Network, batch: dict[str, Tensor], rows: Mapping[str, Values], is_sharded: bool
+        self,
+        path: str,
+        recipe: Recipe,
+        network: Network,
+        inputs: Sequence[Column],
+        rows: Mapping[str, Values],
+        is_sharded: bool,
     ) -> None:
-        self._recipe, self._network, self._batch, self._rows = recipe, network, batch, rows
-        self._is_sharded = is_sharded
+        self._path, self._recipe, self._network = path, recipe, network
+        self._rows, self._batch, self._is_sharded = rows, build_batch(recipe, inputs, rows), is_sharded
 
     def check_untrained(self, model: str, write: Callable[[str, Network], ModelArtifact]) -> str | None:
         """Write the model before it is trained, and check what was written, which is removed again.
@@ -92,7 +116,7 @@ class ModelCheck:
         output = self._apply(network)
         if created := [name for name in network.model.state_dict() if name not in before]:
             raise TrainyardError(
-                f"recipe {self._recipe!r}: forward creates {created[0]!r} in the state of the model. A model "
+                f"recipe {self._path!r}: forward creates {created[0]!r} in the state of the model. A model "
                 "that was just built does not have it, and could not load it (found before the first epoch). Create it "
                 "in __init__ with its shape (register_buffer), and assign to it in place."
             )
@@ -104,7 +128,16 @@ class ModelCheck:
 
     def apply(self) -> Output:
         """Return the output of the trained model. All workers must call this where it is sharded."""
-        return self._apply(self._network)
+        return self._apply(self._network, OTHER_SEED)
+
+    def predict(self, output: Output) -> Prediction | None:
+        """Return what the recipe's `predict` makes of an output; None if that of another program may differ."""
+        if output.problem or output.is_random:
+            return None
+        with torch.no_grad():
+            predicted = self._recipe.predict(output.values)
+        columns = {name: column.cpu().numpy() for name, column in self._batch.items()}
+        return Prediction(columns, {name: to_array(name, tensor) for name, tensor in predicted.items()})
 
     def check(self, model: str, artifact: ModelArtifact, output: Output) -> str | None:
         """Check an artifact of the trained model that was written and is not published.
@@ -123,7 +156,7 @@ class ModelCheck:
         end = f"the model was not published; its weights are in {storage.join(model, artifact.folder)}"
         return self._compare(model, artifact, self._network, output, end)
 
-    def _apply(self, network: Network) -> Output:
+    def _apply(self, network: Network, other_seed: int = FORWARD_SEED) -> Output:
         """Apply a network twice: one that draws numbers of its own, or changes itself, cannot be compared."""
         network.eval()
         device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
@@ -131,10 +164,12 @@ class ModelCheck:
         try:
             with torch.no_grad():
                 values, again = (_apply_seeded(partial(network, batch)) for _ in range(2))
+                other = values if other_seed == FORWARD_SEED else _apply_seeded(partial(network, batch), other_seed)
         except Exception as error:
             return Output(None, f"its forward raises {summarize(error)} in evaluation mode")
         problem = "it computes something else each time" if measure_difference(values, again) > TOLERANCE else ""
-        return Output(tree_map_only(Tensor, Tensor.detach, values), problem)
+        is_random = measure_difference(values, other) > TOLERANCE
+        return Output(tree_map_only(Tensor, Tensor.detach, values), problem, is_random)
 
     def _compare(self, uri: str, artifact: ModelArtifact, network: Network, output: Output, end: str) -> str | None:
         parameters = [*network.parameters()]
@@ -142,7 +177,7 @@ class ModelCheck:
         half = any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in parameters)
         tolerance = COARSE_TOLERANCE if half or self._is_sharded or device.type != "cpu" else TOLERANCE
         with ExitStack() as stack:
-            stack.enter_context(import_anew(self._recipe))
+            stack.enter_context(import_anew(self._path))
             try:
                 with use_random_state(OTHER_SEED):
                     loaded = restore_model(uri, artifact, device=device)
@@ -154,7 +189,7 @@ class ModelCheck:
                 raise
             except Exception as error:
                 raise TrainyardError(
-                    f"recipe {self._recipe!r}: the model that was written cannot be used: {summarize(error)} ({end}). "
+                    f"recipe {self._path!r}: the model that was written cannot be used: {summarize(error)} ({end}). "
                     "The recipe must build the same network each time: create its parameters and buffers in __init__."
                 ) from error
             if output.problem:
@@ -162,11 +197,11 @@ class ModelCheck:
             difference = measure_difference(output.values, values)
             if difference <= tolerance:
                 return None
-            cause = "" if self._is_sharded else self._find_cause(network, loaded, apply, tolerance)
+            cause = self._find_cause(network, loaded, apply, tolerance)
             raise TrainyardError(
-                f"recipe {self._recipe!r}: a model that is built anew and loaded does not compute what the trained one "
+                f"recipe {self._path!r}: a model that is built anew and loaded does not compute what the trained one "
                 f"does: on {len(next(iter(self._batch.values())))} rows its output differs by {difference:.2g} of its "
-                f"norm, {tolerance:g} may be rounding ({end}). The first difference arises{cause}. {ADVICE}"
+                f"norm, {tolerance:g} may be rounding ({end}).{cause} {ADVICE}"
             )
 
     def _find_cause(self, network: Network, loaded: TrainedModel, apply: Callable[[], Any], tolerance: float) -> str:
@@ -174,11 +209,13 @@ class ModelCheck:
             with torch.no_grad():
                 return _apply_seeded(partial(network, batch))
 
+        if self._is_sharded:  # other workers would have to apply it too
+            return find_state(network.model, loaded.recipe.model)
         batch = {name: column.to(loaded.device) for name, column in self._batch.items()}
-        return find_cause(network.model, loaded.recipe.model, apply_trained, apply, tolerance)
+        return " " + find_cause(network.model, loaded.recipe.model, apply_trained, apply, tolerance)
 
 
-def _apply_seeded(apply: Callable[[], Any]) -> Any:
-    """Return the result of `apply`, which gets the same random numbers each time, and leaves those of the process."""
-    with use_random_state(FORWARD_SEED):
+def _apply_seeded(apply: Callable[[], Any], seed: int = FORWARD_SEED) -> Any:
+    """Return the result of `apply`, which gets the random numbers of a seed, and leaves those of the process."""
+    with use_random_state(seed):
         return apply()

@@ -43,7 +43,7 @@ def find_cause(
     apply_loaded: Callable[[], Any],
     tolerance: float,
 ) -> str:
-    """Return which module of two models differs first, and in which attribute or buffer, for an error.
+    """Return where two models differ first, for an error: the module, and what it uses.
 
     Args:
         trained: The trained model.
@@ -53,14 +53,21 @@ def find_cause(
         tolerance: The difference that is none.
     """
     name = _find_module(_record_calls(trained, apply_trained), _record_calls(loaded, apply_loaded), tolerance)
-    modules, others = dict(trained.named_modules()), dict(loaded.named_modules())
-    described = f" in {name!r} ({type(modules[name]).__name__})" if name else f" in {type(trained).__name__}.forward"
-    if name in others and (state := next(_find_state(modules[name], others[name]), None)):
-        return f"{described}: its {state}"
-    for other, module in modules.items():
-        if other in others and (state := next(_find_state(module, others[other]), None)):
-            return f"{described}; of {other or type(trained).__name__!r}, the {state}"
-    return described
+    module, other = (dict(model.named_modules()).get(name) for model in (trained, loaded))
+    assert module is not None
+    described = f"{name!r} ({type(module).__name__})" if name else f"{type(trained).__name__}.forward"
+    if other and (state := next(_find_state(module, other), None)):
+        return f"The first difference arises in {described}: its {state}."
+    return f"The first difference arises in {described}.{find_state(trained, loaded)}"
+
+
+def find_state(trained: nn.Module, loaded: nn.Module) -> str:
+    """Return the first buffer that is not saved, or attribute, that differs in two models; "" if there is none."""
+    others = dict(loaded.named_modules())
+    for name, module in trained.named_modules():
+        if name in others and (state := next(_find_state(module, others[name]), None)):
+            return f" Of {name or type(loaded).__name__!r}, the {state}."
+    return ""
 
 
 class _Call(NamedTuple):
@@ -118,7 +125,9 @@ def _find_state(trained: nn.Module, loaded: nn.Module) -> Iterator[str]:
     unsaved = sorted(trained._non_persistent_buffers_set | loaded._non_persistent_buffers_set)
     for name in unsaved:
         yield from _describe("buffer", name, trained._buffers.get(name), loaded._buffers.get(name))
-    for name in sorted({*vars(trained), *vars(loaded)} - _OF_EVERY_MODULE):
+    for name in sorted(vars(trained).keys() - _OF_EVERY_MODULE):
+        if "fsdp" in name:  # torch sets it where it shards
+            continue
         yield from _describe("attribute", name, vars(trained).get(name), vars(loaded).get(name))
 
 

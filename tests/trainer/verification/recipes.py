@@ -133,6 +133,13 @@ class Saliency(nn.Module):
             return x * torch.autograd.grad(score, x, create_graph=True)[0]
 
 
+class OtherwiseExported(nn.Module):
+    """Compute something else while the model is exported."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -x if torch.compiler.is_exporting() else x
+
+
 KINDS: dict[str, Callable[[], nn.Module]] = {
     "attribute": InAttribute,
     "buffer": InBuffer,
@@ -146,6 +153,7 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
     "in training only": InTrainingOnly,
     "counting": Counting,
     "saliency": Saliency,
+    "exported": OtherwiseExported,
     "dropout": lambda: nn.Sequential(nn.BatchNorm1d(8), nn.Dropout()),
 }
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, save
 
 from tests.trainer import datasets
+from tests.trainer.verification import recipes
 from trainyard.errors import TrainyardError
+from trainyard.trainer.formats import onnx
+from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.loop.validation import check_memory
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.verification.check import ModelCheck
 
@@ -117,6 +125,18 @@ def test_weights_that_are_views_of_one_memory_are_saved_and_restored(batches: st
     assert resumed.history.epochs[-1]["validation_loss"] == again.history.epochs[-1]["validation_loss"]
 
 
+def test_parameters_over_one_memory_are_refused_where_each_would_get_its_own() -> None:
+    for device, strategy in (("cuda", "allreduce"), ("cpu", "fsdp")):
+        with pytest.raises(
+            TrainyardError, match=r"'encoder\.weight' and 'decoder\.weight' are two parameters over one"
+        ):
+            check_memory("tied", recipes.views("tied"), strategy, device)
+        check_memory("interleaved", recipes.views("interleaved"), strategy, device)
+    check_memory("tied", recipes.views("tied"), "allreduce", "cpu")
+    with pytest.raises(TrainyardError, match=r"'layers\.0\.weight' is a view that is not contiguous"):
+        check_memory("interleaved", recipes.views("interleaved"), "horovod", "cpu")
+
+
 def test_an_optimizer_of_sparse_gradients_resumes(batches: str, tmp_path: Path) -> None:
     whole = train(batches, tmp_path / "whole", "sparse", "optimizers", epochs=4)
     for epochs in (2, 4):
@@ -135,3 +155,44 @@ def test_an_optimizer_whose_state_cannot_be_restored_is_refused_before_the_first
         train(batches, tmp_path, "secretive", "optimizers", checkpoints=str(tmp_path / "checkpoints"))
     assert not [*tmp_path.glob("checkpoints/**/*.distcp")]
     train(batches, tmp_path, "secretive", "optimizers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["pt2", "onnx"])
+def test_a_format_that_computes_something_else_is_refused(batches: str, tmp_path: Path, format: str) -> None:
+    error = f"as {format} does not compute what the trained one does: on 8 rows, column 'prediction' differs by "
+    with pytest.raises(TrainyardError, match=error):
+        train(batches, tmp_path, "exported", formats=(format,))
+    assert not [*tmp_path.glob(f"model/*/*.{format}")] and not (tmp_path / "model" / "model.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dropout", "noisy"])
+def test_a_format_with_the_same_output_is_written(batches: str, tmp_path: Path, kind: str) -> None:
+    """Random numbers of a program are others, so that these are not compared."""
+    formats = ("pt2", "onnx", "mlflow") if kind == "dropout" else ("pt2", "mlflow")
+    assert list(train(batches, tmp_path, kind, formats=formats).formats) == list(formats)
+
+
+@pytest.mark.slow
+def test_an_mlflow_model_that_computes_something_else_is_refused(
+    batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict = Scorer.predict
+    monkeypatch.setattr(Scorer, "predict", lambda scorer, frame, params=None: predict(scorer, -frame_of(frame)))
+    with pytest.raises(TrainyardError, match="as mlflow does not compute what the trained one does"):
+        train(batches, tmp_path, "constant", formats=("mlflow",))
+
+
+def frame_of(frame: Any) -> Any:
+    return frame.map(np.asarray)
+
+
+def test_an_onnx_file_is_read_without_onnxruntime_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    node = helper.make_node("Neg", ["x"], ["prediction"])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 2]) for name in ("x", "prediction")]
+    graph = helper.make_graph([node], "negate", values[:1], values[1:])
+    save(helper.make_model(graph), tmp_path / "model.onnx")
+    rows = np.ones((3, 2), np.float32)
+    assert (onnx.predict(tmp_path / "model.onnx", {"x": rows})["prediction"] == -rows).all()
