@@ -8,9 +8,10 @@ process of rank 0: see docs/explanation/guarantees.md for what a process of its 
 from __future__ import annotations
 
 import copy
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -217,5 +218,7 @@ class ModelCheck:
 
 def _apply_seeded(apply: Callable[[], Any], seed: int = FORWARD_SEED) -> Any:
     """Return the result of `apply`, which gets the random numbers of a seed, and leaves those of the process."""
-    with use_random_state(seed):
+    # What a recipe compiles would be compiled for these rows.
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with use_random_state(seed), eager:
         return apply()

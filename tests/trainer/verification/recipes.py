@@ -140,6 +140,15 @@ class OtherwiseExported(nn.Module):
         return -x if torch.compiler.is_exporting() else x
 
 
+COMPILED: list[Any] = []
+"""The graphs that were compiled."""
+
+
+def note_graph(graph: Any, _: Any) -> Any:
+    COMPILED.append(graph)
+    return graph.forward
+
+
 KINDS: dict[str, Callable[[], nn.Module]] = {
     "attribute": InAttribute,
     "buffer": InBuffer,
@@ -153,6 +162,7 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
     "in training only": InTrainingOnly,
     "counting": Counting,
     "saliency": Saliency,
+    "compiled": lambda: torch.compile(nn.Linear(8, 8), backend=note_graph),  # type: ignore[dict-item]
     "exported": OtherwiseExported,
     "dropout": lambda: nn.Sequential(nn.BatchNorm1d(8), nn.Dropout()),
 }

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from onnx import TensorProto, helper, save
 
 from tests.trainer import datasets
 from tests.trainer.verification import recipes
 from trainyard.errors import TrainyardError
+from trainyard.etl.scoring import outputs
 from trainyard.trainer.formats import onnx
 from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.loop.validation import check_memory
 from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.verification.check import ModelCheck
+from trainyard.trainer.verification.check import ModelCheck, Output
 
 RECIPES = "tests.trainer.verification.recipes"
 
@@ -104,16 +107,33 @@ def test_the_check_does_not_change_the_training(batches: str, tmp_path: Path, mo
     assert [epoch["validation_loss"] for epoch in checked] == [epoch["validation_loss"] for epoch in bare]
 
 
+@pytest.mark.slow
+def test_the_check_compiles_nothing(batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes a minute for a large model; what is compiled is not what a model artifact has."""
+    train(batches, tmp_path / "checked", "compiled")
+    checked = len(recipes.COMPILED)
+    monkeypatch.setattr(ModelCheck, "check_untrained", lambda *_: None)
+    monkeypatch.setattr(ModelCheck, "apply", lambda *_: Output(None, "not compared"))
+    monkeypatch.setattr(ModelCheck, "check", lambda *_: None)
+    torch.compiler.reset()
+    train(batches, tmp_path / "bare", "compiled")
+    assert len(recipes.COMPILED) == 2 * checked > 0
+
+
 def test_a_model_of_each_epoch_is_checked(batches: str, tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"'temperature' is 0.729 in the trained model"):
         train(batches, tmp_path, "annealed", epoch_models=True, epochs=50)
 
 
 def test_gradients_within_forward_reach_a_loaded_model(batches: str, tmp_path: Path) -> None:
+    """Those of Spark and MLflow apply it by the same methods."""
     train(batches, tmp_path, "saliency")
     model, rows = load_model(str(tmp_path / "model")), datasets.blobs(5)
     assert model.predict(rows)["prediction"].shape == (5, 3)
     assert model.features("0", rows).shape == (5, 8) and not model.output(rows).requires_grad
+    assert Scorer(model).predict(pd.DataFrame({"x": [*rows["x"]]}))["prediction"].shape == (5,)
+    schema, _ = outputs.describe_predictions(str(tmp_path / "model"), model.artifact.to_json())
+    assert schema.names == ["prediction"]
 
 
 @pytest.mark.parametrize("kind", ["tied", "interleaved"])
