@@ -189,8 +189,9 @@ class ModelCheck:
             except UnavailableError:
                 raise
             except Exception as error:
+                cause = " ".join(str(error).split()) if isinstance(error, TrainyardError) else summarize(error)
                 raise TrainyardError(
-                    f"recipe {self._path!r}: the model that was written cannot be used: {summarize(error)} ({end}). "
+                    f"recipe {self._path!r}: the model that was written cannot be used: {cause} ({end}). "
                     "The recipe must build the same network each time: create its parameters and buffers in __init__."
                 ) from error
             if output.problem:
