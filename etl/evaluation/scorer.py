@@ -143,7 +143,7 @@ class Scorer:
             return
         numbers = np.argsort(-losses, kind="stable")[: self.examples]
         trained = worker_model.load_model(model.uri, model.document)
-        with torch.inference_mode():
+        with torch.no_grad():
             predicted = trained.recipe.predict(torch.from_numpy(rows.output[numbers]).to(trained.device))
         predictions = {name: to_array(name, tensor) for name, tensor in predicted.items()}
         shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()

@@ -27,7 +27,8 @@ class Mlp(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = super().forward(x)
-        if not torch.compiler.is_compiling():
+        in_loop = self.training or torch.is_autocast_enabled(x.device.type)  # and not for the check of the model
+        if in_loop and not torch.compiler.is_compiling():
             self.dtypes.add(output.dtype)
         return output
 

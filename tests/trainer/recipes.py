@@ -238,7 +238,8 @@ def wide(learning_rate: float = 0.05) -> Recipe:
 class Faulty(nn.Linear):
     """Kill the process, raise or hang in the forward pass that the file `fault` names ("rank pass how").
 
-    Kill or hang once, or after each start ("kill always"). Each process adds a line to the file `pids` beside it.
+    Kill or hang once, or after each start ("kill always"). Each process that trains adds a line to the file `pids`
+    beside it.
     """
 
     def __init__(self, fault: str) -> None:
@@ -246,12 +247,13 @@ class Faulty(nn.Linear):
         file = Path(fault)
         self._fault = file.read_text().split() if file.exists() else None
         self._file, self._passes = file, 0
-        with file.with_name("pids").open("a") as pids:
-            pids.write(f"{os.getpid()}\n")
         self._dropout = nn.Dropout(0.2)
 
     def forward(self, x: Tensor) -> Tensor:
         self._passes += self.training
+        if self.training and self._passes == 1:
+            with self._file.with_name("pids").open("a") as pids:
+                pids.write(f"{os.getpid()}\n")
         if self._fault:
             rank, last, how = int(self._fault[0]), int(self._fault[1]), self._fault[2]
             own_rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0

@@ -141,6 +141,12 @@ class Loader:
             return self._decoders[name].column
         return next(column for column in self._dataset.columns if column.name == name)
 
+    def read_first_rows(self, names: Iterable[str], count: int) -> dict[str, Rows | list[bytes]]:
+        """Return columns of up to `count` rows at the beginning of the split, as they are stored."""
+        block = self._dataset.block(0)
+        kinds = {column.name: column.type for column in self._dataset.columns}
+        return {name: _copy_rows(block[name][:count], kinds[name] == "binary") for name in names}
+
     def epoch(self, epoch: int, step: int = 0) -> Iterator[LocalBatch]:
         """Yield the local batches of an epoch, from global batch `step` on."""
         batches = self._read_batches(epoch, step)
@@ -355,6 +361,13 @@ def _check_lengths(kinds: Mapping[str, str], bucket_by: str | None) -> None:
 def _as_jagged(rows: Rows) -> Jagged:
     assert isinstance(rows, Jagged)
     return rows
+
+
+def _copy_rows(rows: Rows, are_bytes: bool) -> Rows | list[bytes]:
+    if isinstance(rows, Jagged):
+        parts = [rows[number : number + 1].pack() for number in range(len(rows))]
+        return [part.tobytes() for part in parts] if are_bytes else Jagged.from_rows(parts)
+    return np.array(rows)
 
 
 def _rows_axis(names: Names) -> int:

@@ -4,20 +4,24 @@
 
 The module of a format has `FILE`, the name of the file or directory beside the weights of a model; `INDEX`, the file
 without which nobody reads that directory, "" if it is a file; `PACKAGES`, the packages that it needs beside those of
-training; and `write(model, artifact, path)`, which writes the file or directory.
+training; `write(model, artifact, path)`, which writes the file or directory; and `predict(path, columns)`, which
+applies it to rows.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast, get_args
+from typing import Any, Protocol, cast, get_args
+
+from numpy.typing import NDArray
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
@@ -26,7 +30,12 @@ from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.fields import Format
+from trainyard.trainer.verification.check import Prediction
+from trainyard.trainer.verification.differences import measure_difference
 
+Array = NDArray[Any]
+TOLERANCE = 1e-2
+"""The norm of the difference of two predictions, relative to that of one, that the kernels of a format may cause."""
 FORMATS: tuple[str, ...] = get_args(Format)
 
 
@@ -36,6 +45,8 @@ class _Format(Protocol):
     PACKAGES: tuple[str, ...]
 
     def write(self, model: str, artifact: ModelArtifact, path: Path) -> None: ...
+
+    def predict(self, path: Path, columns: Mapping[str, Array]) -> Mapping[str, Array]: ...
 
 
 def export(model: str, format: str, output: str) -> None:
@@ -57,11 +68,19 @@ def export(model: str, format: str, output: str) -> None:
     _write(model, artifact, format, output)
 
 
-def write_formats(model: str, artifact: ModelArtifact, formats: Iterable[str]) -> dict[str, str]:
+def write_formats(
+    model: str, artifact: ModelArtifact, formats: Iterable[str], example: Prediction | None = None
+) -> dict[str, str]:
     """Write an artifact in other formats beside its weights, and return their URIs by format.
 
+    Args:
+        model: The URI of the model.
+        artifact: The artifact.
+        formats: The names of the formats.
+        example: Rows for which each format must predict the same, within `TOLERANCE`, before it is published.
+
     Raises:
-        TrainyardError: The model cannot be written in one of the formats.
+        TrainyardError: The model cannot be written in one of the formats, or predicts something else there.
         UnavailableError: The storage does not answer.
     """
     folder = storage.join(model, artifact.folder)
@@ -69,7 +88,7 @@ def write_formats(model: str, artifact: ModelArtifact, formats: Iterable[str]) -
     for name, output in uris.items():
         retry(f"remove {output}", partial(storage.remove, output))
         try:
-            _write(model, artifact, name, output)
+            _write(model, artifact, name, output, example)
         except UnavailableError:
             raise
         except TrainyardError as error:
@@ -107,11 +126,13 @@ def get_format(name: str) -> _Format:
     return cast(_Format, importlib.import_module(f"trainyard.trainer.formats.{name}"))
 
 
-def _write(model: str, artifact: ModelArtifact, format: str, output: str) -> None:
+def _write(model: str, artifact: ModelArtifact, format: str, output: str, example: Prediction | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="trainyard-format-") as folder:
         path = Path(folder, get_format(format).FILE)
         try:
             get_format(format).write(model, artifact, path)
+            if example:
+                _compare(format, get_format(format).predict(path, example.columns), example)
         except TrainyardError:
             raise
         except Exception as error:
@@ -119,6 +140,18 @@ def _write(model: str, artifact: ModelArtifact, format: str, output: str) -> Non
                 f"the model cannot be written as {format}: {type(error).__name__}: {error}."
             ) from error
         _publish(path, get_format(format).INDEX, output)
+
+
+def _compare(format: str, prediction: Mapping[str, Array], example: Prediction) -> None:
+    for name, expected in example.prediction.items():
+        values = prediction.get(name)
+        difference = math.inf if values is None else measure_difference(expected, values.reshape(expected.shape))
+        if difference > TOLERANCE:
+            raise TrainyardError(
+                f"the model written as {format} does not compute what the trained one does: on {len(expected)} rows, "
+                f"column {name!r} differs by {difference:.2g} of its norm, {TOLERANCE:g} may be rounding. Branch in "
+                "forward and predict on the shapes of tensors and on parameters only, or remove the format."
+            )
 
 
 def _publish(path: Path, index: str, output: str) -> None:

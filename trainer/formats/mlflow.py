@@ -66,6 +66,18 @@ def write(model: str, artifact: ModelArtifact, path: Path) -> None:
     )  # fmt: skip
 
 
+def predict(path: Path, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the predictions of the MLflow model at `path` for some rows, flattened to (rows, elements)."""
+    from mlflow.models import Model
+    from mlflow.pyfunc import PyFuncModel
+
+    # MLflow's own load_model would add the code beside the model to the path of this process.
+    saved = Model.load(str(path))
+    scorer = _load_pyfunc(str(path / saved.flavors["python_function"]["data"]))
+    frame: Any = PyFuncModel(saved, scorer).predict(_to_frame(columns))
+    return {name: np.stack([*frame[name].to_numpy()]) for name in frame}
+
+
 def _to_frame(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
     """Return arrays (rows, ...) as a frame: numbers, or lists of the flattened rest."""
     return pd.DataFrame(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.formats import program
@@ -25,3 +28,17 @@ def write(model: str, artifact: ModelArtifact, path: Path) -> None:
     )  # fmt: skip
     assert onnx_program is not None  # it is None only when torch.onnx writes a file itself
     onnx_program.save(path, external_data=False)
+
+
+def predict(path: Path, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the predictions of the file `path` for some rows: by onnxruntime, or by the reference of the format."""
+    try:
+        from onnxruntime import InferenceSession  # type: ignore[import-untyped]
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        evaluator = ReferenceEvaluator(str(path))
+        return dict(zip(evaluator.output_names, evaluator.run(None, dict(columns)), strict=True))
+    session = InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(columns)), strict=True))

@@ -22,6 +22,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
+from trainyard.trainer.checkpointing.optimizer_state import initialize_state
 from trainyard.trainer.checkpointing.staging import copy_tensors, get_local
 from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
@@ -216,6 +217,7 @@ class _Engine:
         check_resumable(
             saved.uri, loop, self._described, run.world.size, self._schedule is not None, run.options.epochs
         )
+        initialize_state(self._optimizer)
         model, optimizer = get_state_dict(self.network, self._optimizer)
         state: dict[str, Any] = {"model": model}
         if loop["has_best"]:
@@ -347,6 +349,7 @@ class _Engine:
             trained = (parameter for parameter in self.network.parameters() if parameter.requires_grad)
             check_finite_weights(map(get_local, (*trained, *own["strategy"].values())), self._position.epoch, step)
             empty_optimizer = not self._optimizer.state
+            initialize_state(self._optimizer)
             model, optimizer = get_state_dict(self.network, self._optimizer)
             if empty_optimizer:
                 self._optimizer.state.clear()

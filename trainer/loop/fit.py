@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from statistics import mean
@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from trainyard.errors import TrainyardError
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
@@ -24,7 +26,9 @@ from trainyard.schemas.model_artifact import ModelArtifact, Normalization
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
+from trainyard.trainer.checkpointing.optimizer_state import check_restorable
 from trainyard.trainer.data.folds import hold_out
+from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
@@ -41,6 +45,7 @@ from trainyard.trainer.loop.validation import (
     check_combination,
     check_extra_columns,
     check_labels,
+    check_memory,
     check_recipe,
     complete_options,
     compute_fingerprint,
@@ -56,9 +61,11 @@ from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
+from trainyard.trainer.verification.check import ROWS, ModelCheck, Output
 from trainyard.trainer.world import World, init_world
 
 
@@ -159,14 +166,14 @@ def fit(
                 for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
             ]
             with job.phases.phase("write model"):
-                written = writer.write_weights(model)
+                written, output = writer.write_weights(model), writer.apply()
         saved_artifact: ModelArtifact | None = None
         uris: dict[str, str] = {}
-        if written:
+        if written and output:
             if saved:
                 saved.check_is_newest_group()
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
-            saved_artifact, uris = writer.write(history, written, seconds, formats)
+            saved_artifact, uris = writer.write(history, written, output, seconds, formats)
         return FitResult(
             history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
@@ -212,17 +219,49 @@ class _ModelWriter:
         label: Column | None,
         normalization: Mapping[str, Normalization],
         is_sharded: bool,
+        check: ModelCheck | None,
+        warnings: set[str],
     ) -> None:
         self._job, self._network, self._is_sharded = job, network, is_sharded
         self._inputs, self._label, self._normalization = inputs, label, normalization
+        self._check, self._warnings = check, warnings
+
+    def check_untrained(self, recipe: Recipe, has_checkpoints: bool) -> None:
+        """Check on rank 0 that the untrained model can be written and loaded. All workers must call this.
+
+        Args:
+            recipe: The recipe.
+            has_checkpoints: Whether the state of its optimizer is saved, too.
+
+        Raises:
+            TrainyardError: It cannot; all workers raise this.
+        """
+
+        def write(uri: str, network: Network) -> ModelArtifact:
+            written = weights.write(uri, network.model)
+            assert written
+            return self._build(written, {}, 0, 0.0)
+
+        def check() -> str | None:
+            if has_checkpoints and not self._is_sharded:
+                check_restorable(recipe, self._network)
+            return self._check.check_untrained(self._job.model, write) if self._check else None
+
+        self._run_check(check)
+
+    def apply(self) -> Output | None:
+        """Return the output of the trained model, None if another worker has it. All workers must call this."""
+        return self._check.apply() if self._check else None
 
     def write_epoch(self, history: History) -> None:
         """Write the model of the last epoch, a model of its own, and note it. All workers must call this."""
         job, number = self._job, len(history.epochs)
         with job.phases.phase("write model"):
             uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
-            if written := self.write_weights(uri):
-                saved = self._save(uri, written, history.epochs[-1], number, seconds)
+            written, output = self.write_weights(uri), self.apply()
+            saved = self._build(written, history.epochs[-1], number, seconds) if written else None
+            self._run_check(lambda: self._save(uri, saved, output) if saved and output else None)
+            if saved:
                 artifact.publish(uri, saved)
                 history.models.append({"uri": uri, "weights_sha256": saved.weights_sha256})
 
@@ -234,22 +273,44 @@ class _ModelWriter:
         return weights.write(uri, self._network.model, job.world.is_main, job.phases.current.report_progress)
 
     def write(
-        self, history: History, written: WrittenWeights, seconds: float, formats: Sequence[str]
+        self, history: History, written: WrittenWeights, output: Output, seconds: float, formats: Sequence[str]
     ) -> tuple[ModelArtifact, dict[str, str]]:
         """Write the trained model and its further formats, and make it the current one."""
         job = self._job
         with job.phases.phase("write model"):
-            saved = self._save(job.model, written, history.epochs[history.best], len(history.epochs), seconds)
-            uris = export.write_formats(job.model, saved, formats)
+            saved = self._build(written, history.epochs[history.best], len(history.epochs), seconds)
+            self._warn(self._save(job.model, saved, output))
+            prediction = self._check.predict(output) if self._check and formats else None
+            uris = export.write_formats(job.model, saved, formats, prediction)
             artifact.publish(job.model, saved)
         return saved, uris
 
-    def _save(
-        self, uri: str, written: WrittenWeights, metrics: Mapping[str, float], epochs: int, seconds: float
+    def _save(self, uri: str, saved: ModelArtifact, output: Output) -> str | None:
+        """Write an artifact, and check that it computes the `output` of the trained model."""
+        artifact.save(uri, saved)
+        return self._check.check(uri, saved, output) if self._check else None
+
+    def _run_check(self, check: Callable[[], str | None]) -> None:
+        """Run a check on rank 0, of which all workers raise the error, and none waits for a worker that has failed."""
+        error: Exception | None = None
+        try:
+            self._warn(check() if self._job.world.is_main else None)
+        except Exception as raised:
+            error = raised
+        text = self._job.world.gather(None if error is None else str(error))[0]
+        if error or text:
+            raise error or TrainyardError(text)
+
+    def _warn(self, text: str | None) -> None:
+        if text:
+            self._warnings.add(text)
+
+    def _build(
+        self, written: WrittenWeights, metrics: Mapping[str, float], epochs: int, seconds: float
     ) -> ModelArtifact:
         job = self._job
-        return artifact.save(
-            uri, written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
+        return artifact.build(
+            written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
             normalization=self._normalization, dataset=job.dataset, manifest=job.manifest, mix=job.mix,
             metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds, device=job.world.device.type,
             application=job.application,
@@ -278,8 +339,9 @@ def _set_up(
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
     recipe = recipes.load(job.recipe, job.params)
-    transfer.initialize(recipe)
+    warnings = {*transfer.initialize(recipe, world.is_main)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
+    check_memory(job.recipe, recipe, job.strategy.name, world.device.type)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_extra_columns(job.recipe, recipe, job.manifest)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))
@@ -296,7 +358,8 @@ def _set_up(
     export.check_formats(formats, inputs)
     normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
     network = Network(recipe.model, inputs, normalization)
-    writer = _ModelWriter(job, network, inputs, label, normalization, strategy.sharded)
+    check = _build_check(job, recipe, network, inputs, validation_loader or train_loader, strategy.sharded)
+    writer = _ModelWriter(job, network, inputs, label, normalization, strategy.sharded, check, warnings)
     progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)
     run = Training(
         recipe=recipe, network=network, options=options, world=world, strategy=strategy, train=train_loader,
@@ -305,6 +368,19 @@ def _set_up(
         after_epoch=writer.write_epoch if epoch_models else None,
         weighs_labels=needs_weights(recipe, job.manifests), max_class=find_max_class(recipe, job.manifests),
         unread_columns=tuple(column.name for column in job.manifest.columns if column.name not in recipe.columns),
+        warnings=warnings,
     )  # fmt: skip
     check_batch_norm(job.recipe, run, inputs)
+    if not (checkpoints and checkpoints.newest) and not any(map(is_lazy, network.parameters())):
+        writer.check_untrained(recipe, checkpoints is not None)
     return run, writer
+
+
+def _build_check(
+    job: _Job, recipe: Recipe, network: Network, inputs: tuple[Column, ...], loader: Loader, is_sharded: bool
+) -> ModelCheck | None:
+    """Return the check of written models, on the worker that writes them, and on all that it needs to apply one."""
+    if not (job.world.is_main or is_sharded):
+        return None
+    rows = loader.read_first_rows(recipe.inputs, ROWS)
+    return ModelCheck(job.recipe, recipe, network, inputs, rows, is_sharded)

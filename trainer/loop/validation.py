@@ -39,6 +39,7 @@ from trainyard.trainer.model.losses import (
 )
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.weights import find_overlap
 
 _FLOATS = ("halffloat", "float", "double")
 """The types of numbers in a dataset that are no integers."""
@@ -214,6 +215,28 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
             f"recipe {path!r}: {get_name(recipe.loss)}(reduction='sum') is not a mean over rows, as the loop "
             "expects for averages over workers. Write reduction='mean', and a learning rate that is larger accordingly."
         )
+
+
+def check_memory(path: str, recipe: Recipe, strategy: str, device: str) -> None:
+    """Check that the memory of the parameters of the recipe at `path` is one that the strategy and the device keep.
+
+    Raises:
+        TrainyardError: Two parameters share memory, and the model is moved to a GPU, or sharded; or one is not
+            contiguous, as Horovod requires.
+    """
+    if (device != "cpu" or strategy == "fsdp") and (overlap := find_overlap(recipe.model)):
+        raise TrainyardError(
+            f"recipe {path!r}: {overlap[0]!r} and {overlap[1]!r} are two parameters over one memory. On a GPU, and "
+            "with strategy='fsdp', each gets a memory of its own, so that they would be trained apart. Use one "
+            "parameter for both, and transpose or slice it in forward: functional.linear(x, self.encoder.weight.t())."
+        )
+    if strategy == "horovod":
+        for name, tensor in recipe.model.state_dict().items():
+            if not tensor.is_contiguous():
+                raise TrainyardError(
+                    f"recipe {path!r}: {name!r} is a view that is not contiguous, which Horovod does not send. Write "
+                    "strategy='allreduce', or use a tensor of its own."
+                )
 
 
 def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:

@@ -18,8 +18,7 @@ from trainyard.trainer.model import card
 from trainyard.trainer.model.weights import WrittenWeights
 
 
-def save(
-    model: str,
+def build(
     weights: WrittenWeights,
     *,
     recipe: str,
@@ -37,11 +36,10 @@ def save(
     device: str,
     application: str,
 ) -> ModelArtifact:
-    """Write a model artifact, with its card, to a directory below `model`; `publish` makes it the current one.
+    """Return a model artifact; `save` writes it.
 
     Args:
-        model: The URI of the model.
-        weights: The tensors of the recipe's model, which were written below `model`.
+        weights: The tensors of the recipe's model, which were written.
         recipe: The import path of the recipe.
         recipe_params: Its parameters.
         inputs: The feature columns, in the order of the model's arguments.
@@ -57,7 +55,7 @@ def save(
         device: "cpu" or "cuda".
         application: The id of the Spark application.
     """
-    artifact = ModelArtifact(
+    return ModelArtifact(
         recipe=recipe,
         recipe_params=dict(recipe_params),
         inputs=inputs,
@@ -87,9 +85,12 @@ def save(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"trainyard": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def save(model: str, artifact: ModelArtifact) -> None:
+    """Write an artifact, with its card, to a directory below `model`; `publish` makes it the current one."""
     replace_file(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
     replace_file(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
-    return artifact
 
 
 def publish(model: str, artifact: ModelArtifact) -> None:

@@ -76,7 +76,8 @@ class Recipe:
             it too, without gradients: a step that computes some itself does so in `torch.enable_grad()`.
         predict: A function from the model's output to the columns of a prediction.
         start_from: The URI of a model artifact, or of a safetensors file, to load initial weights from. Tensors whose
-            name or shape differs are not loaded.
+            name or shape differs are not loaded, with a warning unless `reinitialize` names them. The prefixes
+            `_orig_mod.`, `module.` and `model.` of torch.compile, DDP and Lightning may differ.
         reinitialize: Names of submodules and parameters that are not loaded from `start_from`.
         freeze: Names of submodules and parameters that are not trained.
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
@@ -40,7 +41,10 @@ Values = NDArray[Any] | Tensor | Jagged | Sequence[NDArray[Any]] | Sequence[byte
 
 
 class TrainedModel:
-    """A trained model, on the GPU if there is one.
+    """A trained model, by default on the GPU if there is one.
+
+    Its methods compute without gradients. A forward pass that needs some, of its inputs, computes them in
+    `torch.enable_grad()`.
 
     Attributes:
         artifact: What is stored of the model.
@@ -48,13 +52,15 @@ class TrainedModel:
         device: The device of the model.
     """
 
-    def __init__(self, artifact: ModelArtifact, recipe: Recipe, network: Network) -> None:
+    def __init__(
+        self, artifact: ModelArtifact, recipe: Recipe, network: Network, device: torch.device | None = None
+    ) -> None:
         self.artifact = artifact
         self.recipe = recipe
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._network = network.to(self.device).eval()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def output(self, columns: Mapping[str, Values]) -> Tensor:
         """Return the output of the model for some rows.
 
@@ -67,16 +73,11 @@ class TrainedModel:
             TrainyardError: A column is missing, has another shape than in training, other rows than another column, or
                 a number that its type cannot represent.
         """
-        batch: dict[str, Tensor] = {}
-        for column in self.artifact.inputs:
-            batch |= self._to_tensors(column, columns)
-        rows = {column.name: batch[column.name].size(0) for column in self.artifact.inputs}
-        if len(set(rows.values())) > 1:
-            counts = ", ".join(f"{name} {count}" for name, count in rows.items())
-            raise TrainyardError(f"the columns have different numbers of rows: {counts}. Pass as many rows of each.")
-        return self._network({name: tensor.to(self.device) for name, tensor in batch.items()})  # type: ignore[no-any-return]
+        batch = build_batch(self.recipe, self.artifact.inputs, columns)
+        output = self._network({name: tensor.to(self.device) for name, tensor in batch.items()})
+        return tree_map_only(Tensor, Tensor.detach, output)  # type: ignore[no-any-return]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def features(self, layer: str, columns: Mapping[str, Values]) -> Tensor:
         """Return the output of a layer for some rows, flattened to (rows, elements).
 
@@ -103,7 +104,7 @@ class TrainedModel:
                     "rows; name a layer that returns one."
                 )
             rows = output[:, None] if output.dim() == 1 else output.flatten(1)
-            outputs.append(rows.clone())  # later layers may change it in place
+            outputs.append(rows.detach().clone())  # later layers may change it in place
 
         hook = module.register_forward_hook(store_output)
         try:
@@ -114,7 +115,7 @@ class TrainedModel:
             raise TrainyardError(f"layer {layer!r} has no output: the model does not call it.")
         return outputs[0]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def predict(self, columns: Mapping[str, Values]) -> dict[str, NDArray[Any]]:
         """Return the columns of the recipe's prediction for some rows, as arrays (rows, ...).
 
@@ -128,37 +129,6 @@ class TrainedModel:
         predicted = self.recipe.predict(self.output(columns))
         check_prediction(predicted, self.artifact.recipe)
         return {name: to_array(name, tensor) for name, tensor in predicted.items()}
-
-    def _to_tensors(self, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
-        if column.name not in columns:
-            raise TrainyardError(
-                f"the model takes column {column.name!r} ({column.type}, shape {list(column.shape)}), "
-                f"but the rows have {', '.join(columns)}."
-            )
-        values: Any = columns[column.name]
-        if not hasattr(values, "__len__") or isinstance(values, str | bytes) or getattr(values, "ndim", 1) == 0:
-            described = "a single number" if hasattr(values, "ndim") else f"of type {type(values).__name__}"
-            raise TrainyardError(
-                f"column {column.name!r} is {described}; pass an array or a list with a value for each row."
-            )
-        if column.name in self.recipe.decode and not (isinstance(values, Tensor) or _is_decoded(values)):
-            values = decoding.decode_rows(column.name, self.recipe.decode[column.name], values)
-        if column.kind == "list":
-            rows = values if isinstance(values, Jagged) else _to_jagged(values, column)
-            if rows.values.shape[1:] != column.shape:
-                raise _shape_error(column, rows.values.shape[1:])
-            return jagged.to_tensors(
-                column.name, replace(rows, values=cast(rows.values, column)), self.recipe.sequences
-            )
-        if isinstance(values, Jagged):
-            raise TrainyardError(
-                f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows are bytes, or "
-                "differ in length."
-            )
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(_to_numbers(values, column))
-        if tensor[:1].numel() not in (math.prod(column.shape), 0):
-            raise _shape_error(column, tuple(tensor.shape[1:]))
-        return {column.name: _convert(tensor, column).reshape(-1, *column.shape)}
 
 
 def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
@@ -174,8 +144,10 @@ def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
     return restore_model(model, artifacts.read_current(model), recipe)
 
 
-def restore_model(model: str, artifact: ModelArtifact, recipe: Recipe | None = None) -> TrainedModel:
-    """Load one particular `artifact` of `model`; see `load_model`."""
+def restore_model(
+    model: str, artifact: ModelArtifact, recipe: Recipe | None = None, device: torch.device | None = None
+) -> TrainedModel:
+    """Load one particular `artifact` of `model`, by default to the GPU if there is one; see `load_model`."""
     recipe = recipe or recipes.load(artifact.recipe, artifact.recipe_params)
     try:
         weights.load_into(recipe.model, model, artifact)
@@ -184,7 +156,58 @@ def restore_model(model: str, artifact: ModelArtifact, recipe: Recipe | None = N
             f"recipe {artifact.recipe!r} builds a different network than the one in {model}: {error}. "
             "Use the recipe as it was when the model was trained."
         ) from error
-    return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization))
+    return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization), device)
+
+
+def build_batch(recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, Values]) -> dict[str, Tensor]:
+    """Return the batch of some rows, as the network of a recipe takes it.
+
+    Args:
+        recipe: The recipe.
+        inputs: The feature columns, as they are in a batch.
+        columns: Their values, as for `TrainedModel.output`.
+
+    Raises:
+        TrainyardError: See `TrainedModel.output`.
+    """
+    batch: dict[str, Tensor] = {}
+    for column in inputs:
+        batch |= _to_tensors(recipe, column, columns)
+    rows = {column.name: batch[column.name].size(0) for column in inputs}
+    if len(set(rows.values())) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+        raise TrainyardError(f"the columns have different numbers of rows: {counts}. Pass as many rows of each.")
+    return batch
+
+
+def _to_tensors(recipe: Recipe, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
+    if column.name not in columns:
+        raise TrainyardError(
+            f"the model takes column {column.name!r} ({column.type}, shape {list(column.shape)}), "
+            f"but the rows have {', '.join(columns)}."
+        )
+    values: Any = columns[column.name]
+    if not hasattr(values, "__len__") or isinstance(values, str | bytes) or getattr(values, "ndim", 1) == 0:
+        described = "a single number" if hasattr(values, "ndim") else f"of type {type(values).__name__}"
+        raise TrainyardError(
+            f"column {column.name!r} is {described}; pass an array or a list with a value for each row."
+        )
+    if column.name in recipe.decode and not (isinstance(values, Tensor) or _is_decoded(values)):
+        values = decoding.decode_rows(column.name, recipe.decode[column.name], values)
+    if column.kind == "list":
+        rows = values if isinstance(values, Jagged) else _to_jagged(values, column)
+        if rows.values.shape[1:] != column.shape:
+            raise _shape_error(column, rows.values.shape[1:])
+        return jagged.to_tensors(column.name, replace(rows, values=cast(rows.values, column)), recipe.sequences)
+    if isinstance(values, Jagged):
+        raise TrainyardError(
+            f"the model takes column {column.name!r} with shape {list(column.shape)}, but its rows are bytes, or "
+            "differ in length."
+        )
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(_to_numbers(values, column))
+    if tensor[:1].numel() not in (math.prod(column.shape), 0):
+        raise _shape_error(column, tuple(tensor.shape[1:]))
+    return {column.name: _convert(tensor, column).reshape(-1, *column.shape)}
 
 
 def _is_decoded(values: Values) -> bool:
@@ -282,7 +305,7 @@ def to_array(name: str, tensor: Tensor) -> NDArray[Any]:
             f"the recipe's predict returned column {name!r} with numbers of type uint64, which Spark does not have; "
             "convert them with .to(torch.int64)."
         )
-    return tensor.cpu().to(_WIDER_TYPES.get(tensor.dtype, tensor.dtype)).numpy()
+    return tensor.detach().cpu().to(_WIDER_TYPES.get(tensor.dtype, tensor.dtype)).numpy()
 
 
 def _describe_elements(column: Column) -> str:

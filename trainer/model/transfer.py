@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
@@ -17,8 +19,21 @@ from trainyard.trainer.model.recipe import Recipe
 T = TypeVar("T", bound=Tensor)
 
 
-def initialize(recipe: Recipe) -> None:
+WRAPPERS = re.compile(r"^(module\.|model\.)+")
+"""What DDP, Lightning and the like write before the names of a model's tensors."""
+COMPILED = "_orig_mod."
+"""What torch.compile writes before those of a compiled module."""
+
+
+def initialize(recipe: Recipe, is_main: bool = True) -> list[str]:
     """Load the initial weights of the recipe's model, and freeze parameters.
+
+    Args:
+        recipe: The recipe.
+        is_main: Whether this is the worker that logs how many tensors were loaded.
+
+    Returns:
+        A warning, if some tensors are neither loaded nor named by the recipe.
 
     Raises:
         TrainyardError: No tensor matches the model, a named layer does not exist, or a frozen parameter is not loaded.
@@ -27,8 +42,12 @@ def initialize(recipe: Recipe) -> None:
     state, parameters_by_name = model.state_dict(), dict(model.named_parameters())
     reinitialized = {key for name in recipe.reinitialize for key in _select(state, model, "reinitialize", name)}
     frozen = {name: _select(parameters_by_name, model, "freeze", name) for name in recipe.freeze}
+    warnings = []
     if recipe.start_from:
-        loaded = _load_weights(model, recipe.start_from, reinitialized)
+        loaded, text, is_complete = _load_weights(model, recipe.start_from, reinitialized)
+        warnings += [] if is_complete else [text]
+        if is_main:
+            print(text, flush=True)
         for name, parameters in frozen.items():
             if missing := sorted(parameters.keys() - loaded):
                 raise TrainyardError(
@@ -38,20 +57,59 @@ def initialize(recipe: Recipe) -> None:
     for parameters in frozen.values():
         for parameter in parameters.values():
             parameter.requires_grad_(False)
+    return warnings
 
 
-def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> set[str]:
-    """Load all tensors whose names and shapes match, and return their names."""
-    tensors, state = _read_tensors(uri), model.state_dict()
-    shapes = {name: tensor.shape for name, tensor in state.items() if name not in reinitialized}
-    matching = {name: tensor for name, tensor in tensors.items() if shapes.get(name) == tensor.shape}
-    if not matching:
+def match_names(shapes: Mapping[str, torch.Size], others: Mapping[str, torch.Size]) -> dict[str, str]:
+    """Return which tensors of two models have the same name and shape, as they are or without prefixes of wrappers.
+
+    Args:
+        shapes: The shapes of a model's tensors, by name.
+        others: Those of the other model.
+
+    Returns:
+        The names in the other model, by those in the first one.
+    """
+    matched = {name: name for name, shape in shapes.items() if others.get(name) == shape}
+    unused = {_unwrap(name): name for name in others if name not in matched}
+    for name, shape in shapes.items():
+        other = unused.get(_unwrap(name))
+        if name not in matched and other is not None and others[other] == shape:
+            matched[name] = other
+    return matched
+
+
+def _unwrap(name: str) -> str:
+    return WRAPPERS.sub("", name.replace(COMPILED, ""))
+
+
+def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> tuple[set[str], str, bool]:
+    """Load all tensors whose names and shapes match.
+
+    Returns:
+        Their names, a sentence about them, and whether the model has no others, but for those to reinitialize.
+    """
+    tensors, state = _read_tensors(uri), model.state_dict(keep_vars=True)
+    wanted = {name: tensor for name, tensor in state.items() if name not in reinitialized}
+    shapes, stored = ({name: tensor.shape for name, tensor in each.items()} for each in (wanted, tensors))
+    matched = match_names(shapes, stored)
+    if not matched:
         raise TrainyardError(
             f"start_from={uri!r} has no tensor that matches the model: it has {_summarize(tensors)}; the model has "
             f"{_summarize(state)}."
         )
-    model.load_state_dict(matching, strict=False)
-    return set(matching)
+    model.load_state_dict({name: tensors[other] for name, other in matched.items()}, strict=False)
+    text = f"start_from={uri!r} has initial values for {len(matched)} of the {len(state)} tensors of the model."
+    loaded = {id(state[name]) for name in matched}
+    missing = {name: tensor for name, tensor in wanted.items() if id(tensor) not in loaded}
+    unused = {name: tensor for name, tensor in tensors.items() if name not in matched.values()}
+    if missing:
+        not_used = f"; not used are {_summarize(unused)}" if unused else ""
+        text += (
+            f" {len(missing)} others keep random values: {_summarize(missing)}{not_used}. Correct the names, or name "
+            "these layers in reinitialize=."
+        )
+    return set(matched), text, not missing
 
 
 def _read_tensors(uri: str) -> dict[str, Tensor]:
@@ -74,6 +132,6 @@ def _select(tensors: Mapping[str, T], model: nn.Module, option: str, name: str) 
     return selected
 
 
-def _summarize(tensors: dict[str, Tensor]) -> str:
+def _summarize(tensors: Mapping[str, Tensor]) -> str:
     shapes = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()][:4]
     return ", ".join(shapes) + (", ..." if len(tensors) > 4 else "")

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
@@ -82,6 +84,25 @@ def find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: other for name, tensor in tensors.items() if (other := first.setdefault(id(tensor), name)) != name}
 
 
+def find_overlap(module: nn.Module) -> tuple[str, str] | None:
+    """Return the names of two parameters of which an element has the same memory, None if there are none."""
+    counts: dict[int, Tensor] = {}
+    owners: dict[int, str] = {}
+    named = [(name, parameter) for name, parameter in module.named_parameters() if not is_lazy(parameter)]
+    storages = [parameter.untyped_storage().data_ptr() for _, parameter in named]
+    for (name, parameter), address in zip(named, storages, strict=True):
+        if storages.count(address) == 1 or not address:
+            continue
+        if address not in counts:
+            elements = parameter.untyped_storage().nbytes() // parameter.itemsize
+            counts[address], owners[address] = torch.zeros(elements, dtype=torch.uint8), name
+        own = counts[address].as_strided(parameter.shape, parameter.stride(), parameter.storage_offset())
+        own += 1
+        if own.max() > 1:
+            return owners[address], name
+    return None
+
+
 def plan_files(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
     """Return the names of the tensors in each file, in order: as many as fit into `limit` bytes, and at least one."""
     files: list[list[str]] = [[]]
@@ -143,6 +164,7 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     separate = {}
     for name, tensor in tensors.items():
         address = tensor.untyped_storage().data_ptr()
-        separate[name] = tensor.clone() if address in storages else tensor.contiguous()
+        shares = address in storages
+        separate[name] = tensor.clone(memory_format=torch.contiguous_format) if shares else tensor.contiguous()
         storages.add(address)
     return separate

@@ -63,7 +63,9 @@ def test_validation_is_in_evaluation_mode_without_gradients_and_training_is_not(
     Modes.passes.clear()
     fit(f"{RECIPES}:modes", dataset=batches, model=str(tmp_path), epochs=2, batch_size=50)
     epoch = [(True, True)] * 2 + [(False, False)]
-    assert Modes.passes == epoch * 2
+    check = [(False, False)] * 2
+    assert Modes.passes[: len(check)] == check
+    assert Modes.passes[len(check) :][: 2 * len(epoch)] == epoch * 2
 
 
 @pytest.mark.parametrize(("batch_size", "step", "saved"), [(100, 1, (1, 0)), (50, 2, (1, 0)), (50, 1, (0, 1))])

@@ -35,12 +35,19 @@ from trainyard.trainer.loop.validation import (
 )
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.verification import check
 
 
 class Variant:
     """The fields of the recipe `varied` that a test sets."""
 
     fields: ClassVar[dict[str, Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def keep_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build models in this module, in which a test has set the fields, and not in one that is imported anew."""
+    monkeypatch.setattr(check, "import_anew", lambda _: nullcontext())
 
 
 def varied() -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,59 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         transfer.initialize(recipe(str(file)))
     with pytest.raises(TrainyardError, match=r"start_from=.*missing.safetensors' does not exist"):
         transfer.initialize(recipe(str(tmp_path / "missing.safetensors")))
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"module.{name}",
+        lambda name: f"_orig_mod.{name}",
+        lambda name: f"model.{name}",
+        lambda name: f"_orig_mod.module.model.{name}",
+        lambda name: name.replace(".", "._orig_mod.", 1),
+    ],
+    ids=["DDP", "torch.compile", "Lightning", "all", "compiled layers"],
+)
+def test_prefixes_of_wrappers_are_understood(rename: Callable[[str], str], tmp_path: Path) -> None:
+    before, file = recipe().model.state_dict(), tmp_path / "other.safetensors"
+    safetensors.torch.save_file({rename(name): tensor for name, tensor in before.items()}, file)
+    fine_tuning = recipe(str(file))
+    assert transfer.initialize(fine_tuning) == []
+    assert all(torch.equal(before[name], tensor) for name, tensor in fine_tuning.model.state_dict().items())
+
+
+def test_names_that_match_as_they_are_come_first(tmp_path: Path) -> None:
+    """A model whose own layer is named `model` may have a prefix that is none."""
+    file = tmp_path / "other.safetensors"
+    safetensors.torch.save_file({"0.weight": torch.zeros(4, 8), "model.0.weight": torch.ones(4, 8)}, file)
+    fine_tuning = recipe(str(file))
+    transfer.initialize(fine_tuning)
+    assert not fine_tuning.model.state_dict()["0.weight"].any()
+
+
+def test_a_partial_match_is_counted_and_warned_of(
+    batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.safetensors"
+    tensors = recipe(classes=5).model.state_dict()
+    safetensors.torch.save_file(
+        {n: t for n, t in tensors.items() if n[0] == "3"} | {"0.weight": torch.ones(4, 8)}, file
+    )
+    result = fit(
+        "tests.trainer.model.test_transfer:recipe", recipe_params={"start_from": str(file)}, dataset=batches,
+        model=str(tmp_path / "model"), epochs=1, batch_size=50,
+    )  # fmt: skip
+    text = (
+        f"start_from={str(file)!r} has initial values for 1 of the 9 tensors of the model. 8 others keep random "
+        "values: 0.bias [4], 1.weight [4], 1.bias [4], 1.running_mean [4], ...; not used are 3.bias [5], 3.weight "
+        "[5, 4]. Correct the names, or name these layers in reinitialize=."
+    )
+    assert [warning for warning in result.warnings if "start_from" in warning] == [text]
+    assert text in capsys.readouterr().out
+
+
+def test_a_match_of_all_but_reinitialized_layers_is_logged_without_a_warning(
+    weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transfer.initialize(recipe(weights, reinitialize=("3",))) == []
+    assert f"start_from={weights!r} has initial values for 7 of the 9 tensors of the model" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.verification.check import ROWS
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks
@@ -64,7 +65,7 @@ def get_buffers_of_validation(world: World, batches: str, model: str, strategy: 
     seen: list[list[float]] = []
 
     def record(module: nn.Module, inputs: Any) -> None:
-        if isinstance(module, nn.Sequential) and not module.training:
+        if isinstance(module, nn.Sequential) and not module.training and len(inputs[0]) != ROWS:  # of the check
             seen.append([float(value) for buffer in module.buffers() for value in buffer.flatten()])
 
     with nn.modules.module.register_module_forward_pre_hook(record):

@@ -1,0 +1,1 @@
+"""Verification: does a model that was written compute what the trained one does?"""
