@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
 
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.recipe import Batch, Recipe
+from trainyard.trainer.model.trained_model import load_model
 
 
 class Recorder(Metric):
@@ -50,6 +52,25 @@ def with_heads(kind: str) -> Recipe:
         linear(), model=Heads(kind), metrics={"recorded": Recorder()},
         loss=lambda output, label: cross_entropy(output if kind == "tensor" else output[0], label),
     )  # fmt: skip
+
+
+def with_changing_step() -> Recipe:
+    def step(model: nn.Module, columns: Batch) -> Tensor:
+        columns["x"].mul_(-1)
+        columns["label"].add_(1).remainder_(3)
+        return cross_entropy(model(columns), columns["label"])
+
+    metrics = {"accuracy": MulticlassAccuracy(3, average="micro")}
+    return replace(linear(), model=nn.Linear(8, 3), step=step, metrics=metrics)
+
+
+def test_metrics_get_the_rows_as_they_are_although_the_step_changes_its_batch(tmp_path: Path) -> None:
+    validation = datasets.blobs(20)
+    uri = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(50), "validation": validation})
+    model = str(tmp_path / "model")
+    fitted = fit(f"{__name__}:with_changing_step", dataset=uri, model=model, epochs=1, batch_size=50)
+    right = load_model(model).output(validation).argmax(1).cpu().numpy() == validation["label"]
+    assert fitted.metrics["accuracy"] == pytest.approx(right.mean())
 
 
 def record(folder: Path, kind: str) -> None:
