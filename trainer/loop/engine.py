@@ -27,6 +27,7 @@ from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
+from trainyard.trainer.loop.empty_batches import leave_no_trace
 from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_workers, to_device
 from trainyard.trainer.loop.history import History, count_epochs_since_best, find_best, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
@@ -133,6 +134,7 @@ class _Engine:
         optimizer = build_optimizer(run.recipe, self.network)
         run.warnings.update(freeze_untrained(optimizer, run.recipe.model))
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
+        self._wrapped = wrapped
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
         if run.strategy.sharded:  # its parameters are others now
             optimizer = build_optimizer(run.recipe, self.network)
@@ -410,17 +412,19 @@ class _Engine:
             parts = min(parts, math.ceil(batch.total / run.world.size))
         micro_batches = list(split_batch(columns, batch.rows, parts, self._communicates_in_forward))
         weights, total = self._weigh(micro_batches, batch.total)
-        for number, ((_, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
+        for number, ((rows, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
             last = number == len(micro_batches)
             share = weight * run.world.size / total
-            with run.strategy.micro_batch(last):
+            counts = nullcontext() if rows else leave_no_trace(self.network)
+            with counts, run.strategy.micro_batch(last):
                 with phases.phase("forward"), autocast(self._device, run.options.precision):
-                    loss = self._compute_loss(part)
+                    loss = self._compute_loss(part, self._callable if rows else self._wrapped)
                 with phases.phase("backward"):
                     weighted = loss * share if isinstance(share, Tensor) or share != 1 else loss
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
-            self._loss_sum += loss.detach().double() * weight
-            self._loss_weight += weight
+            if rows:
+                self._loss_sum += loss.detach().double() * weight
+                self._loss_weight += weight
         self._replicas.check_trained()
         with phases.phase("optimizer"), run.strategy.optimizer_step():
             if not (run.strategy.sharded or run.strategy.own_optimizer):  # random numbers change all replicas alike
@@ -452,13 +456,13 @@ class _Engine:
         if self._schedule and self.run.recipe.schedule_by == after:
             self._schedule.step()
 
-    def _compute_loss(self, columns: Batch) -> Tensor:
+    def _compute_loss(self, columns: Batch, model: nn.Module) -> Tensor:
         recipe = self.run.recipe
         with explain_errors(self.network, self.run.unread_columns):
             if recipe.step:
-                loss = recipe.step(self._callable, columns)
+                loss = recipe.step(model, columns)
             else:
-                output = self._callable(columns)
+                output = model(columns)
                 check_outputs(recipe.label or "", output, self.run.max_class)
                 self.run.warnings.update(find_shape_warnings(recipe, output, columns))
                 loss = compute_loss(recipe, output, columns)

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torchmetrics import MeanMetric
 
 from tests.trainer import datasets
+from tests.trainer.recipes import plain
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 
@@ -246,6 +248,39 @@ class Metered(nn.Sequential):
         output: Tensor = self[1](self[0](x))
         self.scale.update(output.detach())
         return output
+
+
+def known_rows() -> Recipe:
+    """Return a recipe whose loss is NaN for rows of which no label is known."""
+
+    def step(model: nn.Module, columns: Batch) -> Tensor:
+        label = columns["label"]
+        known = label >= 0
+        losses = cross_entropy(model(columns), label.clamp(min=0), reduction="none") * known
+        return losses.sum() / known.sum() * known.sum() / len(label)
+
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3))
+    return Recipe(model=model, features="x", label="label", step=step, optimizer=plain().optimizer)
+
+
+def train_known_rows(world: World, batches: str, model: str, strategy: dict[str, Any]) -> list[float]:
+    fitted = fit(
+        f"{__name__}:known_rows", dataset=batches, model=model, world=world, strategy=strategy, epochs=2, batch_size=34,
+        micro_batches=2,
+    )  # fmt: skip
+    return get_losses(fitted.history.epochs)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod", "threshold"])
+def test_a_worker_without_rows_of_the_last_batch_adds_nothing(pair: Workers, tmp_path: Path, name: str) -> None:
+    """It computes the first row, which does not count: neither do its loss and its gradient, which are NaN here."""
+    splits = {"train": datasets.blobs(103), "validation": datasets.blobs(35, seed=1)}
+    for rows in splits.values():
+        rows["label"][0] = -1
+    uri = datasets.write(tmp_path / "dataset", splits)
+    alone = train_known_rows(World(), uri, str(tmp_path / "alone"), STRATEGIES["allreduce"])
+    first, second = pair(train_known_rows, uri, str(tmp_path / "together"), STRATEGIES[name])
+    assert first == second == pytest.approx(alone, rel=0.1 if name == "threshold" else 1e-5)
 
 
 def metered() -> Recipe:
