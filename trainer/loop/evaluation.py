@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
+from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.model.losses import compute_loss, explain_errors, sum_weights
 from trainyard.trainer.model.network import Network
@@ -82,7 +83,7 @@ def evaluate(
     loss, total = (sum_over_workers(value, world, phases) for value in (loss_sum, weight_sum))
     results = {"validation_loss": loss / (total or 1)}
     for name, metric in metrics.items():
-        results[name] = _to_number(name, metric.compute())
+        results[name] = _to_number(name, metric_lists.compute(metric, world))
         metric.reset()
     return results
 
