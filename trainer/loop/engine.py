@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
-from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
+from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe, describe_schedule
 from trainyard.trainer.checkpointing.staging import copy_tensors, get_local
 from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
@@ -142,6 +142,8 @@ class _Engine:
         self._optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
         self._schedule = build_schedule(run.recipe, self._optimizer, steps)
+        if self._schedule:
+            self._described |= describe_schedule(self._schedule, steps)
         move_loss(run.recipe.loss, self._device)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._communicates_in_forward = run.strategy.sharded or any(
