@@ -189,6 +189,7 @@ class _Engine:
         if is_best(self.history, run.options):
             self.history.best = epoch
             self._best_weights = copy_tensors(get_model_state_dict(self.network))
+        self._warn_without_best()
         self._step_schedule("epoch")
         self._position = Position(self._position.updates, epoch + 1, 0)
         if run.after_epoch:
@@ -198,6 +199,22 @@ class _Engine:
         run.progress.end_epoch(metrics)
         if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
             self._terminate()
+
+    def _warn_without_best(self) -> None:
+        """Say in the first epoch already that none may be the best, which is an error after the last one."""
+        run, name = self.run, get_monitor(self.history, self.run.options)
+        if len(self.history.epochs) > 1 or self._best_weights:
+            return
+        cause = (
+            "a row of the validation split may have NaN, or a label that the loss does not take, or all its labels are "
+            "ignored"
+            if name == "validation_loss"
+            else "the metric is not defined for these rows"
+        )
+        text = f"{name} is NaN after epoch 1: {cause}. The training fails in the end if it is NaN in all epochs."
+        run.warnings.add(text)
+        if run.world.is_main:
+            print(f"WARNING: {text}", flush=True)
 
     def load_best_weights(self) -> None:
         """Load the weights of the best epoch.
