@@ -157,9 +157,6 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         spark = frame.sparkSession
         rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
-        for name in variable_length:
-            if "," in name:
-                raise TrainyardError(f"variable_length names the column {name!r}, which has a comma; rename it.")
         columns.build_fields(
             rows.schema,
             WriteOptions(
@@ -173,7 +170,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "splitColumn": splits.SPLIT,
             "splits": "train,validation" if self.isDefined("validation") else "train",
             "shapes": json.dumps(shapes),
-            "variableLength": ",".join(variable_length),
+            "variableLength": json.dumps(variable_length),
         }
         source.save(shuffled, spec.dataset, "append", options)
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None

@@ -123,7 +123,7 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
         "splitColumn": split,
         "splits": ",".join(declared),
         "shapes": json.dumps(spec.shapes),
-        "variableLength": ",".join(spec.variable_length),
+        "variableLength": json.dumps(spec.variable_length),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
         "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),
