@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from trainyard import storage
 from trainyard.schemas.manifest import DatasetManifest, PartitionStatistics, Statistics
@@ -15,6 +14,8 @@ MIN_RELATIVE = 0.1
 """The difference of a share that is said, as a part of the smaller one of the split and the rest."""
 MAX_PROBABILITY = 1e-6
 """The probability of a value to be missing in a split, below which it is said."""
+MAX_VALUES = 50
+"""The values up to which a column is one of classes or categories."""
 MAX_VALUES_NAMED = 3
 MIN_SHARED = 0.05
 """The part of the distinct rows in several splits from which on they are told from errors of the estimate."""
@@ -111,17 +112,14 @@ def _find_missing(
     split: str, fraction: float, statistics: Mapping[str, Mapping[str, Statistics]], split_by: str | None
 ) -> Iterator[str]:
     """Yield the values of columns with few of them that a split lacks, although by chance it would have many."""
-    columns: dict[str, dict[str, int] | None] = {}
-    for of_split in statistics.values():
-        for name, column in of_split.items():
-            before = columns.setdefault(name, {})
-            columns[name] = None if before is None or column.values is None else _add(before, column.values)
-    for name, values in columns.items():
-        present: Any = statistics[split][name].values if split in statistics else {}
-        for value, count in (values or {}).items() if name != split_by else ():
-            if value not in present and fraction < 1 and count * math.log1p(-fraction) < math.log(MAX_PROBABILITY):
+    present = statistics.get(split, {})
+    for name in {name: None for of_split in statistics.values() for name in of_split if name != split_by}:
+        counted = [of_split[name].values for of_split in statistics.values() if name in of_split]
+        if any(values is None or len(values) > MAX_VALUES for values in counted):
+            continue
+        own = present[name].values if name in present else None
+        for value in {value: None for values in counted for value in values or ()}:
+            count = sum(values.get(value, 0) for values in counted if values)
+            is_by_chance = fraction == 1 or count * math.log1p(-fraction) >= math.log(MAX_PROBABILITY)
+            if value not in (own or ()) and not is_by_chance:
                 yield f"{name} = {value} ({count:,} rows)"
-
-
-def _add(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {value: one.get(value, 0) + other.get(value, 0) for value in {**one, **other}}
