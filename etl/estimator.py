@@ -20,7 +20,7 @@ from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
 from pyspark.ml.param import Param, Params
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField
 
@@ -28,8 +28,8 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
-from trainyard.etl.jobs import predict, splits
-from trainyard.schemas import model_artifact
+from trainyard.etl.jobs import predict, split_quality, splits
+from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.task_key import TaskKey
@@ -157,9 +157,6 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         spark = frame.sparkSession
         rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
-        for name in variable_length:
-            if "," in name:
-                raise TrainyardError(f"variable_length names the column {name!r}, which has a comma; rename it.")
         columns.build_fields(
             rows.schema,
             WriteOptions(
@@ -167,14 +164,20 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             ),
             variable_length_option="variable_length",
         )
-        shuffled = splits.shuffle(rows, spark.sparkContext.defaultParallelism, spec.options.seed)
+        counts = Observation()
+        shuffled = splits.shuffle(rows, spark.sparkContext.defaultParallelism, spec.options.seed, counts=counts)
         options = {
             "splitColumn": splits.SPLIT,
             "splits": "train,validation" if self.isDefined("validation") else "train",
             "shapes": json.dumps(shapes),
-            "variableLength": ",".join(variable_length),
+            "variableLength": json.dumps(variable_length),
         }
         source.save(shuffled, spec.dataset, "append", options)
+        validation = self.getOrDefault("validation") if self.isDefined("validation") else None
+        asked = {"train": 1 - validation, "validation": validation} if isinstance(validation, float) else {}
+        version = manifest.read_current(spec.dataset)
+        for warning in split_quality.find_warnings(spec.dataset, version, "", asked, None, counts.get):
+            print(f"WARNING: {warning}", flush=True)
 
     def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """Return the recipe's columns of `frame`, and the split of each row."""

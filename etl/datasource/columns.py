@@ -44,17 +44,14 @@ _ADVICE: dict[type, str] = {
     spark.StructType: "select its fields as separate columns",
     spark.MapType: "select its entries as separate columns",
     spark.DecimalType: "cast it to double",
-    spark.ArrayType: "make numbers of its elements with transform()",
     spark.UserDefinedType: "convert an ML vector to an array with pyspark.ml.functions.vector_to_array",
 }
-
-
-_ADVICE_ON_ARRAYS: dict[type, str] = {
-    spark.ArrayType: "flatten() it and set its shape in `shapes`",
+_ADVICE_ON_ELEMENTS: dict[type, str] = {
     spark.StringType: (
         "make one text of it with concat_ws(' ', column), or numbers of its texts, for example with "
         "transform(column, lambda text: pmod(hash(text), lit(1000)))"
     ),
+    spark.DecimalType: "cast it to array<double>",
 }
 
 
@@ -165,7 +162,7 @@ def _check_names(schema: spark.StructType, options: WriteOptions, variable_lengt
     for name in names:
         if names.count(name) > 1:
             raise TrainyardError(f"{names.count(name)} columns are named {name!r}; give each its own name.")
-        if (other := seen.setdefault(name.casefold(), name)) != name:
+        if (other := seen.setdefault(name.lower(), name)) != name:
             raise TrainyardError(
                 f"the columns {other!r} and {name!r} differ in case only, which Spark does not distinguish; rename one."
             )
@@ -201,9 +198,19 @@ def _build_field(
 
 
 def _unsupported_type_error(name: str, kind: spark.DataType) -> TrainyardError:
-    advice = next((text for type_, text in _ADVICE.items() if isinstance(kind, type_)), "cast it to one of them")
-    if isinstance(kind, spark.ArrayType):
-        advice = _ADVICE_ON_ARRAYS.get(type(kind.elementType), advice)
     return TrainyardError(
-        f"column {name!r} has type {kind.simpleString()}, which a dataset cannot store. {_SUPPORTED}: {advice}."
+        f"column {name!r} has type {kind.simpleString()}, which a dataset cannot store. {_SUPPORTED}: {_advise(kind)}."
     )
+
+
+def _advise(kind: spark.DataType) -> str:
+    """Return what makes a type that a dataset cannot store one that it can."""
+    if isinstance(kind, spark.ArrayType):
+        element = kind.elementType
+        if isinstance(element, spark.ArrayType):
+            inner = "set its shape in `shapes`" if type(element.elementType) in _NUMBERS else _advise(element)
+            return f"flatten() it and {inner}"
+        return _ADVICE_ON_ELEMENTS.get(type(element), "make numbers of its elements with transform()")
+    if isinstance(kind, spark.DecimalType) and kind.scale == 0:
+        return "cast it to bigint, or to string if it has more than 18 digits: double has 15"
+    return next((text for type_, text in _ADVICE.items() if isinstance(kind, type_)), "cast it to one of them")

@@ -12,7 +12,8 @@ Write options, for `df.write.format("trainyard").option(...).save(path)`:
                     Default: the splits that occur, sorted by name.
     shapes          The tensor shape of flat array columns, or of one element of a variable-length column, as JSON:
                     {"image": [1, 8, 8]}. Default: arrays are tensors of one dimension, as long as in the first row.
-    variableLength  The array columns whose length may differ between rows, separated by commas: "tokens,frames".
+    variableLength  The array columns whose length may differ between rows, separated by commas: "tokens,frames"; or, if
+                    a name has a comma, as JSON: ["tokens, cleaned"].
     rowsPerBatch    The number of rows in a record batch, the unit that training reads at a time. Default: 4096.
     partition       The name of the partition that these rows become: "2026-01-02". The other partitions stay as they
                     are. Default: the rows become the whole dataset.
@@ -91,7 +92,7 @@ class WriteOptions:
             split_column=options.get("splitColumn"),
             splits=splits,
             shapes=_parse_shapes(options.get("shapes", "{}")),
-            variable_length=_parse_names(options.get("variableLength", "")),
+            variable_length=_parse_columns(options.get("variableLength", "")),
             rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", "4096"), 1),
             partition=options.get("partition"),
             expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
@@ -164,6 +165,15 @@ def _get_path(options: Mapping[str, str]) -> str:
 
 def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _parse_columns(text: str) -> tuple[str, ...]:
+    """Return names separated by commas, or of a list in JSON."""
+    try:
+        names = json.loads(text) if text.startswith("[") else None
+    except ValueError:
+        names = None
+    return tuple(map(str, names)) if isinstance(names, list) else _parse_names(text)
 
 
 def _parse_integer(name: str, text: str, minimum: int) -> int:

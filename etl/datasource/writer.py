@@ -161,7 +161,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             rows = sum(split.rows for split in result.splits.values())
             raise TrainyardError(
                 f"split {empty[0]!r} has no rows: {rows:,} rows are in {', '.join(sorted(result.splits))}. Increase "
-                "its fraction or choose an earlier date, export more rows, or remove the split."
+                "its fraction or choose an earlier date, export more rows (equal ones share a split), or remove the "
+                "split."
             )
 
     def _find_empty_splits(

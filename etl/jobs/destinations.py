@@ -55,6 +55,28 @@ def check_storage(spec: PredictSpec) -> None:
         )
 
 
+def check_catalog(spec: PredictSpec, conf: Mapping[str, str]) -> None:
+    """Check that a table outlasts the application, before anything is computed.
+
+    Args:
+        spec: The job.
+        conf: The settings of the session.
+
+    Raises:
+        TrainyardError: The catalog is in the memory of the application.
+    """
+    first, *others = spec.output.split(".")
+    default = conf.get("spark.sql.defaultCatalog", "spark_catalog")
+    catalog = first if others and f"spark.sql.catalog.{first}" in conf else default
+    is_kept = f"spark.sql.catalog.{catalog}" in conf or conf.get("spark.sql.catalogImplementation") == "hive"
+    if spec.output_format == "table" and not is_kept:
+        raise TrainyardError(
+            f"output={spec.output!r}, output_format='table': Spark has no catalog that outlasts the application, so "
+            "the table would be lost with it. Set conf={'spark.sql.catalogImplementation': 'hive'} and the metastore, "
+            "or a catalog of a table format, or write output_format='parquet'."
+        )
+
+
 def check_output(spec: PredictSpec) -> None:
     """Check that only predictions are replaced, once what a killed run left is removed or complete again.
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 import trainyard
 from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
-from trainyard.etl.jobs import sizes, sources, splits
+from trainyard.etl.jobs import sizes, sources, split_quality, splits
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas import manifest
 from trainyard.schemas.events import EventLog
@@ -62,16 +62,22 @@ def run(
         frame = transform(frame) if transform else frame
         check_columns(frame, spec)
     shards = spec.shards or _choose_shards(spark, frame)
-    split = spec.split_column or splits.SPLIT
+    split, counts = spec.split_column or splits.SPLIT, Observation()
+    fractions = {} if spec.split_column or spec.split_at else spec.fractions
+    split_by = spec.split_by if fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
-        shuffled = splits.shuffle(_assign_splits(rows, spec), shards, spec.seed, split)
+        shuffled = splits.shuffle(_assign_splits(rows, spec), shards, spec.seed, split, counts, split_by)
         with events.span("write dataset", shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
-    for warning in version.provenance.warnings:
+    summary = version.summary(spec.dataset)
+    summary["warnings"] += split_quality.find_warnings(
+        spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
+    )
+    for warning in summary["warnings"]:
         print(f"WARNING: {warning}", flush=True)
-    return version.summary(spec.dataset)
+    return summary
 
 
 def _choose_shards(spark: SparkSession, frame: DataFrame) -> int:
@@ -117,7 +123,7 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
         "splitColumn": split,
         "splits": ",".join(declared),
         "shapes": json.dumps(spec.shapes),
-        "variableLength": ",".join(spec.variable_length),
+        "variableLength": json.dumps(spec.variable_length),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
         "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),

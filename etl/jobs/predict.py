@@ -34,6 +34,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     """
     preload(spark)
     destinations.check_storage(spec)
+    destinations.check_catalog(spec, spark.conf.getAll)
     destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
     keys = tuple(dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])]))

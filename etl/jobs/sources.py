@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from trainyard.errors import TrainyardError
+from trainyard import filesystems
+from trainyard.errors import TrainyardError, find_java_cause
 from trainyard.etl.scoring.scan import DatasetScan, select
 from trainyard.schemas.specs.source import FORMAT, Source
 
@@ -46,5 +50,34 @@ def _explain(source: Source, error: Exception) -> str:
         )
     if condition in _MISSING_PATH:
         return f"the source {describe(source)} does not exist. Check the path, and that the cluster has access to it."
-    first_line = re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
-    return f"the source {describe(source)} cannot be read: {first_line}"
+    if condition == "UNABLE_TO_INFER_SCHEMA":
+        return (
+            f"the source {describe(source)} has no files that Spark reads. Check that it is not empty; names that "
+            "begin with '_' or '.' are hidden from Spark: rename them."
+        )
+    cause = find_java_cause(text) or re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
+    return f"the source {describe(source)} cannot be read: {cause}{_explain_types(source, condition)}"
+
+
+def _explain_types(source: Source, condition: str) -> str:
+    """Return which columns of Parquet have types that Spark lacks, and how to write them."""
+    if condition != "PARQUET_TYPE_ILLEGAL" or source.path is None:
+        return ""
+    with suppress(Exception):  # there may be no client or no credentials here
+        fs, path = filesystems.locate(source.path)
+        name = next(name for name in fs.find(path) if name.endswith(".parquet"))
+        with fs.open(name) as file:
+            schema = pq.read_schema(file)
+        columns = [(field.name, str(field.type), _advise(field.type)) for field in schema]
+        return "".join(f". Column {name!r} has type {kind}: {advice}" for name, kind, advice in columns if advice)
+    return ""
+
+
+def _advise(kind: pa.DataType) -> str | None:
+    """Return how to write a column of Parquet that Spark does not read because of its type."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return (
+            "write microseconds, with pandas by to_parquet(coerce_timestamps='us', allow_truncated_timestamps=True), "
+            "or set conf={'spark.sql.legacy.parquet.nanosAsLong': 'true'}"
+        )
+    return "write float32, with pandas by astype('float32')" if pa.types.is_float16(kind) else None

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
@@ -22,8 +22,9 @@ SPLIT = "__split"
 FIRST = "train"
 """The split of rows before all times."""
 _ORDER = "__order"
-_STRATUM, _PART, _COUNT, _OFFSET, _RANK = "__stratum", "__part", "__count", "__offset", "__rank"
-_OWN = frozenset({SPLIT, _ORDER, _STRATUM, _PART, _COUNT, _OFFSET, _RANK})
+_STRATUM, _PART, _SIZE, _COUNT = "__stratum", "__part", "__size", "__count"
+_TOTAL, _OFFSET, _RANK = "__total", "__offset", "__rank"
+_OWN = frozenset({SPLIT, _ORDER, _STRATUM, _PART, _SIZE, _COUNT, _TOTAL, _OFFSET, _RANK})
 _BITS = 53
 _OTHER_ROWS = (
     "stratify: an executor was lost, and its rows were others when they were computed again. Make prepare return the "
@@ -56,7 +57,7 @@ def assign(
     With `stratify` the fractions hold exactly, to one row, within each value of that column: its rows are ordered by
     their hash, and the order is cut. That takes a shuffle, and `frame` is read twice: pass rows that `compute_once`
     stored, unless they are the same each time. An added row moves at most one other row across each cut of its own
-    stratum. Equal rows still share a split.
+    stratum. Equal rows still share a split: they are ordered before single rows, which then fill up the fractions.
 
     Args:
         frame: The rows.
@@ -97,25 +98,32 @@ def compute_once(frame: DataFrame) -> Iterator[DataFrame]:
 def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: str, seed: int) -> DataFrame:
     """Return `frame` with the split of each row by its rank in its stratum.
 
-    The rank is the number of rows in the parts of the stratum before its own, plus the rank in that part: no task sorts
-    all rows of a stratum, of which there may be two.
+    Groups of equal rows come first, those of more rows before others, so that single rows fill up the splits. The rank
+    is the number of rows in the parts of the stratum before its own, plus the rank in that part: no task sorts all rows
+    of a stratum, of which there may be two.
     """
     bits = _hash(frame.columns, seed)
-    part = [get_column(stratify).alias(_STRATUM), F.shiftright(bits, 64 - _STRATUM_BITS).alias(_PART)]
-    counts = frame.select(*part).groupBy(_STRATUM, _PART).agg(F.count(F.lit(1)).alias(_COUNT))
-    stratum = Window.partitionBy(_STRATUM)
-    earlier = stratum.orderBy(_PART).rowsBetween(Window.unboundedPreceding, -1)
+    stratum = get_column(stratify).alias(_STRATUM)
+    part = F.shiftright(F.col(_ORDER), 64 - _STRATUM_BITS).alias(_PART)
+    size = F.floor(F.log2(F.col(_COUNT))).alias(_SIZE)
+    groups = frame.select(stratum, bits.alias(_ORDER)).groupBy(_STRATUM, _ORDER).agg(F.count(F.lit(1)).alias(_COUNT))
+    counts = groups.groupBy(_STRATUM, size, part).agg(F.sum(_COUNT).alias(_COUNT))
+    of_stratum = Window.partitionBy(_STRATUM)
+    earlier = of_stratum.orderBy(F.desc(_SIZE), _PART).rowsBetween(Window.unboundedPreceding, -1)
     offsets = counts.select(
-        _STRATUM, _PART,
-        F.coalesce(F.sum(_COUNT).over(earlier), F.lit(0)).alias(_OFFSET), F.sum(_COUNT).over(stratum).alias(_COUNT),
+        _STRATUM, _SIZE, _PART,
+        F.coalesce(F.sum(_COUNT).over(earlier), F.lit(0)).alias(_OFFSET), F.sum(_COUNT).over(of_stratum).alias(_TOTAL),
     )  # fmt: skip
     columns = [get_column(name) for name in frame.columns]
-    rank = F.rank().over(Window.partitionBy(_STRATUM, _PART).orderBy(_ORDER)).alias(_RANK)
-    ranked = frame.select(*columns, bits.alias(_ORDER), *part).select(*columns, _STRATUM, _PART, rank)
-    same = [ranked[name].eqNullSafe(offsets[name]) for name in (_STRATUM, _PART)]
-    joined = ranked.join(offsets, same[0] & same[1], "left")
+    keyed = frame.select(*columns, stratum, bits.alias(_ORDER)).withColumn(_PART, part)
+    equal = F.count(F.lit(1)).over(Window.partitionBy(_STRATUM, _PART, _ORDER)).alias(_COUNT)
+    sized = keyed.repartition(_STRATUM, _PART).select("*", equal).select("*", size)
+    rank = F.rank().over(Window.partitionBy(_STRATUM, _SIZE, _PART).orderBy(_ORDER)).alias(_RANK)
+    ranked = sized.select(*columns, _STRATUM, _SIZE, _PART, _COUNT, rank)
+    same = [ranked[name].eqNullSafe(offsets[name]) for name in (_STRATUM, _SIZE, _PART)]
+    joined = ranked.join(offsets, same[0] & same[1] & same[2], "left")
     offset = F.coalesce(_OFFSET, F.raise_error(F.lit(f"\nTrainyardError: {_OTHER_ROWS}\n")))
-    position = (offset + F.col(_RANK) - 0.5) / F.col(_COUNT)
+    position = (offset + F.col(_RANK) + F.col(_COUNT) / 2 - 1) / F.col(_TOTAL)
     return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
 
@@ -149,14 +157,36 @@ def check_time_column(frame: DataFrame, column: str) -> None:
         )
 
 
-def shuffle(frame: DataFrame, shards: int, seed: int = 0, split: str = SPLIT) -> DataFrame:
+def shuffle(
+    frame: DataFrame,
+    shards: int,
+    seed: int = 0,
+    split: str = SPLIT,
+    counts: Observation | None = None,
+    split_by: str | None = None,
+) -> DataFrame:
     """Return the rows of `frame` in random order in `shards` partitions.
 
     Each partition is sorted by the column `split`, then by the hash of the row, so that the same rows always result in
     the same partitions in the same order.
+
+    Args:
+        frame: The rows.
+        shards: The number of partitions.
+        seed: The seed of the hash.
+        split: The column of the splits.
+        counts: Where to count, while the rows are written, about how many are `distinct`, or values of `split_by`, and
+            how many are in pairs with their split (`placed`).
+        split_by: The column whose values determine the split.
     """
     data = [name for name in frame.columns if name != split]
     ordered = frame.withColumn(_ORDER, _hash(data, seed + 1))
+    if counts is not None:
+        of = get_column(split_by) if split_by else F.col(_ORDER)
+        placed = F.xxhash64(_ORDER, get_column(split))
+        ordered = ordered.observe(
+            counts, *(F.approx_count_distinct(c, 0.01).alias(n) for n, c in (("distinct", of), ("placed", placed)))
+        )
     return ordered.repartition(shards, _ORDER).sortWithinPartitions(get_column(split), _ORDER).drop(_ORDER)
 
 

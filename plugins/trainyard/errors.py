@@ -10,6 +10,10 @@ _IN_SPARK_WORKER = re.compile(
     r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
 )
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
+_JAVA_CALL = "An error occurred while calling "
+_JAVA_CAUSE = re.compile(r"^(?:Caused by: |: )([\w.$]+(?:Exception|Error)\w*): (.+)$", re.M)
+_CONDITION = re.compile(r"\[([A-Z][A-Z_]+(?:\.[A-Z_]+)*)\] ")
+_READ_FILE = re.compile(r"(?:while reading file|Could not read footer for file:?) (\S+?)\.?(?:\s|$)")
 _LINE_END = re.compile(r"\n|\\n")
 """Also as an error shows the text of another one."""
 
@@ -52,6 +56,23 @@ def reason(error: BaseException) -> str | None:
         link = link.__cause__ or link.__context__
     messages = _IN_SPARK_WORKER.findall(str(error))
     return messages[-1].strip() if messages else None
+
+
+def find_java_cause(text: str) -> str | None:
+    """Return the cause in the text of an error of Java: the last one, with its condition and the file that was read.
+
+    Returns:
+        One line; None if the text is no error of Java, or the cause is Python code.
+    """
+    causes = _JAVA_CAUSE.findall(text)
+    if _JAVA_CALL not in text or not causes or any("PythonException" in kind for kind, _ in causes):
+        return None
+    kind, message = causes[-1]
+    named = _CONDITION.findall(text)[:1]
+    file = _READ_FILE.search(text)
+    if file and file[1].rpartition("/")[2] not in message:
+        named.append(f"while reading {file[1]}")
+    return f"{kind.rpartition('.')[2]}: {message}" + (f" ({', '.join(named)})" if named else "")
 
 
 def without_java(text: str) -> str:

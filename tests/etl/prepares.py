@@ -40,6 +40,12 @@ def rows(spark, source):
     return source
 
 
+def repeated(spark, source, splits=1):
+    """Return 16 distinct rows many times, in one split or in each of several."""
+    split = f"concat('part-', id div 16 % {splits}) as split"
+    return source.selectExpr("id % 16 as kind", "id % 16 < 7 as label", split)
+
+
 def noise(spark, source):
     """Return other rows each time that they are computed, of two strata."""
     return source.selectExpr("id % 2 as stratum", "reflect('java.util.UUID', 'randomUUID') as noise")

@@ -56,7 +56,7 @@ class LocalBatch:
     """The rows of a global batch that one worker trains on.
 
     A worker without rows of a batch still takes part in its communication: `rows` is 0, and the columns have one row,
-    whose loss gets the weight 0.
+    which has no effect.
 
     Attributes:
         step: The number of the global batch in its epoch.
@@ -291,7 +291,7 @@ def split_batch(columns: Columns, rows: int, count: int, exactly: bool) -> Itera
         columns: The columns of a local batch.
         rows: The number of its rows that count, 0 for a worker without rows.
         count: The largest number of micro-batches.
-        exactly: Whether there are as many: some then have one row, whose loss gets the weight 0.
+        exactly: Whether there are as many: some then have one row, which does not count.
     """
     count = count if exactly else max(min(count, rows), 1)
     if count == 1:

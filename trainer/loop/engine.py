@@ -21,13 +21,14 @@ from torch.distributed.checkpoint.state_dict import (
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
-from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
+from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe, describe_schedule
 from trainyard.trainer.checkpointing.optimizer_state import initialize_state
 from trainyard.trainer.checkpointing.staging import copy_tensors, get_local
 from trainyard.trainer.data.loader import Loader, LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
+from trainyard.trainer.loop.empty_batches import leave_no_trace
 from trainyard.trainer.loop.evaluation import autocast, evaluate, sum_over_workers, to_device
 from trainyard.trainer.loop.history import History, count_epochs_since_best, find_best, get_monitor, is_best
 from trainyard.trainer.loop.phases import Phases
@@ -134,6 +135,7 @@ class _Engine:
         optimizer = build_optimizer(run.recipe, self.network)
         run.warnings.update(freeze_untrained(optimizer, run.recipe.model))
         wrapped = run.strategy.wrap_model(self.network, run.phases.on_communication)
+        self._wrapped = wrapped
         self._callable: nn.Module = torch.compile(wrapped) if run.options.compile else wrapped  # type: ignore[assignment]
         if run.strategy.sharded:  # its parameters are others now
             optimizer = build_optimizer(run.recipe, self.network)
@@ -141,6 +143,8 @@ class _Engine:
         self._optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
         self._schedule = build_schedule(run.recipe, self._optimizer, steps)
+        if self._schedule:
+            self._described |= describe_schedule(self._schedule, steps)
         move_loss(run.recipe.loss, self._device)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.options.precision == "float16")
         self._communicates_in_forward = run.strategy.sharded or any(
@@ -186,6 +190,7 @@ class _Engine:
         if is_best(self.history, run.options):
             self.history.best = epoch
             self._best_weights = copy_tensors(get_model_state_dict(self.network))
+        self._warn_without_best()
         self._step_schedule("epoch")
         self._position = Position(self._position.updates, epoch + 1, 0)
         if run.after_epoch:
@@ -195,6 +200,22 @@ class _Engine:
         run.progress.end_epoch(metrics)
         if self._control_sync.sync(self._position.updates, self._termination.requested)[0]:
             self._terminate()
+
+    def _warn_without_best(self) -> None:
+        """Say in the first epoch already that none may be the best, which is an error after the last one."""
+        run, name = self.run, get_monitor(self.history, self.run.options)
+        if len(self.history.epochs) > 1 or self._best_weights:
+            return
+        cause = (
+            "a row of the validation split may have NaN, or a label that the loss does not take, or all its labels are "
+            "ignored"
+            if name == "validation_loss"
+            else "the metric is not defined for these rows"
+        )
+        text = f"{name} is NaN after epoch 1: {cause}. The training fails in the end if it is NaN in all epochs."
+        run.warnings.add(text)
+        if run.world.is_main:
+            print(f"WARNING: {text}", flush=True)
 
     def load_best_weights(self) -> None:
         """Load the weights of the best epoch.
@@ -413,17 +434,19 @@ class _Engine:
             parts = min(parts, math.ceil(batch.total / run.world.size))
         micro_batches = list(split_batch(columns, batch.rows, parts, self._communicates_in_forward))
         weights, total = self._weigh(micro_batches, batch.total)
-        for number, ((_, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
+        for number, ((rows, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
             last = number == len(micro_batches)
             share = weight * run.world.size / total
-            with run.strategy.micro_batch(last):
+            counts = nullcontext() if rows else leave_no_trace(self.network)
+            with counts, run.strategy.micro_batch(last):
                 with phases.phase("forward"), autocast(self._device, run.options.precision):
-                    loss = self._compute_loss(part)
+                    loss = self._compute_loss(part, self._callable if rows else self._wrapped)
                 with phases.phase("backward"):
                     weighted = loss * share if isinstance(share, Tensor) or share != 1 else loss
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
-            self._loss_sum += loss.detach().double() * weight
-            self._loss_weight += weight
+            if rows:
+                self._loss_sum += loss.detach().double() * weight
+                self._loss_weight += weight
         self._replicas.check_trained()
         with phases.phase("optimizer"), run.strategy.optimizer_step():
             if not (run.strategy.sharded or run.strategy.own_optimizer):  # random numbers change all replicas alike
@@ -455,13 +478,13 @@ class _Engine:
         if self._schedule and self.run.recipe.schedule_by == after:
             self._schedule.step()
 
-    def _compute_loss(self, columns: Batch) -> Tensor:
+    def _compute_loss(self, columns: Batch, model: nn.Module) -> Tensor:
         recipe = self.run.recipe
         with explain_errors(self.network, self.run.unread_columns):
             if recipe.step:
-                loss = recipe.step(self._callable, columns)
+                loss = recipe.step(model, columns)
             else:
-                output = self._callable(columns)
+                output = model(columns)
                 check_outputs(recipe.label or "", output, self.run.max_class)
                 self.run.warnings.update(find_shape_warnings(recipe, output, columns))
                 loss = compute_loss(recipe, output, columns)

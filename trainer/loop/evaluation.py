@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.loader import Columns, Loader
+from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.model.losses import compute_loss, explain_errors, sum_weights
 from trainyard.trainer.model.network import Network
@@ -59,24 +60,30 @@ def evaluate(
             if batch.rows == 0 and not sharded:
                 continue
             columns = to_device(batch.columns, world.device)
-            weights = sum_weights(recipe, columns) if weighs_labels else None
-            weight: float | Tensor = batch.rows if weights is None else weights * min(batch.rows, 1)
-            weight_sum += weight
+            output: Any = None
+            mean: Tensor | None = None
             with explain_errors(network, unread):
-                if recipe.step:
-                    loss_sum += _take_step(recipe.step, network, columns).double() * weight
-                if not recipe.step or metrics:
+                if recipe.step:  # a copy for metrics: it may change the columns in place
+                    copied = {name: column.clone() for name, column in columns.items()} if metrics else columns
+                    mean = _take_step(recipe.step, network, copied)
+                if mean is None or metrics:
                     output = network(columns)
-                    if not recipe.step:
-                        loss_sum += compute_loss(recipe, output, columns).double() * weight
-                    with torch.autocast(world.device.type, enabled=False):
-                        output = _widen(output)
-                        for metric in metrics.values() if batch.rows else ():
-                            metric.update(output, columns[recipe.label or ""])
+                if mean is None:
+                    mean = compute_loss(recipe, output, columns)
+            if batch.rows == 0:
+                continue
+            weights = sum_weights(recipe, columns) if weighs_labels else None
+            weight: float | Tensor = batch.rows if weights is None else weights
+            weight_sum += weight
+            loss_sum += mean.double() * weight
+            with torch.autocast(world.device.type, enabled=False):
+                output = _widen(output)
+                for metric in metrics.values():
+                    metric.update(output, columns[recipe.label or ""])
     loss, total = (sum_over_workers(value, world, phases) for value in (loss_sum, weight_sum))
     results = {"validation_loss": loss / (total or 1)}
     for name, metric in metrics.items():
-        results[name] = _to_number(name, metric.compute())
+        results[name] = _to_number(name, metric_lists.compute(metric, world))
         metric.reset()
     return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -101,6 +102,9 @@ class TensorBoard(Tracker):
 class MLflow(Tracker):
     """Record a run on an MLflow tracking server.
 
+    MLflow has no characters but letters, digits, `_`, `-`, `.`, `:`, `/` and spaces in names of metrics: `hit@10` is
+    recorded as `hit_10`.
+
     While the server does not answer, a line is printed, and the metrics are sent after a later epoch or at the end. A
     request has 10 seconds and two retries, unless the environment sets MLFLOW_HTTP_REQUEST_TIMEOUT or
     MLFLOW_HTTP_REQUEST_MAX_RETRIES.
@@ -144,10 +148,16 @@ class MLflow(Tracker):
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
         now = int(1000 * time.time())
-        self._unsent += [self._metric(name, value, now, number) for name, value in metrics.items()]
+        self._unsent += [self._metric(_name(name), value, now, number) for name, value in metrics.items()]
         if time.monotonic() >= self._next_try:
-            with self._log_if_unanswered("gets the metrics later"):
-                self._send()
+            from mlflow.exceptions import MlflowException
+
+            try:
+                with self._log_if_unanswered("gets the metrics later"):
+                    self._send()
+            except MlflowException as error:  # the run gets those of later epochs, and an end
+                self._unsent.clear()
+                print(f"MLflow refuses the metrics of epoch {number}: {error}", flush=True)
 
     def end(self, succeeded: bool) -> None:
         """Send what was not sent yet, and set the final status of the run."""
@@ -195,6 +205,11 @@ class MLflow(Tracker):
         existing = self._client.get_experiment_by_name(self._experiment)
         number = existing.experiment_id if existing else self._client.create_experiment(self._experiment)
         return str(self._client.create_run(number, run_name=self._name, tags={RUN_TAG: self._identity}).info.run_id)
+
+
+def _name(metric: str) -> str:
+    """Return the name of a metric in MLflow."""
+    return re.sub(r"[^\w\-./: ]", "_", metric)
 
 
 def _has_no_answer(error: BaseException) -> bool:

@@ -22,7 +22,14 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.model.sparse import refuse_sparse_gradients
 from trainyard.trainer.strategies import ddp
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, count_bytes, ring_allreduce
+from trainyard.trainer.strategies.base import (
+    OnCommunication,
+    Strategy,
+    broadcast_buffers,
+    count_bytes,
+    refuse_several_types,
+    ring_allreduce,
+)
 
 HOOKS = {None: allreduce_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 STEPS_UNTIL_BUCKETS_ARE_FINAL = 2
@@ -40,8 +47,8 @@ class Allreduce(Strategy[Options]):
         """Return the network in DDP.
 
         Raises:
-            TrainyardError: A parameter is a single number without a dimension, which torch's PowerSGD cannot process,
-                or gradients are sparse, which neither compression nor NCCL can.
+            TrainyardError: Parameters are of several types, or one is a single number without a dimension, which
+                torch's PowerSGD cannot process, or gradients are sparse, which neither compression nor NCCL can.
         """
         self._network = network
         if self.world.size == 1:
@@ -56,6 +63,7 @@ class Allreduce(Strategy[Options]):
                 self.options.find_unused_parameters,
             )  # fmt: skip
             return self._ddp
+        refuse_several_types(network.parameters(), "compression='powersgd'")
         if single := [name for name, parameter in network.named_parameters() if not parameter.ndim]:
             raise TrainyardError(
                 f"compression='powersgd' cannot process the parameter {single[0]!r}, which has no dimension; give it "

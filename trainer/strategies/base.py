@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.world import World
 
@@ -132,6 +133,21 @@ def _add_up(tensor: Tensor, world: World) -> None:
     """Add up a contiguous tensor on the CPU over all workers, piece by piece so that a GPU needs little memory."""
     for piece in torch.split(tensor.view(-1), ADDED_ELEMENTS):
         piece.copy_(world.sum(piece.to(world.device)))
+
+
+def refuse_several_types(parameters: Iterable[Tensor], what: str) -> None:
+    """Check that the parameters that are trained have one type. Raises TrainyardError if they do not.
+
+    Args:
+        parameters: The parameters.
+        what: What cannot process several types, as the subject of a sentence.
+    """
+    types = sorted({str(p.dtype).removeprefix("torch.") for p in parameters if p.requires_grad})
+    if len(types) > 1:
+        raise TrainyardError(
+            f"{what} cannot process parameters of several types ({', '.join(types)}). Convert the model to one, for "
+            "example with model.float(), or write strategy='allreduce' without compression."
+        )
 
 
 def broadcast_buffers(network: nn.Module, world: World) -> None:

@@ -24,7 +24,7 @@ class DiLoCo(Strategy[Options]):
         """Copy the weights of rank 0 to all workers, and build the outer optimizer."""
         local.broadcast_weights(network, self.world)
         self._network, self._on_communication = network, on_communication
-        self._inner = list(network.parameters())
+        self._inner = [p for p in network.parameters() if p.is_floating_point() or p.is_complex()]
         self._outer = [nn.Parameter(p.detach().clone()) for p in self._inner]
         momentum = self.options.outer_momentum
         self._optimizer = torch.optim.SGD(

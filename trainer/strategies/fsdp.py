@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import FSDP as Options  # noqa: N811
 from trainyard.trainer.model.sparse import refuse_sparse_gradients
-from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers
+from trainyard.trainer.strategies.base import OnCommunication, Strategy, broadcast_buffers, refuse_several_types
 from trainyard.trainer.world import World
 
 
@@ -41,7 +41,8 @@ class FSDP(Strategy[Options]):
         A device has room for the shards and one block at a time.
 
         Raises:
-            TrainyardError: `wrap` names a class that the model does not have, or gradients are sparse.
+            TrainyardError: `wrap` names a class that the model does not have, gradients are sparse, or a block has
+                parameters of several types.
         """
         self._network = network
         if self.world.size == 1:
@@ -54,6 +55,8 @@ class FSDP(Strategy[Options]):
         self._gathered, self._reduced = total + in_blocks, total
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         for module in [*blocks, network]:
+            own = (p for p in module.parameters() if not isinstance(p, DTensor))
+            refuse_several_types(own, "a block of strategy='fsdp'")
             _place(module, self.world)
             fully_shard(module, mesh=mesh)
         return network

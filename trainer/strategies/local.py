@@ -24,12 +24,17 @@ def broadcast_weights(network: nn.Module, world: World) -> None:
 
 
 def average(tensors: Iterable[Tensor], world: World) -> int:
-    """Replace each tensor by its mean over the workers, and return the bytes that this worker sent."""
-    values = list(tensors)
-    if world.size == 1 or not values:
-        return 0
-    average_parameters(iter(values), dist.group.WORLD)  # type: ignore[arg-type]
-    return ring_allreduce(sum(tensor.nbytes for tensor in values), world.size)
+    """Replace each tensor of floats by its mean over the workers, and return the bytes that this worker sent.
+
+    Types are averaged one by one: torch would convert all to one of them.
+    """
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors if world.size > 1 else ():
+        if tensor.is_floating_point() or tensor.is_complex():
+            by_type.setdefault(tensor.dtype, []).append(tensor)
+    for values in by_type.values():
+        average_parameters(iter(values), dist.group.WORLD)  # type: ignore[arg-type]
+    return sum(ring_allreduce(sum(tensor.nbytes for tensor in values), world.size) for values in by_type.values())
 
 
 def get_floating_buffers(network: nn.Module) -> Iterator[Tensor]:

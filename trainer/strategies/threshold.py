@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -123,7 +124,8 @@ class Threshold(Strategy[Options]):
     def _build_flat(self) -> tuple[Tensor, list[Tensor]]:
         """Return zeros for all parameters end to end, and views of the size of each parameter."""
         sizes = [p.numel() for p in self._parameters]
-        flat = torch.zeros(sum(sizes), device=self.world.device)
+        dtype = reduce(torch.promote_types, (p.dtype for p in self._parameters), torch.float32)
+        flat = torch.zeros(sum(sizes), dtype=dtype, device=self.world.device)
         parts = zip(torch.split(flat, sizes), self._parameters, strict=True)
         return flat, [part.view_as(parameter) for part, parameter in parts]
 
@@ -184,7 +186,8 @@ def decode(messages: Tensor, out: Tensor) -> Tensor:
     ends, entries = messages[:, :blocks].cumsum(1), messages[:, blocks:]
     numbers = torch.arange(entries.shape[1], device=out.device).expand_as(entries).contiguous()
     block = torch.searchsorted(ends, numbers, right=True).clamp_(max=blocks - 1)
-    values = (entries >> 16).to(torch.int16).view(torch.bfloat16).float() * (numbers < ends[:, -1:]) / len(messages)
+    values = (entries >> 16).to(torch.int16).view(torch.bfloat16).to(out.dtype)
+    values = values * (numbers < ends[:, -1:]) / len(messages)
     return out.zero_().index_add_(0, (block * BLOCK + (entries & BLOCK - 1)).reshape(-1), values.reshape(-1))
 
 

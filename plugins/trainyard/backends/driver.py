@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from trainyard.backends.stalls import DEFAULT_MINUTES, DUMP_SECONDS, StallDetector, get_minutes
-from trainyard.errors import reason, without_java
+from trainyard.errors import find_java_cause, reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
@@ -76,8 +76,9 @@ def describe_failure(failure: Exception) -> tuple[str, str | None]:
     """Return the error of a job, and its traceback if that says more: not of an error that is for the user."""
     if message := reason(failure):
         return message, None
+    cause = find_java_cause(str(failure))
     trace = "".join(traceback.format_exception(failure, limit=-MAX_FRAMES))
-    return without_java(f"{type(failure).__name__}: {failure}"), without_java(trace)
+    return cause or without_java(f"{type(failure).__name__}: {failure}"), without_java(trace)
 
 
 def run(spec: JobSpec) -> RunRecord:

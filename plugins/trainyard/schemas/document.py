@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -15,6 +17,16 @@ from trainyard.schemas.validation.complaints import complaints
 D = TypeVar("D", bound="Document")
 CACHED_DOCUMENTS = 1 << 14
 """The documents that `Document.load_all` keeps in memory, so that a page that is shown again reads only new ones."""
+
+
+def _name_non_finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _name_non_finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_name_non_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 class Part(BaseModel):
@@ -37,9 +49,17 @@ class Document(Part):
     INDENT: ClassVar[int | None] = 1
 
     def to_json(self) -> str:
-        """Return the document as JSON."""
+        """Return the document as JSON.
+
+        A float that JSON does not have is a text, such as "NaN", which pydantic reads as a float; it is null where any
+        type is allowed.
+        """
         head = {"document": self.KIND, "version": self.VERSION}
-        return json.dumps(head | self.model_dump(mode="json"), indent=self.INDENT)
+        fields = head | self.model_dump(mode="json")
+        try:
+            return json.dumps(fields, indent=self.INDENT, allow_nan=False)
+        except ValueError:
+            return json.dumps(_name_non_finite(fields), indent=self.INDENT)
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: str = "the text") -> Self:

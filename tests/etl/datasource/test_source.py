@@ -269,7 +269,11 @@ def test_an_empty_array_cannot_be_a_tensor(spark, tmp_path):
         ("struct(label, ok)", "select its fields"),
         ("map(key, label)", "select its entries"),
         ("cast(price as decimal(9,2))", "cast it to double"),
-        ("array(image, image)", "flatten"),
+        ("array(image, image)", "flatten() it and set its shape in `shapes`"),
+        ("array(array(price), array(price))", "flatten() it and set its shape in `shapes`"),
+        ("array(cast(price as decimal(9,2)))", ": cast it to array<double>"),
+        ("array(array(cast(price as decimal(9,2))))", ": flatten() it and cast it to array<double>"),
+        ("cast(label as decimal(20,0))", "cast it to bigint, or to string if it has more than 18 digits"),
         ("array(key)", "make one text of it with concat_ws"),
         ("array(current_date())", "make numbers of its elements with transform()"),
     ],
@@ -358,6 +362,17 @@ def test_two_columns_of_one_name_are_refused(spark):
 def test_columns_that_differ_in_case_only_are_refused(spark, tmp_path):
     rows = spark.range(4).selectExpr("id as x", "id + 1 as X")
     assert "the columns 'x' and 'X' differ in case only" in get_error(write, rows, tmp_path / "d")
+
+
+def test_names_that_spark_distinguishes_may_have_one_spelling_in_upper_case(spark, tmp_path):
+    rows = spark.range(4).selectExpr("id as `straße`", "id + 1 as strasse")
+    assert write_without_options(rows, tmp_path / "d").column("straße").type == "int64"
+
+
+def test_a_column_of_variable_length_may_have_a_comma_in_its_name(spark, tmp_path):
+    rows = spark.range(4).selectExpr("sequence(0, id) as `a, b`", "id as c")
+    dataset = write(rows, tmp_path / "d", splitColumn=None, shapes=None, variableLength='["a, b"]')
+    assert dataset.column("a, b").kind == "list"
 
 
 def test_a_truncated_shard_is_named_with_both_lengths(spark, tmp_path):

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,28 @@ def test_a_swap_that_another_run_completes_meanwhile_is_left_to_it(
     monkeypatch.setattr(storage, "list_names", lambda uri: before.pop() if before else list_names(uri))
     destinations._recover(str(output))
     assert (output / "_PREDICTED").read_text() == "new" and (old / "_PREDICTED").read_text() == "previous"
+
+
+@pytest.mark.parametrize(
+    ("table", "conf", "is_kept"),
+    [
+        ("scores", {"spark.sql.catalogImplementation": "in-memory"}, False),
+        ("db.scores", {}, False),
+        ("db.scores", {"spark.sql.catalogImplementation": "hive"}, True),
+        ("lake.db.scores", {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}, True),
+        ("db.scores", {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}, False),
+        ("db.scores", {"spark.sql.defaultCatalog": "lake", "spark.sql.catalog.lake": "a.B"}, True),
+        ("db.scores", {"spark.sql.catalog.spark_catalog": "a.B"}, True),
+    ],
+)
+def test_a_table_needs_a_catalog_that_outlasts_the_application(
+    tmp_path: Path, table: str, conf: dict[str, str], is_kept: bool
+) -> None:
+    spec = PredictSpec(
+        task_key=make_task_key(tmp_path), model="model", source=Source(format="parquet", path="s"), keys=("id",),
+        output=table, output_format="table",
+    )  # fmt: skip
+    with (
+        nullcontext() if is_kept else pytest.raises(TrainyardError, match=rf"output='{table}'.* would be lost with it")
+    ):
+        destinations.check_catalog(spec, conf)

@@ -184,3 +184,13 @@ def test_folds_divide_the_training_split_into_equal_parts(spark, tmp_path, sourc
     result = run(spark, make_spec(tmp_path, source, **fields))
     assert list(result["splits"]) == ["fold-1", "fold-2", "fold-3", "test"]
     assert result["splits"] == pytest.approx({"fold-1": 300, "fold-2": 300, "fold-3": 300, "test": 100}, abs=3)
+
+
+def test_splits_that_equal_rows_have_moved_from_their_fractions_are_a_warning(spark, tmp_path, source, capsys):
+    repeated = {"prepare": "prepares:repeated", "shapes": {}, "seed": 9}
+    (warning,) = run(spark, make_spec(tmp_path, source, **repeated))["warnings"]
+    assert "of the rows, and 10.0% were asked for" in warning and "about 16 of 1,000 rows are distinct" in warning
+    assert f"WARNING: {warning}" in capsys.readouterr().out
+    in_two = repeated | {"split_column": "split", "prepare_params": {"splits": 2}}
+    (warning,) = run(spark, make_spec(tmp_path, source, **in_two))["warnings"]
+    assert warning.startswith("about 16 of 16 distinct rows are in several splits")

@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT
+from trainyard.backends.driver import describe_failure
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import sources
 from trainyard.schemas.specs.source import Source
@@ -69,4 +72,41 @@ def test_an_unknown_format_is_refused_with_the_available_ones(spark):
 def test_a_source_that_cannot_be_parsed_is_named(spark, tmp_path):
     (tmp_path / "s.parquet").write_text("no parquet")
     with pytest.raises(TrainyardError, match=rf"the source parquet at {tmp_path} cannot be read: "):
+        sources.read(spark, Source(format="parquet", path=str(tmp_path)))
+
+
+def test_a_damaged_file_is_named_with_its_cause_and_not_with_the_call(spark, tmp_path):
+    file = tmp_path / "s" / "a.parquet"
+    file.parent.mkdir()
+    pq.write_table(pa.table({"x": range(9)}), file)
+    frame = sources.read(spark, Source(format="parquet", path=str(file.parent)))
+    file.write_bytes(b"a,b\n1,2\n" * 9)
+    with pytest.raises(Exception, match="An error occurred while calling") as raised:
+        frame.toArrow()
+    error, _ = describe_failure(raised.value)
+    assert error.startswith(f"RuntimeException: file:{file} is not a Parquet file. Expected magic number at tail")
+    assert error.endswith("(FAILED_READ_FILE.NO_HINT)")
+    with pytest.raises(
+        TrainyardError, match=rf"the source parquet at {file.parent} cannot be read: RuntimeException: f"
+    ):
+        sources.read(spark, Source(format="parquet", path=str(file.parent)))
+
+
+def test_types_that_spark_does_not_read_are_named_with_what_pandas_calls_the_remedy(spark, tmp_path):
+    columns = {
+        "at": pa.array([1], pa.timestamp("ns")),
+        "half": np.zeros(1, np.float16),
+        "us": pa.array([1], "time64[us]"),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    message = (
+        r"Column 'at' has type timestamp\[ns\]: write microseconds, .*coerce_timestamps='us'.*Column 'half' has type h"
+    )
+    with pytest.raises(TrainyardError, match=message):
+        sources.read(spark, Source(format="parquet", path=str(tmp_path)))
+
+
+def test_a_file_that_spark_takes_for_hidden_is_explained(spark, tmp_path):
+    pq.write_table(pa.table({"x": range(9)}), tmp_path / "_part.parquet")
+    with pytest.raises(TrainyardError, match=r"has no files that Spark reads.* begin with '_' or '\.' are hidden"):
         sources.read(spark, Source(format="parquet", path=str(tmp_path)))

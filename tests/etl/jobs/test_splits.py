@@ -99,6 +99,20 @@ def test_an_added_row_moves_at_most_one_row_across_each_cut_of_its_stratum(spark
     assert sum(old[key] != new[key] for key in old) <= 2
 
 
+def test_stratified_fractions_hold_although_many_rows_are_equal(spark):
+    """Groups of equal rows are placed first, the largest before the others: half of all rows, and pairs."""
+    rows = [("all equal", -1)] * 50 + [("half equal", i * (i % 2)) for i in range(1001)]
+    rows += [("pairs", i // 2) for i in range(600)] + [(None, i) for i in range(40)]
+    frame = spark.createDataFrame(rows, "of string, x long").repartition(3)
+    assigned = splits.assign(frame, SPLITS, stratify="of", seed=5).collect()
+    counts = {of: Counter(row[splits.SPLIT] for row in assigned if row.of == of) for of in {row.of for row in assigned}}
+    assert counts.pop("all equal") == {"train": 50}
+    for of, count in counts.items():
+        total = sum(count.values())
+        assert count["validation"] == pytest.approx(total / 10, abs=1) == count["test"], of
+    assert len({(row.of, row.x, row[splits.SPLIT]) for row in assigned}) == len(set(rows))
+
+
 def test_equal_rows_share_a_split(spark):
     rows = spark.createDataFrame([(i % 10, "a") for i in range(100)], "x int, y string")
     for options in ({}, {"stratify": "y"}):

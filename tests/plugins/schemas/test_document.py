@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -86,3 +88,18 @@ def test_documents_of_a_directory_that_have_not_changed_are_not_read_again(
 def test_a_missing_document_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         TrainSpec.load(f"file://{tmp_path}/none.json")
+
+
+class Numbers(Document):
+    KIND: ClassVar[str] = "numbers"
+
+    numbers: dict[str, float]
+    list: tuple[float, ...]
+
+
+def test_numbers_that_json_does_not_have_are_written_as_texts_and_read_as_numbers() -> None:
+    document = Numbers(numbers={"a": math.nan, "b": -math.inf, "c": 0.1}, list=(math.inf, 1.0))
+    text = document.to_json()
+    fields = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert fields["numbers"] == {"a": "NaN", "b": "-Infinity", "c": 0.1}
+    assert repr(Numbers.from_json(text)) == repr(document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,12 +11,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torchmetrics import Metric
+from torchmetrics import Metric, SpearmanCorrCoef
+from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC
 
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
+from tests.trainer.workers import Workers
+from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.recipe import Batch, Recipe
+from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.world import World
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Workers]:
+    with Workers(2) as workers:
+        yield workers
 
 
 class Recorder(Metric):
@@ -52,6 +64,25 @@ def with_heads(kind: str) -> Recipe:
     )  # fmt: skip
 
 
+def with_changing_step() -> Recipe:
+    def step(model: nn.Module, columns: Batch) -> Tensor:
+        columns["x"].mul_(-1)
+        columns["label"].add_(1).remainder_(3)
+        return cross_entropy(model(columns), columns["label"])
+
+    metrics = {"accuracy": MulticlassAccuracy(3, average="micro")}
+    return replace(linear(), model=nn.Linear(8, 3), step=step, metrics=metrics)
+
+
+def test_metrics_get_the_rows_as_they_are_although_the_step_changes_its_batch(tmp_path: Path) -> None:
+    validation = datasets.blobs(20)
+    uri = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(50), "validation": validation})
+    model = str(tmp_path / "model")
+    fitted = fit(f"{__name__}:with_changing_step", dataset=uri, model=model, epochs=1, batch_size=50)
+    right = load_model(model).output(validation).argmax(1).cpu().numpy() == validation["label"]
+    assert fitted.metrics["accuracy"] == pytest.approx(right.mean())
+
+
 def record(folder: Path, kind: str) -> None:
     """Record the types of a training in bfloat16."""
     Recorder.outputs.clear()
@@ -72,3 +103,44 @@ def test_metrics_get_outputs_in_half_precision_as_float32(tmp_path: Path, kind: 
 def test_metrics_are_computed_without_autocast(tmp_path: Path) -> None:
     record(tmp_path, "tensor")
     assert Recorder.products == {torch.float32}
+
+
+class Own(Metric):
+    """A metric whose states are lists with an item for each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("rows", [], dist_reduce_fx=None)
+        self.add_state("sums", [], dist_reduce_fx=lambda items: torch.stack(list(items)))
+
+    def update(self, output: Tensor, label: Tensor) -> None:
+        self.rows.append(output)
+        self.sums.append(label.sum())
+
+    def compute(self) -> Tensor:
+        sums = torch.stack(self.sums) if isinstance(self.sums, list) else self.sums
+        return torch.cat(self.rows).sum() + sums.sum() * 1000
+
+
+def compute_metrics(world: World, batches: list[list[int]]) -> list[float]:
+    """Return the values of metrics that each worker updates with its batches, each a number of rows."""
+    rows = torch.arange(12.0).reshape(6, 2).remainder(5) / 5
+    metrics = [Own(), MulticlassAUROC(2), SpearmanCorrCoef(), Own() + MulticlassAUROC(2)]
+    end = 0
+    for rank, of_rank in enumerate(batches):
+        for count in of_rank:
+            begin, end = end, end + count
+            for metric in metrics if rank == world.rank or world.size == 1 else ():
+                output = rows[begin:end, 0] if isinstance(metric, SpearmanCorrCoef) else rows[begin:end]
+                label = torch.arange(begin, end) % 2
+                metric.update(output, label.float() if isinstance(metric, SpearmanCorrCoef) else label)
+    return [float(metric_lists.compute(metric, world)) for metric in metrics]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("batches", [[[2, 1], [3]], [[6], []], [[3], [3]]])
+def test_lists_of_metrics_are_gathered_although_workers_had_other_numbers_of_batches(
+    two_workers: Workers, batches: list[list[int]]
+) -> None:
+    alone = compute_metrics(World(), batches)
+    assert two_workers(compute_metrics, batches) == [pytest.approx(alone)] * 2

@@ -156,7 +156,9 @@ def test_a_training_that_resumes_knows_the_models_of_all_its_epochs(batches: str
     assert len({model["weights_sha256"] for model in models}) == 3
 
 
-def test_an_epoch_whose_monitored_metric_is_nan_is_never_the_best(batches: str, tmp_path: Path) -> None:
+def test_an_epoch_whose_monitored_metric_is_nan_is_never_the_best(
+    batches: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fitted = fit(
         f"{RECIPES}:undefined_at_first", dataset=batches, model=str(tmp_path), epochs=4, batch_size=32,
         monitor="metric", recipe_params={"epochs": 2},
@@ -164,6 +166,9 @@ def test_an_epoch_whose_monitored_metric_is_nan_is_never_the_best(batches: str, 
     values = [epoch["metric"] for epoch in fitted.history.epochs]
     assert np.isnan(values[:2]).all() and values[2:] == [3, 4]
     assert fitted.history.best == 2
+    warning = "metric is NaN after epoch 1: the metric is not defined for these rows."
+    before, _, after = capsys.readouterr().out.partition(f"WARNING: {warning}")
+    assert "epoch 2/4" in after and "epoch 2/4" not in before and warning in fitted.warnings[0]
 
 
 def test_a_metric_that_is_nan_in_all_epochs_is_an_error(batches: str, tmp_path: Path) -> None:

@@ -90,6 +90,18 @@ def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: 
 
 
 @pytest.mark.slow
+def test_mlflow_gets_metrics_of_any_name_and_those_after_ones_that_it_refuses(
+    server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MLflow(server, "names", "r1 train", "runs/r1/names", PARAMS) as tracker:
+        tracker.epoch(1, {"../loss": 0.5})
+        tracker.epoch(2, {"hit@10": 0.5, "loss/a: b": 2.0})
+    assert "MLflow refuses the metrics of epoch 1: " in capsys.readouterr().out
+    ((status, metrics, _),) = runs(server, "names")
+    assert status == "FINISHED" and metrics == {"hit_10": 0.5, "loss/a: b": 2.0}
+
+
+@pytest.mark.slow
 def test_an_attempt_after_a_failed_one_resumes_its_run(batches: str, tmp_path: Path, server: str) -> None:
     def tracker(batch_size: int) -> MLflow:
         changed = PARAMS | {"batch_size": batch_size}

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torchmetrics import MeanMetric
 
 from tests.trainer import datasets
+from tests.trainer.recipes import plain
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.model.recipe import Batch, Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.verification.check import ROWS
 from trainyard.trainer.world import World
@@ -247,6 +249,85 @@ class Metered(nn.Sequential):
         output: Tensor = self[1](self[0](x))
         self.scale.update(output.detach())
         return output
+
+
+def known_rows() -> Recipe:
+    """Return a recipe whose loss is NaN for rows of which no label is known."""
+
+    def step(model: nn.Module, columns: Batch) -> Tensor:
+        label = columns["label"]
+        known = label >= 0
+        losses = cross_entropy(model(columns), label.clamp(min=0), reduction="none") * known
+        return losses.sum() / known.sum() * known.sum() / len(label)
+
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3))
+    return Recipe(model=model, features="x", label="label", step=step, optimizer=plain().optimizer)
+
+
+def train_known_rows(world: World, batches: str, model: str, strategy: dict[str, Any]) -> list[float]:
+    fitted = fit(
+        f"{__name__}:known_rows", dataset=batches, model=model, world=world, strategy=strategy, epochs=2, batch_size=34,
+        micro_batches=2,
+    )  # fmt: skip
+    return get_losses(fitted.history.epochs)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "fsdp", "horovod", "threshold"])
+def test_a_worker_without_rows_of_the_last_batch_adds_nothing(pair: Workers, tmp_path: Path, name: str) -> None:
+    """It computes the first row, which does not count: neither do its loss and its gradient, which are NaN here."""
+    splits = {"train": datasets.blobs(103), "validation": datasets.blobs(35, seed=1)}
+    for rows in splits.values():
+        rows["label"][0] = -1
+    uri = datasets.write(tmp_path / "dataset", splits)
+    alone = train_known_rows(World(), uri, str(tmp_path / "alone"), STRATEGIES["allreduce"])
+    first, second = pair(train_known_rows, uri, str(tmp_path / "together"), STRATEGIES[name])
+    assert first == second == pytest.approx(alone, rel=0.1 if name == "threshold" else 1e-5)
+
+
+class SeveralTypes(nn.Module):
+    """A model of float32 and float64, with parameters that are integers or not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 4), nn.Linear(4, 3, dtype=torch.float64)
+        self.number = nn.Parameter(torch.tensor([123456789, 2**53 + 1]), requires_grad=False)
+        self.constant = nn.Parameter(torch.tensor([1 / 3], dtype=torch.float64), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.last(self.first(x).double())
+        return output
+
+
+def several_types() -> Recipe:
+    return Recipe(model=SeveralTypes(), features="x", label="label", loss=nn.CrossEntropyLoss())
+
+
+def train_several_types(world: World, batches: str, model: str, strategy: dict[str, Any]) -> list[float]:
+    fitted = fit(
+        f"{__name__}:several_types", dataset=batches, model=model, world=world, strategy=strategy, epochs=2,
+        batch_size=40,
+    )  # fmt: skip
+    return get_losses(fitted.history.epochs)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "averaging", "threshold", "diloco", "horovod"])
+def test_each_type_of_parameters_is_synchronized_in_its_own_precision(
+    pair: Workers, batches: str, tmp_path: Path, name: str
+) -> None:
+    first, second = pair(train_several_types, batches, str(tmp_path), STRATEGIES[name])
+    assert first == second and first[-1] < first[0]
+    trained = weights(str(tmp_path))
+    assert trained["number"].tolist() == [123456789, 2**53 + 1]
+    assert trained["constant"] == torch.tensor(1 / 3, dtype=torch.float64)
+    assert not torch.equal(trained["last.weight"], trained["last.weight"].float().double())
+
+
+@pytest.mark.parametrize("name", ["powersgd", "fsdp"])
+def test_a_strategy_that_needs_parameters_of_one_type_says_so(batches: str, tmp_path: Path, name: str) -> None:
+    with Workers(2) as pair:
+        outcomes = pair.start(train_several_types, batches, str(tmp_path), STRATEGIES[name]).outcomes()
+    for outcome in outcomes:
+        assert "cannot process parameters of several types (float32, float64). Convert the model to one" in outcome
 
 
 def metered() -> Recipe:

@@ -10,6 +10,9 @@ from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source, refuse_overlap
 
+PATTERN_CHARACTERS = "[]{}*?\\"
+"""Characters of a path that Spark does not take as they are when it reads Parquet."""
+
 
 class PredictSpec(JobSpec):
     """Apply a model to a source, and write keys and outputs.
@@ -49,8 +52,11 @@ class PredictSpec(JobSpec):
     @field_validator("output")
     @classmethod
     def _check_output(cls, output: str, fields: ValidationInfo) -> str:
-        if fields.data.get("output_format") != "table":
+        output_format = fields.data.get("output_format")
+        if output_format != "table":
             refuse_overlap(output, fields.data.get("source"), "output")
+        if output_format == "parquet" and (found := next((c for c in output if c in PATTERN_CHARACTERS), None)):
+            raise ValueError(f"Spark reads {found!r} as part of a pattern; use a path without {PATTERN_CHARACTERS}")
         return output
 
     @model_validator(mode="after")

@@ -22,6 +22,15 @@ def predict(source: str, output: str, output_format: str = "parquet") -> Predict
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("character", list("[]{}*?\\"))
+def test_an_output_that_spark_would_read_as_a_pattern_is_refused_before_it_is_written(character: str) -> None:
+    output = f"predictions/a{character}b"
+    message = f"output\n.*Spark reads {re.escape(repr(character))} as part of a pattern; use a path without"
+    with pytest.raises(ValidationError, match=message):
+        predict("flowers", output)
+    assert predict("flowers", output, "trainyard").output == output
+
+
 @pytest.mark.parametrize(
     ("source", "output"),
     [
