@@ -7,16 +7,13 @@ the same shard, one downloads it and the others wait. A file that changed since 
 from __future__ import annotations
 
 import fcntl
-import getpass
 import hashlib
 import json
 import mmap
 import os
-import stat
-import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -27,20 +24,16 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.retries import retry
 from trainyard.schemas.manifest import RecordBatch, Shard
+from trainyard.trainer.folders import create_private
 
+FOLDER = "shards"
+"""The kind of the folder, for `name_folder`."""
 RANGE_BYTES = 8 << 20
 PARALLEL_READS = 2
 WAIT_SECONDS = 0.05
 """The time between two checks of a download by another worker."""
 GIB = 2**30
 _PARTIAL = ".partial"
-
-
-def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for shards: on YARN a folder of the application, which YARN removes at its end."""
-    if yarn_folders := environ.get("LOCAL_DIRS"):
-        return Path(yarn_folders.split(",")[0], "trainyard-shards")
-    return Path(tempfile.gettempdir(), f"trainyard-shards-{getpass.getuser()}")
 
 
 class CacheFullError(TrainyardError):
@@ -89,7 +82,7 @@ class ShardCache:
             TrainyardError: The checksum of the remote file differs from the manifest's.
         """
         if not self._checked:
-            _prepare_folder(self._folder)
+            create_private(self._folder, "shards of remote storage")
             self._checked = True
         file = self._folder / shard.sha256
         if not self._is_verified(file, shard):
@@ -190,26 +183,6 @@ class ShardCache:
                 yield
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _prepare_folder(folder: Path) -> None:
-    """Create the folder for this user alone, or check that no other user can write to it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        problem = "is not a directory"
-    elif status.st_uid != os.geteuid():
-        problem = f"belongs to the user with id {status.st_uid}, not to {os.geteuid()}, who runs this worker"
-    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        problem = f"can be written to by other users (its mode is {stat.S_IMODE(status.st_mode):o}, not 700)"
-    else:
-        return
-    raise TrainyardError(
-        f"{folder}, the folder for shards of remote storage, {problem}: files in it may belong to other users. "
-        "Remove it, or set TMPDIR to a directory of your own."
-    )
 
 
 def _remove_if_unmapped(file: Path) -> bool:

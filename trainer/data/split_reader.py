@@ -24,8 +24,9 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.retries import retry
 from trainyard.schemas.manifest import Column, DatasetManifest, RecordBatch, Shard
-from trainyard.trainer.data.cache import CacheFullError, ShardCache, cache_directory, checksum_error
+from trainyard.trainer.data.cache import FOLDER, CacheFullError, ShardCache, checksum_error
 from trainyard.trainer.data.jagged import Array, Jagged
+from trainyard.trainer.folders import name_folder
 
 MAX_DESCRIBED = 4
 """The values by which an error names a row."""
@@ -142,7 +143,7 @@ class SplitReader:
         self._groups = group_columns(self.columns)
         self.remote = storage.local_path(uri) is None
         self._shards = manifest.split(split).shards
-        self._cache = cache or ShardCache(cache_directory(), CACHE_BYTES)
+        self._cache = cache or ShardCache(name_folder(FOLDER), CACHE_BYTES)
         self._reads_ranges = self.remote and sum(shard.bytes for shard in self._shards) > self._cache.limit
         self._verify = verify
         self._verified: set[int] = set()

@@ -17,6 +17,7 @@ from typing import Any
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group import rendezvous, supervisor
 from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.heartbeats import HeartbeatSender
@@ -106,6 +107,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
         with events.span("rendezvous"):
             variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
         try:
+            compile_privately()
             with events.span("script"), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
         except BaseException as error:

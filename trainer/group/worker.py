@@ -15,6 +15,7 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
+from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
@@ -96,6 +97,7 @@ def _train(
     cores: int,
     trackers: list[Tracker],
 ) -> dict[str, Any]:
+    compile_privately()
     current.enter("import")
     with events.span("import"):
         from trainyard.trainer.data.mixture import Portion

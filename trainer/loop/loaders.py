@@ -11,12 +11,13 @@ from torch import Tensor
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.data.cache import ShardCache, cache_directory
+from trainyard.trainer.data.cache import FOLDER, ShardCache
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
 from trainyard.trainer.data.resident import ResidentLoader
 from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.data.weights import build_weights
+from trainyard.trainer.folders import name_folder
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.world import World
 
@@ -44,7 +45,7 @@ def build_loaders(
     Raises:
         TrainyardError: An option does not match the dataset.
     """
-    cache = ShardCache(cache_directory(), int(options.cache_gb * 2**30))
+    cache = ShardCache(name_folder(FOLDER), int(options.cache_gb * 2**30))
     validation = None
     if "validation" in manifest.splits:
         reader = SplitReader(dataset, manifest, "validation", recipe.columns, cache=cache)

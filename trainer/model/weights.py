@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -90,8 +91,9 @@ def find_overlap(module: nn.Module) -> tuple[str, str] | None:
     owners: dict[int, str] = {}
     named = [(name, parameter) for name, parameter in module.named_parameters() if not is_lazy(parameter)]
     storages = [parameter.untyped_storage().data_ptr() for _, parameter in named]
+    uses = Counter(storages)
     for (name, parameter), address in zip(named, storages, strict=True):
-        if storages.count(address) == 1 or not address:
+        if uses[address] == 1 or not address:
             continue
         if address not in counts:
             elements = parameter.untyped_storage().nbytes() // parameter.itemsize

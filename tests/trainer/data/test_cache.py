@@ -23,10 +23,11 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data import loader, split_reader
-from trainyard.trainer.data.cache import CacheFullError, ShardCache, cache_directory
+from trainyard.trainer.data.cache import FOLDER, CacheFullError, ShardCache
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.folders import name_folder
 
 ROWS = 400
 
@@ -279,7 +280,7 @@ def test_blocks_ahead_are_limited_by_their_bytes(remote: str, tmp_path: Path, mo
 
 def test_on_yarn_the_cache_is_in_the_folder_of_the_application() -> None:
     folders = "/d1/appcache/a1,/d2/appcache/a1"
-    assert cache_directory({"LOCAL_DIRS": folders}) == Path("/d1/appcache/a1/trainyard-shards")
+    assert name_folder(FOLDER, {"LOCAL_DIRS": folders}) == Path("/d1/appcache/a1/trainyard-shards")
 
 
 def test_a_split_is_read_block_by_block_when_others_use_the_whole_cache(
