@@ -18,6 +18,10 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
 from trainyard.trainer.data.jagged import Array, Integers, Jagged
 
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
+"""The formats of images. Pillow reads more, some of them with other programs (EPS by Ghostscript)."""
+MAX_PIXELS = 1 << 26
+"""The size of an image: a file of some kilobytes can have gigabytes of pixels."""
 MAX_THREADS = 16
 _CHUNKS_PER_THREAD = 4
 """A batch is decoded in this many pieces for each thread, so that threads finish at about the same time."""
@@ -30,7 +34,7 @@ Augment = Callable[[Any, np.random.Generator], Any]
 
 
 def decode_rgb(data: bytes) -> Array:
-    """Decode an image (JPEG, PNG and other formats of Pillow) to uint8 (3, height, width).
+    """Decode an image (one of `FORMATS`) to uint8 (3, height, width).
 
     It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
     errors.
@@ -39,7 +43,7 @@ def decode_rgb(data: bytes) -> Array:
 
 
 def decode_gray(data: bytes) -> Array:
-    """Decode an image (JPEG, PNG and other formats of Pillow) to grayscale, uint8 (1, height, width).
+    """Decode an image (one of `FORMATS`) to grayscale, uint8 (1, height, width).
 
     It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
     errors.
@@ -50,7 +54,13 @@ def decode_gray(data: bytes) -> Array:
 def _read_image(data: bytes, mode: str) -> Array:
     from PIL import Image, ImageOps
 
-    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    opened = Image.open(io.BytesIO(data), formats=FORMATS)
+    if opened.width * opened.height > MAX_PIXELS:
+        raise ValueError(
+            f"it has {opened.width} x {opened.height} pixels, and {MAX_PIXELS:,} are allowed; make it smaller, or set "
+            "decode= to a function of your own"
+        )
+    image = ImageOps.exif_transpose(opened)
     if image.mode in ("F", "I"):
         raise ValueError(
             f"its pixels are {'floats' if image.mode == 'F' else '32-bit integers'}, whose range is not known; set "

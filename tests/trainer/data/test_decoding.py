@@ -109,6 +109,21 @@ def test_an_image_whose_range_is_not_known_is_refused_with_its_row(kind: Any, wo
 
 
 @pytest.mark.slow
+def test_an_image_of_a_few_bytes_with_very_many_pixels_is_refused() -> None:
+    stream = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(stream, "PNG")
+    assert len(stream.getvalue()) < 50_000
+    with pytest.raises(ValueError, match=r"it has 12000 x 12000 pixels, and 67,108,864 are allowed; make it smaller"):
+        decode_rgb(stream.getvalue())
+
+
+def test_a_format_that_pillow_reads_with_another_program_is_refused() -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(stream, "EPS")
+    with pytest.raises(OSError, match="cannot identify image file"):
+        decode_rgb(stream.getvalue())
+
+
 def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(batches: str) -> None:
     def noise(image: Any, random: np.random.Generator) -> Any:
         return image + random.integers(0, 100)
