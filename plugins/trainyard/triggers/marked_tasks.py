@@ -10,6 +10,7 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
 from trainyard.yarn import cluster
 
@@ -39,12 +40,19 @@ def end_application(task_instance: Any) -> Future[None] | None:
         may not answer for minutes.
     """
     application = _find_application(task_instance)
-    return _KILLERS.submit(_kill, application) if application else None
+    if not application:
+        return None
+    key = TaskKey(
+        dag_id=task_instance.dag_id, run_id=task_instance.run_id, task_id=task_instance.task_id,
+        map_index=task_instance.map_index, directory="",
+    )  # fmt: skip
+    return _KILLERS.submit(_kill, application, f"{key.dag_id}.{key.task}")
 
 
-def _kill(application: str) -> None:
+def _kill(application: str, name: str) -> None:
+    """Kill the application of a task: any author of a DAG can write an XCom, and this is the API server's user."""
     try:
-        cluster.kill(application)
+        cluster.kill_named(application, name)
     except Exception as error:
         _logger.error(
             "%s, whose task was marked, may still run: %s. `trainyard reap --kill` ends it.", application, error

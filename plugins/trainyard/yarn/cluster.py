@@ -46,6 +46,11 @@ def kill(application: str) -> None:
     resource_manager().kill(application)
 
 
+def kill_named(application: str, name: str) -> None:
+    """Kill an application if it has a name; see `ResourceManager.kill_named`."""
+    resource_manager().kill_named(application, name)
+
+
 def kill_tagged(tag: str) -> None:
     """Kill every live application with a tag."""
     resource_manager().kill_tagged(tag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -21,6 +22,7 @@ WAITING = "ACCEPTED"
 """The state of an application whose driver waits for a container."""
 ROOT = "/ws/v1/cluster/"
 """The path of the REST interface."""
+_APPLICATION = re.compile(r"application_\d{1,20}_\d{1,10}")
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", WAITING, "RUNNING")
 CONNECT_SECONDS = 3
 READ_SECONDS = 10
@@ -100,6 +102,15 @@ class Application:
         return self.started, int(self.id.rpartition("_")[2])
 
 
+def _check_id(id: str) -> str:
+    """Return the id of an application. Raises TrainyardError if it is none: it would be another path of a URL."""
+    if not _APPLICATION.fullmatch(id):
+        raise TrainyardError(
+            f"{id[:80]!r} is not the id of an application of YARN, such as application_1790000000_0001."
+        )
+    return id
+
+
 @dataclass(frozen=True)
 class ResourceManager:
     """The ResourceManagers of one cluster, of which one is active.
@@ -140,7 +151,7 @@ class ResourceManager:
 
     def application(self, id: str) -> Application | None:
         """Return an application, None if the ResourceManager has no such application (yet, or any more)."""
-        answer = self._ask("GET", f"apps/{id}")
+        answer = self._ask("GET", f"apps/{_check_id(id)}")
         return _application(_parsed(answer)["app"]) if answer.status_code != HTTPStatus.NOT_FOUND else None
 
     def kill(self, id: str) -> None:
@@ -151,7 +162,20 @@ class ResourceManager:
         Raises:
             UnreachableError: None was active for two minutes.
         """
-        _repeat(self._ask, "PUT", f"apps/{id}/state", {"state": "KILLED"})
+        _repeat(self._ask, "PUT", f"apps/{_check_id(id)}/state", {"state": "KILLED"})
+
+    def kill_named(self, id: str, name: str) -> None:
+        """Kill an application if it is live and has a name, of DAG and task. It is repeated as `kill` is.
+
+        Raises:
+            TrainyardError: It has another name.
+        """
+        application = _repeat(self.application, id)
+        if application is None or not application.live:
+            return
+        if application.name != name:
+            raise TrainyardError(f"{id} is {application.name!r}, and not {name!r}; it was not killed.")
+        self.kill(id)
 
     def kill_tagged(self, tag: str) -> None:
         """Kill every live application with a tag. It is repeated as `kill` is."""

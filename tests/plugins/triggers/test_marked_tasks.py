@@ -25,7 +25,7 @@ class TaskInstance:
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     killed: list[str] = []
-    monkeypatch.setattr(marked_tasks.cluster, "kill", killed.append)
+    monkeypatch.setattr(marked_tasks.cluster, "kill_named", lambda id, name: killed.append(f"{id} {name}"))
     return killed
 
 
@@ -43,13 +43,13 @@ def end_application() -> None:
 @pytest.mark.usefixtures("announced")
 def test_the_announced_application_is_killed(killed: list[str]) -> None:
     end_application()
-    assert killed == ["application_1"]
+    assert killed == ["application_1 toy.export"]
 
 
 @pytest.mark.usefixtures("announced")
 def test_thousands_of_tasks_that_are_marked_at_once_take_a_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     answered, before = threading.Event(), threading.active_count()
-    monkeypatch.setattr(marked_tasks.cluster, "kill", lambda application: answered.wait(60))
+    monkeypatch.setattr(marked_tasks.cluster, "kill_named", lambda *_: answered.wait(60))
     kills = [marked_tasks.end_application(TaskInstance()) for _ in range(500)]
     assert threading.active_count() - before <= 8
     answered.set()
@@ -68,10 +68,10 @@ def test_a_task_that_announced_none_kills_none(killed: list[str], monkeypatch: p
 def test_an_application_that_cannot_be_killed_is_logged_with_what_ends_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(application: str) -> None:
+    def refuse(application: str, name: str) -> None:
         raise TrainyardError("no ResourceManager is active")
 
-    monkeypatch.setattr(marked_tasks.cluster, "kill", refuse)
+    monkeypatch.setattr(marked_tasks.cluster, "kill_named", refuse)
     end_application()
     (message,) = caplog.messages
     assert "may still run: no ResourceManager is active" in message and "trainyard reap --kill" in message

@@ -227,3 +227,26 @@ def test_a_kill_by_tag_is_repeated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(lambda *_: answers.pop(0)) as server:
         ResourceManager((server.url,)).kill_tagged("trainyard-tag")
         assert [request[0] for request in server.requests] == ["GET", "GET", "PUT", "PUT"]
+
+
+@pytest.mark.parametrize(
+    "id", ["../../../ws/v1/cluster", "application_1_1?user.name=x", "application_1", "local-1", ""]
+)
+def test_what_is_no_id_of_an_application_is_not_sent(id: str) -> None:
+    """It would be another path of the ResourceManager."""
+    with serve(lambda *_: Answer({})) as server:
+        for call in (ResourceManager((server.url,)).kill, ResourceManager((server.url,)).application):
+            with pytest.raises(TrainyardError, match="is not the id of an application of YARN"):
+                call(id)
+        assert server.requests == []
+
+
+def test_an_application_is_killed_if_it_is_the_task_that_was_named() -> None:
+    theirs = {"app": {"id": "application_1_1", "state": "RUNNING", "name": "other.train"}}
+    with serve(lambda *_: Answer(theirs)) as server:
+        manager = ResourceManager((server.url,))
+        with pytest.raises(TrainyardError, match=r"application_1_1 is 'other.train', and not 'toy.train'; it was not"):
+            manager.kill_named("application_1_1", "toy.train")
+        assert [request[0] for request in server.requests] == ["GET"]
+        manager.kill_named("application_1_1", "other.train")
+        assert [request[0] for request in server.requests] == ["GET", "GET", "PUT"]
