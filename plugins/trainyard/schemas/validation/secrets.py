@@ -29,7 +29,8 @@ IN_CODE = (
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _AZURE = re.compile(r"(^|\.)fs\.azure\.(account\.key|account\.oauth2\.client\.secret|sas)(\.|$)(?!token\.provider\.)")
 _SECRET = re.compile(
-    r"\b(passwords?|passwd|passphrase|pwd|secret|apikey|accesskey|privatekey|secretkey|(?<!application )credentials?"
+    r"\b((pg|mysql|db|user)?passwords?|passwd|passphrase|pwd|dbpass|authorization|secret|apikey|accesskey|privatekey"
+    r"|secretkey|(?<!application )credentials?"
     r"|(api|access|private|secret|account|session|encryption|signing) key|pass$|pw$)\b"
 )
 _AMBIGUOUS = re.compile(r"\b((account|session|encryption|signing) key|credentials?)$")
@@ -68,14 +69,22 @@ _SPECIAL_TOKENS = frozenset(["bos", "cls", "end", "eos", "mask", "pad", "sep", "
 """Words before "token" in the names of a tokenizer's tokens."""
 _HARMLESS = frozenset({"", "true", "false"})
 _USER_OF_URL = re.compile(
-    r"://[^/\s:@\[]*:(?!\d+(?:[/,?#]|$))[^\s@]+@"  # a number before / or , is a port
+    # A number before / or , is a port. Lengths are limited, so that a long text takes no quadratic time.
+    r"://[^/\s:@\[]{0,255}:(?!\d{1,9}(?:[/,?#]|$))[^\s@]{1,1023}@"
     r"|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@"
 )
 _BEARER = re.compile(r"\bBearer\s+[\w.~+/=-]{8,}")
 _BASIC = re.compile(r"\bBasic\s+([A-Za-z0-9+/]+={0,2})")
-_TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-_STORED = re.compile(r"\b(?:conn\.(?:\w+|get\([^)]*\))|var\.(?:value|json))\.(?:get\(\s*['\"])?(?P<name>[\w.]+)")
+_TEMPLATE = re.compile(r"\{[{%](?:(?!\{[{%]).)*?[%}]\}", re.DOTALL)
+_STORED = re.compile(r"\b(?:conn\.(?:\w+|get\([^()]{0,255}\))|var\.(?:value|json))\.(?:get\(\s*['\"])?(?P<name>[\w.]+)")
 """What a template reads of a connection or a Variable."""
+_WHOLE = ("get_uri", "extra", "extra_dejson")
+"""What has all secrets of a connection."""
+_TOKEN = re.compile(
+    r"\b(?:gh[opsu]_\w{36}|github_pat_\w{22}|glpat-[\w-]{20}|hf_[A-Za-z]{30}|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}"
+    r"|xox[abp]-\d{10}|eyJ[\w-]{10,1023}\.eyJ[\w-]{5,1023}\.)"
+)
+"""Tokens that are known by their form: of GitHub, GitLab, Hugging Face, AWS, Slack, and JSON web tokens."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PARAMETER = re.compile(r"(?:^|[?&;,\s])([\w.-]+)\s*=\s*[^\s&;,]")
 _SIGNATURES = frozenset({"sig", "x-amz-signature", "x-goog-signature"})
@@ -149,12 +158,12 @@ def _split(name: str) -> list[str]:
 
 
 def _holds_secret(value: str) -> bool:
-    if any(pattern.search(value) for pattern in (_USER_OF_URL, _PRIVATE_KEY, _BEARER)):
+    if any(pattern.search(value) for pattern in (_USER_OF_URL, _PRIVATE_KEY, _BEARER, _TOKEN)):
         return True
     if any(":" in _decode(token) for token in _BASIC.findall(value)):
         return True
     read = [stored["name"] for template in _TEMPLATE.findall(value) for stored in _STORED.finditer(template)]
-    if any(name == "get_uri" or _names_secret(name) for name in read):
+    if any(name in _WHOLE or _names_secret(name) for name in read):
         return True
     parameters = _PARAMETER.findall(value)
     return any(name.lower() in _SIGNATURES or _names_secret(name) for name in parameters)
