@@ -162,7 +162,7 @@ def test_a_record_of_another_task_is_refused_and_costs_itself_only(tmp_path: Pat
     assert "is a document of task 'other'" in unreadable["records/bad.json"]
 
 
-@pytest.mark.parametrize("value", ["../../ws/v1/cluster", "application_1_1?user.name=root", "a b", "a" * 101])
+@pytest.mark.parametrize("value", ["../../ws/v1/cluster", "application_1_1?user.name=root", "a\nb", "a" * 101])
 def test_the_id_of_an_application_is_one(tmp_path: Path, value: str) -> None:
     with pytest.raises(TrainyardError, match="is not a valid run record"):
         RunRecord.from_json(change(build_record(str(tmp_path)), "application", value))

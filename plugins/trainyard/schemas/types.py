@@ -48,8 +48,8 @@ SplitName = Annotated[str, StringConstraints(pattern=f"^{SPLIT_NAME.pattern}$", 
 VALID_SPLIT_NAME = "use letters, digits, '_', '-' and '.', such as 'train'"
 
 
-ApplicationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,100}$")]
-"""The id of a Spark application, which is a part of URLs; "" outside of one."""
+ApplicationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9 _-]{0,100}$")]
+"""The id of a Spark application, or what there was in its place, such as "reused 2"; "" outside of one."""
 
 
 AirflowId = Annotated[str, StringConstraints(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
