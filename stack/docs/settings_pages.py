@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from stack.docs.markdown import code, page, section, table
-from trainyard.backends.stalls import DEFAULT_MINUTES, HANG_MINUTES
 from trainyard.cli.main import parser
 from trainyard.planning.spark_conf import AUTHENTICATION
 from trainyard.provider import get_provider_info
+from trainyard.stalls import DEFAULT_MINUTES, HANG_MINUTES
 
 CONNECTIONS = """Every operator reads two connections: one of type `spark`, with the cluster, and one of type
 `trainyard`, with the storage. A third, of type `yarn`, is needed only where Airflow reaches the ResourceManager at

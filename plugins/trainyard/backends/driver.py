@@ -20,13 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
-from trainyard.backends.stalls import DEFAULT_MINUTES, DUMP_SECONDS, StallDetector, get_minutes
 from trainyard.errors import find_java_cause, reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
+from trainyard.stalls import DEFAULT_MINUTES, DUMP_SECONDS, StallDetector, get_minutes
 
 FAILED = "TRAINYARD FAILED"
 """In front of each line of a job's error: the task log has it from the run record, and drops these lines."""

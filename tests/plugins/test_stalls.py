@@ -11,9 +11,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 
-from trainyard.backends import stalls
-from trainyard.backends.stalls import StallDetector, get_minutes
+from trainyard import stalls
 from trainyard.errors import TrainyardError
+from trainyard.stalls import StallDetector, get_minutes
 
 
 def wait_while(file: str) -> Callable[[Any], Any]:
