@@ -102,7 +102,8 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
     resource = context.resources().get("gpu")
     workers = [Gpus(host, list(resource.addresses) if resource else [], list_gpus())]
     if size > 1:
-        listen(host, list_other_hosts(context)).close()
+        if "GLOO_SOCKET_IFNAME" not in os.environ:  # otherwise gloo does not look up the name
+            listen(host, list_other_hosts(context)).close()
         store = Store(address, timeout)
         store.set(f"gpus/{rank}", json.dumps(workers[0]))
         workers = [Gpus(*json.loads(value)) for value in store.multi_get([f"gpus/{other}" for other in range(size)])]
