@@ -179,8 +179,8 @@ class Store(dist.Store):  # type: ignore[name-defined,misc]
         host, port = self._address.host, self._address.port
         return UnavailableError(
             f"this worker cannot connect to the driver at {host}:{port}, which every worker group needs: {error}. "
-            "Let the nodes connect to each other on all ports above 1024, and see that the name of the driver's node is "
-            "not beside 127.0.1.1 in its /etc/hosts."
+            "Let the nodes connect to each other on all ports above 1024, and see that the name of the driver's node "
+            "is not beside 127.0.1.1 in its /etc/hosts."
         )
 
 
