@@ -64,9 +64,9 @@ def test_a_model_that_is_worse_than_the_champion_of_penguins_is_not_promoted() -
 
     promote = read_dag("penguins", "penguins_sweep").task_dict["promote"]
     rule = Rule(**{name: getattr(promote, name) for name in Rule.model_fields})
-    worse = evaluation(Scores(**scores("candidate", "w", mae=0.32)), beside("champion", "c", mae=(0.005, 0.02, 0.035)))
+    worse = evaluation(Scores(**scores("candidate", "f", mae=0.32)), beside("champion", "c", mae=(0.005, 0.02, 0.035)))
     better = evaluation(
-        Scores(**scores("candidate", "w", mae=0.28)), beside("champion", "c", mae=(-0.03, -0.02, -0.01))
+        Scores(**scores("candidate", "f", mae=0.28)), beside("champion", "c", mae=(-0.03, -0.02, -0.01))
     )
     assert [decide(each, "champion", "c", rule).promoted for each in (worse, better)] == [False, True]
 

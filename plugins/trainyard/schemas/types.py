@@ -52,5 +52,5 @@ ApplicationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9 _-]{0,100
 """The id of a Spark application, or what there was in its place, such as "reused 2"; "" outside of one."""
 
 
-AirflowId = Annotated[str, StringConstraints(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
-"""The id of a DAG or of a task, as Airflow allows them, but none of dots alone."""
+TaskId = Annotated[str, StringConstraints(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
+"""The id of a task, as Airflow allows it, but none of dots alone."""

@@ -265,7 +265,8 @@ def written_with(model: str) -> Provenance:
 
 def partitions(*models: str) -> dict[str, Partition]:
     return {
-        f"p{n}": Partition(directory="d", version=1, rows=1, provenance=written_with(m)) for n, m in enumerate(models)
+        f"p{n}": Partition(directory="shards/d", version=1, rows=1, provenance=written_with(m))
+        for n, m in enumerate(models)
     }
 
 

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
-from trainyard.schemas.types import AirflowId
+from trainyard.schemas.types import TaskId
 
 _MAX_BYTES = 150
 """Names of files have 255 bytes at most, and some of ours have the id of an application or a random part too."""
@@ -30,9 +30,9 @@ class TaskKey(Part):
         directory: The URI of the run's directory.
     """
 
-    dag_id: AirflowId
+    dag_id: str
     run_id: str
-    task_id: AirflowId
+    task_id: TaskId
     map_index: int = -1
     try_number: PositiveInt = 1
     first_try: PositiveInt = 1

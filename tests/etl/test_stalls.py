@@ -1,4 +1,4 @@
-"""Stages whose Python functions do not return."""
+"""Stages whose Python functions do not return. (Here, because the other tests that start Spark are.)"""
 
 from __future__ import annotations
 
