@@ -19,9 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.store import Store
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.group.store import Store
 from trainyard.trainer.membership import Membership
 
 SECONDS = timedelta(minutes=2)

@@ -17,7 +17,7 @@ from tests.gpu import stand_ins
 
 stand_ins.install()
 
-from trainyard.trainer.group.channel import DriverAddress  # noqa: E402  after the stand-ins
+from trainyard.trainer.connections.channel import DriverAddress  # noqa: E402  after the stand-ins
 from trainyard.trainer.group.group_server import GroupServer  # noqa: E402
 
 SECONDS = 240
@@ -35,7 +35,7 @@ class Task:
     """
 
     def __init__(self, rank: int, size: int, driver: DriverAddress, gpus: Sequence[str]) -> None:
-        from trainyard.trainer.group.store import Store
+        from trainyard.trainer.connections.store import Store
 
         self._rank, self._size, self.driver, self._gpus, self._round = rank, size, driver, gpus, 0
         self._store = Store(driver, timedelta(seconds=SECONDS))

@@ -12,8 +12,8 @@ import torch
 from tests.gpu import group, recipes
 from tests.gpu.group import Task
 from trainyard.schemas import checkpoint as index
-from trainyard.trainer.group.process_group import end_process_group
-from trainyard.trainer.group.rendezvous import join_group
+from trainyard.trainer.connections.process_group import end_process_group
+from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.loop.fit import fit
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]

@@ -30,11 +30,11 @@ from trainyard.schemas.specs.strategies import Allreduce as AllreduceOptions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.checkpointing.staging import Staging, copy_tensors
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.process_group import end_process_group
+from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.group import worker
-from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.group.process_group import end_process_group
-from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.loop.phases import Phases

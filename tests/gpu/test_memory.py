@@ -16,7 +16,7 @@ from tests.gpu.recipes import Expanding
 from tests.trainer import datasets
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
-from trainyard.trainer.group.clock import Offset
+from trainyard.trainer.connections.clock import Offset
 from trainyard.trainer.group.outcome import build_failure
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from tests.gpu import group
 from tests.gpu.group import Task
 from trainyard.planning.placement import DISCOVERY
-from trainyard.trainer.group.process_group import end_process_group
-from trainyard.trainer.group.rendezvous import join_group
+from trainyard.trainer.connections.process_group import end_process_group
+from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.world import init_world
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.ranks]

@@ -19,7 +19,7 @@ from trainyard import filesystems, hdfs, retries, storage
 from trainyard.errors import DeadlineError, UnavailableError
 from trainyard.schemas import checkpoint, versions
 from trainyard.trainer.checkpointing import dcp
-from trainyard.trainer.group.clock import Offset
+from trainyard.trainer.connections.clock import Offset
 from trainyard.trainer.group.outcome import build_failure
 
 FIRST_USE = """

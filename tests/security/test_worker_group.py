@@ -26,7 +26,7 @@ from torch.distributed import distributed_c10d
 from tests.fork_server import get_context
 from tests.trainer.runs import STRATEGIES, get_losses, list_committed, train_with_fault
 from tests.trainer.workers import Workers
-from trainyard.trainer.group.rendezvous import serve_store
+from trainyard.trainer.connections.rendezvous import serve_store
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.fork_server import get_context
-from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group.group_server import GroupServer
 
 SECONDS = 300
@@ -74,8 +74,8 @@ def _run_worker(end: Connection, rank: int, size: int, driver: DriverAddress) ->
     import torch
     import torch.distributed as dist
 
-    from trainyard.trainer.group.process_group import create_process_group
-    from trainyard.trainer.group.store import Store
+    from trainyard.trainer.connections.process_group import create_process_group
+    from trainyard.trainer.connections.store import Store
     from trainyard.trainer.membership import Membership
     from trainyard.trainer.world import World
 

@@ -1,1 +1,1 @@
-"""The worker group: how workers start, connect, report and restart."""
+"""The worker group: how workers start, report and restart."""

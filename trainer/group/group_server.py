@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from trainyard.trainer.group import heartbeats, store
-from trainyard.trainer.group.channel import Server
+from trainyard.trainer.connections import store
+from trainyard.trainer.connections.channel import Server
+from trainyard.trainer.connections.store import StoreServer
+from trainyard.trainer.group import heartbeats
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor
-from trainyard.trainer.group.store import StoreServer
 
 
 class GroupServer(Server):

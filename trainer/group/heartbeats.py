@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
-from trainyard.trainer.group.channel import Channel, DriverAddress, Session
-from trainyard.trainer.group.clock import Offset, measure_offset
+from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
+from trainyard.trainer.connections.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.loop.phases import CurrentPhase
 

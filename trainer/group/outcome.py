@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainyard.errors import TrainyardError, UnavailableError, reason
-from trainyard.trainer.group.clock import Offset
+from trainyard.trainer.connections.clock import Offset
 
 ERROR_DEVICE_ASSERT = 710
 """CUDA's number of a failed assertion in a kernel, such as an index out of range."""

@@ -17,13 +17,14 @@ from typing import Any
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
+from trainyard.trainer.connections import rendezvous
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.process_group import end_process_group
 from trainyard.trainer.folders import compile_privately
-from trainyard.trainer.group import rendezvous, supervisor
-from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.group import supervisor
 from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.group.output import prefix_output
-from trainyard.trainer.group.process_group import end_process_group
 from trainyard.trainer.group.worker import process_name
 from trainyard.trainer.loop.phases import CurrentPhase
 

@@ -24,8 +24,8 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
+from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import worker as workers
-from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.datasets import read_datasets
 from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor

@@ -15,12 +15,12 @@ from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.process_group import end_process_group
+from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.folders import compile_privately
-from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
-from trainyard.trainer.group.process_group import end_process_group
-from trainyard.trainer.group.rendezvous import join_group
 from trainyard.trainer.loop.phases import CurrentPhase, Phases
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 
 from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.group import heartbeats
-from trainyard.trainer.group.channel import Channel, DriverAddress, Session
 from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.group.heartbeats import (
     Heartbeat,

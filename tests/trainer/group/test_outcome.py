@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.trainer.group.clock import Offset
+from trainyard.trainer.connections.clock import Offset
 from trainyard.trainer.group.outcome import (
     LostWorkerError,
     MemoryKillError,

@@ -23,9 +23,9 @@ from trainyard.schemas.manifest import read_current
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import heartbeats, supervisor
 from trainyard.trainer.group import worker as group_worker
-from trainyard.trainer.group.channel import DriverAddress
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.loop.phases import CurrentPhase

@@ -1,7 +1,7 @@
 """The store of a worker group, by which torch's process groups exchange their addresses.
 
-The driver serves it by authenticated connections (`trainyard.trainer.group.channel`). torch's TCPStore serves whoever
-connects, and so lets any process of the network replace an address of a worker by its own.
+The driver serves it by authenticated connections (`channel`). torch's TCPStore serves whoever connects, and so lets any
+process of the network replace an address of a worker by its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from trainyard.errors import UnavailableError
-from trainyard.trainer.group.channel import Channel, DriverAddress, Session
+from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 
 SERVICE = "store"
 MAX_WAIT_SECONDS = 1.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.trainer.group.clock import REQUESTS, measure_offset
+from trainyard.trainer.connections.clock import REQUESTS, measure_offset
 
 DELAYS = st.lists(
     st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=REQUESTS, max_size=REQUESTS

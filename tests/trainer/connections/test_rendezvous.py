@@ -14,9 +14,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.rendezvous import join_group, serve_store
 from trainyard.trainer.group import script
-from trainyard.trainer.group.channel import DriverAddress
-from trainyard.trainer.group.rendezvous import join_group, serve_store
 
 SECONDS = timedelta(seconds=20)
 NOT_OF_THIS_HOST = "192.0.2.1"

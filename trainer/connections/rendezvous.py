@@ -12,8 +12,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.group.channel import DriverAddress
-from trainyard.trainer.group.process_group import create_process_group
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.process_group import create_process_group
 
 
 def get_own_address(context: Any) -> str:
@@ -92,7 +92,7 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
     """
     import torch
 
-    from trainyard.trainer.group.store import Store
+    from trainyard.trainer.connections.store import Store
     from trainyard.trainer.membership import Membership
     from trainyard.trainer.world import Gpus, World, list_gpus, select_gpus
 

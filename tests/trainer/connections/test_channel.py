@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
-from trainyard.trainer.group import channel as channels
-from trainyard.trainer.group.channel import Channel, DriverAddress, Server, Session
+from trainyard.trainer.connections import channel as channels
+from trainyard.trainer.connections.channel import Channel, DriverAddress, Server, Session
 
 MEGABYTE = 1 << 20
 

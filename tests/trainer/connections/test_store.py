@@ -11,9 +11,9 @@ import pytest
 import torch.distributed as dist
 
 from trainyard.errors import UnavailableError
-from trainyard.trainer.group.channel import DriverAddress
+from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.store import Store
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.group.store import Store
 
 SECONDS = timedelta(seconds=30)
 
