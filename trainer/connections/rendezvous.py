@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -74,6 +74,30 @@ def serve_store(host: str, others: Collection[str], timeout: timedelta = timedel
     return TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
     )
+
+
+@contextmanager
+def use_store(store: Any, rank: int, size: int) -> Iterator[None]:
+    """Have `init_process_group` of a script in the body use a store, and not the TCPStore that its environment names.
+
+    This uses a private name of torch.distributed: `_rendezvous_handlers`.
+
+    Args:
+        store: The store.
+        rank: The number of this worker.
+        size: How many workers there are.
+    """
+    from torch.distributed.rendezvous import _rendezvous_handlers
+
+    def meet(_: str, **__: Any) -> Iterator[tuple[Any, int, int]]:
+        yield store, rank, size
+
+    before = _rendezvous_handlers["env"]
+    _rendezvous_handlers["env"] = meet
+    try:
+        yield
+    finally:
+        _rendezvous_handlers["env"] = before
 
 
 def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: int) -> Any:

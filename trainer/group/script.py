@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.group.output import prefix_output
 from trainyard.trainer.group.worker import process_name
 from trainyard.trainer.loop.phases import CurrentPhase
+
+STORE_TIMEOUT = timedelta(minutes=30)
+"""As torch's default of a process group."""
 
 
 def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
@@ -99,6 +103,8 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
     """
     import torch
 
+    from trainyard.trainer.connections.store import Store
+
     torch.set_num_threads(cores)  # it has read OMP_NUM_THREADS before
     rank, size, host = context.partitionId(), len(context.getTaskInfos()), socket.gethostname()
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
@@ -107,6 +113,9 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
         heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
         with events.span("rendezvous"):
             variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
+            if size > 1:
+                store = Store(driver, STORE_TIMEOUT)
+                stack.enter_context(rendezvous.use_store(store, rank, size))
         try:
             compile_privately()
             with events.span("script"), prefix_output(rank), _set_program(spec, variables):

@@ -9,13 +9,14 @@ from typing import Any
 
 import psutil
 import pytest
+import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.connections.channel import DriverAddress
-from trainyard.trainer.connections.rendezvous import join_group, serve_store
+from trainyard.trainer.connections.rendezvous import join_group, serve_store, use_store
 from trainyard.trainer.group import script
 
 SECONDS = timedelta(seconds=20)
@@ -88,3 +89,11 @@ def test_a_node_whose_name_stands_for_its_loopback_address_is_refused_where_othe
     ):
         pass
     assert serve_store("localhost", ["127.0.0.2"], SECONDS).port
+
+
+def test_a_script_connects_by_the_store_of_its_group_and_not_by_its_environment() -> None:
+    store = dist.HashStore()
+    with use_store(store, 1, 2):
+        assert next(dist.rendezvous("env://")) == (store, 1, 2)
+    with pytest.raises(ValueError, match="environment variable RANK expected"):
+        next(dist.rendezvous("env://"))
