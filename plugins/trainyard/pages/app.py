@@ -5,7 +5,7 @@ A page is addressed by its path and a query: `run?conn_id=trainyard_default&dag_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -31,11 +31,27 @@ Name = Annotated[str, Query(min_length=1)]
 Number = Annotated[int, Query(alias="page")]
 Chosen = Annotated[Sequence[str], Query(alias="run")]
 REPORT_POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts"
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts; "
+    "frame-ancestors 'self'"
 )
 """The content security policy of a report: it fetches nothing, and its scripts run in an origin of their own, without
 access to Airflow or to the login, whatever the file contains."""
+HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'self'; object-src 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+"""The headers of all answers, beside those of an answer itself: other sites show no page in a frame."""
 MAY_READ_RUNS = [Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
+
+
+@app.middleware("http")
+async def add_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Add the headers of all answers."""
+    response = await answer(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
 
 
 @app.get("/")

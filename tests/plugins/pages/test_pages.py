@@ -428,3 +428,12 @@ def test_the_scripts_of_charts_are_kept_by_browsers(airflow: Airflow) -> None:
     answer = airflow.get("charts.js", user=None)
     assert answer.status_code == 200 and "immutable" in answer.headers["Cache-Control"]
     assert answer.headers["Content-Type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(("path", "user"), [("", "ann"), ("usage", "ann"), ("charts.js", None), ("missing", "ann")])
+def test_no_other_site_shows_a_page_in_a_frame_or_guesses_its_type(
+    airflow: Airflow, path: str, user: str | None
+) -> None:
+    headers = airflow.get(path, user=user).headers
+    assert "frame-ancestors 'self'" in headers["Content-Security-Policy"].split("; ")
+    assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "same-origin")

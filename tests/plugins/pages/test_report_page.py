@@ -53,7 +53,7 @@ def test_a_report_cannot_act_as_its_reader(airflow: Airflow) -> None:
         storage.join(airflow.run("ann.digits", "r1", job="script", output={}), "report.html"), b"the report"
     )
     policy = airflow.get("report", **RUN).headers["Content-Security-Policy"].split("; ")
-    assert {"default-src 'none'", "sandbox allow-scripts"} <= set(policy)
+    assert {"default-src 'none'", "sandbox allow-scripts", "frame-ancestors 'self'"} <= set(policy)
 
 
 def test_a_report_that_is_not_utf_8_is_shown(airflow: Airflow) -> None:
