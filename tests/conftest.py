@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 ROOT = Path(__file__).parent.parent
+_EXIT_STATUS = pytest.StashKey[int]()
 SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
 """The markers of tests that start something, the costliest first."""
 
@@ -59,9 +61,23 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """Let the garbage collector have them again: modules in C complain of what is left at the end of a process."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the exit status for `pytest_unconfigure`."""
+    session.config.stash[_EXIT_STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let the garbage collector have them again: modules in C complain of what is left at the end of a process.
+
+    A call that a deadline has given up may still be in a library, and abort the process if it returns to Python while
+    that ends. Such a process ends at once.
+    """
     gc.unfreeze()
+    if any(thread.name == "call" for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash.get(_EXIT_STATUS, 1))
 
 
 @pytest.hookimpl(wrapper=True)
