@@ -89,7 +89,7 @@ def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> tuple[
     Returns:
         Their names, a sentence about them, and whether the model has no others, but for those to reinitialize.
     """
-    tensors, state = _read_tensors(uri), model.state_dict(keep_vars=True)
+    tensors, state = dict(sorted(_read_tensors(uri).items())), model.state_dict(keep_vars=True)  # read in any order
     wanted = {name: tensor for name, tensor in state.items() if name not in reinitialized}
     shapes, stored = ({name: tensor.shape for name, tensor in each.items()} for each in (wanted, tensors))
     matched = match_names(shapes, stored)
