@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ T = TypeVar("T")
 
 _idle: list[_Worker] = []
 """Workers without a call; others are added while there are more calls than ever before."""
+_workers: list[_Worker] = []
 
 
 def call(what: str, seconds: float, function: Callable[[], T]) -> T:
@@ -42,11 +44,27 @@ def call(what: str, seconds: float, function: Callable[[], T]) -> T:
         raise DeadlineError(f"cannot {what}: no answer within {seconds:.0f} s") from None
 
 
+def end_process(status: int) -> None:
+    """End the process at once if a call that was given up has not returned; otherwise do nothing.
+
+    Such a call may be in a library that was not written in Python. If it returns while the interpreter ends, it aborts
+    the process ("FATAL: exception not rethrown"), whose exit status is lost.
+
+    Args:
+        status: The exit status.
+    """
+    if len(_idle) < len(_workers):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
 class _Worker:
     """A thread that takes one call after the other, and is idle in between."""
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        _workers.append(self)
         threading.Thread(target=self._run, name="call", daemon=True).start()
 
     def _run(self) -> None:
@@ -64,4 +82,9 @@ class _Worker:
             del function, done
 
 
-os.register_at_fork(after_in_child=_idle.clear)  # the threads are the parent's
+def _forget() -> None:
+    _idle.clear()
+    _workers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)  # the threads are the parent's

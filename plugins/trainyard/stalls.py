@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, summarize
 
 HANG_MINUTES = "spark.trainyard.hangMinutes"
 """The setting for the minutes without progress after which a stage is ended."""
@@ -53,7 +53,7 @@ def get_minutes(conf: Any) -> float:
     """Return the minutes without progress after which a stage is ended.
 
     Args:
-        conf: The configuration of the session.
+        conf: The configuration of a session, or settings by name.
 
     Raises:
         TrainyardError: The setting is no number above 0.
@@ -94,16 +94,21 @@ class StallDetector:
 
     def _run(self) -> None:
         stages: list[Stage] = []
-        since = time.monotonic()
+        since, failed = time.monotonic(), False
         while not self._stopped.wait(min(INTERVAL_SECONDS, 6 * self._minutes)):
-            before, stages = stages, list(self._list_stages())
-            if stages != before or not stages:
-                since = time.monotonic()
-            elif time.monotonic() - since >= 60 * self._minutes and self._waits_for_python():
-                self.stall = describe(stages, self._minutes)
-                for stage in stages:
-                    self._context._jsc.sc().cancelStage(stage.id, self.stall)
-                return
+            try:
+                before, stages = stages, list(self._list_stages())
+                if stages != before or not stages:
+                    since = time.monotonic()
+                elif time.monotonic() - since >= 60 * self._minutes and self._waits_for_python():
+                    self.stall = describe(stages, self._minutes)
+                    for stage in stages:
+                        self._context._jsc.sc().cancelStage(stage.id, self.stall)
+                    return
+            except Exception as error:  # py4j raises errors of several types, as for an executor that has just ended
+                if not failed:
+                    print(f"the progress of Spark's stages is not known now: {summarize(error)}", flush=True)
+                failed = True
 
     def _list_stages(self) -> Iterator[Stage]:
         active = self._context._jsc.sc().statusStore().activeStages()

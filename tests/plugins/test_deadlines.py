@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from multiprocessing import get_context
 
@@ -46,3 +49,24 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     deadlines.call("add", 60, lambda: 1 + 1)
     with get_context("fork").Pool(1) as pool:
         assert pool.apply_async(call_in_child).get(timeout=60) == 2
+
+
+HANGING = """
+import sys, time
+from trainyard import deadlines
+from trainyard.errors import DeadlineError
+deadlines.call("answer", 10, lambda: None)
+deadlines.end_process(9)
+try:
+    deadlines.call("hang", 0.05, lambda: time.sleep(600))
+except DeadlineError as error:
+    print(error)
+deadlines.end_process(3)
+"""
+
+
+def test_a_process_with_a_call_that_does_not_return_ends_at_once_with_its_status_and_output() -> None:
+    """And one whose calls have all returned ends as any other."""
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, env=environ)
+    assert (ended.returncode, ended.stdout) == (3, "cannot hang: no answer within 0 s\n")

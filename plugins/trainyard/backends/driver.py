@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
+from trainyard.deadlines import end_process
 from trainyard.errors import find_java_cause, reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.stalls import DEFAULT_MINUTES, DUMP_SECONDS, StallDetector, get_minutes
+from trainyard.stalls import DUMP_SECONDS, StallDetector, get_minutes
 
 FAILED = "TRAINYARD FAILED"
 """In front of each line of a job's error: the task log has it from the run record, and drops these lines."""
@@ -126,7 +127,7 @@ def _session(spec: JobSpec) -> Any:
     conf = dict(SparkConf().getAll())
     builder = SparkSession.builder.appName(f"{spec.task_key.dag_id}.{spec.task_key.task}")
     if not spec.HAS_HEARTBEATS and DUMP_SECONDS not in conf:
-        builder = builder.config(DUMP_SECONDS, f"{30 * DEFAULT_MINUTES:.0f}")  # before its stage is ended
+        builder = builder.config(DUMP_SECONDS, f"{max(1, 30 * get_minutes(conf)):.0f}")  # before its stage is ended
     return builder.config(map=choose_defaults(conf)).getOrCreate()
 
 
@@ -161,4 +162,6 @@ def count_cores(conf: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_status = main()
+    end_process(exit_status)
+    sys.exit(exit_status)

@@ -8,13 +8,22 @@ import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
+from trainyard.deadlines import end_process
 from trainyard.errors import ArgumentError, TrainyardError, summarize
 from trainyard.filesystems import while_person_waits
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
+
+
+def run() -> NoReturn:
+    """Run the command of the command line, and end the process with its exit status."""
+    status = main()
+    end_process(status)
+    sys.exit(status)
 
 
 def main(arguments: list[str] | None = None) -> int:
