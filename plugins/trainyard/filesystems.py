@@ -14,6 +14,8 @@ import fsspec
 from trainyard import atomic, deadlines
 from trainyard.errors import DeadlineError, TrainyardError, UnavailableError
 
+_OF_THE_WEB = frozenset(["data", "ftp", "gist", "git", "github", "http", "https", "jlab", "jupyter"])
+"""Protocols of fsspec that are refused: URIs come out of documents, too, which API servers and drivers follow."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 """The scheme of a URI, or several, of file systems that are layered."""
 _DROPPED = re.compile(r"[#?;\x00-\x1f\x7f]")
@@ -82,6 +84,11 @@ def _locate(uri: str) -> tuple[Any, str]:
         return registered, f"/{uri.partition('://')[2].partition('/')[2]}"
     schemes, separator, _ = uri.partition("://")
     scheme = schemes.partition("::")[0]
+    if web := [name for name in uri.replace("::", "://").split("://")[:-1] if name in _OF_THE_WEB]:
+        raise TrainyardError(
+            f"{uri!r}: {web[0]}:// is not a storage. A document of somebody else could name any server. Copy the file "
+            "to the storage."
+        )
     try:
         if separator and scheme not in fsspec.registry and scheme not in fsspec.available_protocols():
             raise ImportError(f"fsspec has none of {scheme}://")

@@ -369,3 +369,13 @@ def test_the_name_of_a_nameservice_may_have_capitals(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     client, path = filesystems.locate("hdfs://PRODHA/trainyard")
     assert (client.address, path) == ("hdfs://PRODHA", "/trainyard")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http://host/run.json", "https://host/x", "simplecache::https://host/x", "github://org:repo@sha/x"],
+)
+def test_a_server_of_the_web_is_no_storage(uri: str) -> None:
+    """URIs come out of documents too: whoever wrote one would have API servers ask any server."""
+    with pytest.raises(TrainyardError, match=r":// is not a storage\."):
+        storage.read(uri)

@@ -193,7 +193,8 @@ def _read_evaluations(
     views: list[evaluations.EvaluationView] = []
     for uri in [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]:
         with noted(unreadable, uri):
-            if storage.is_reachable(root, uri) and storage.exists(uri):
+            _check_reachable(root, uri)
+            if storage.exists(uri):
                 views.append(evaluations.build_view(Evaluation.load(uri)))
     return views
 
@@ -201,12 +202,18 @@ def _read_evaluations(
 def _read_dataset(root: str, record: RunRecord, unreadable: dict[str, str] | None) -> dict[str, Any]:
     """Return the result of an export, and the manifest of the dataset unless it was replaced or removed since."""
     dataset: DatasetManifest | None = None
-    with noted(unreadable, record.output["uri"]), suppress(TrainyardError):
-        if not storage.is_reachable(root, record.output["uri"]):
-            raise TrainyardError(f"{record.output['uri']} is not in the storage {root}")
-        current = manifest.read_current(record.output["uri"])
-        dataset = current if current.content_hash == record.output["content_hash"] else None
+    with noted(unreadable, record.output["uri"]):
+        _check_reachable(root, record.output["uri"])
+        with suppress(TrainyardError):
+            current = manifest.read_current(record.output["uri"])
+            dataset = current if current.content_hash == record.output["content_hash"] else None
     return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}
+
+
+def _check_reachable(root: str, uri: str) -> None:
+    """Raise TrainyardError if a URI of a record is not in the storage: whoever may write a record names any."""
+    if not storage.is_reachable(root, uri):
+        raise TrainyardError(f"it is not in the storage {root}, so the report does not read it")
 
 
 def _read_usages(directory: str, unreadable: dict[str, str]) -> list[ResourceUsage]:

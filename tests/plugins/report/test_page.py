@@ -212,3 +212,21 @@ def test_rendering_ends_although_tasks_end_all_the_time(tmp_path: Path, monkeypa
     monkeypatch.setattr(outcomes, "read_run", read_and_end)
     render.render(str(tmp_path))
     assert next(numbers) == render.ATTEMPTS
+
+
+def test_a_dataset_or_an_evaluation_outside_of_the_storage_is_named_and_not_read(tmp_path: Path) -> None:
+    directory = f"{tmp_path}/s/runs/toy/r"
+    outside = {"export": f"{tmp_path}/elsewhere/dataset", "evaluate": f"{tmp_path}/elsewhere/evaluation.json"}
+    counts = dict.fromkeys(("version", "rows", "partitions", "shards", "record_batches", "bytes"), 1)
+    outputs = {
+        "export": {"uri": outside["export"], "content_hash": "c", "splits": {}, "warnings": [], **counts},
+        "evaluate": {"evaluation": outside["evaluate"], "rows": 1, "metrics": {}},
+    }
+    for task, output in outputs.items():
+        RunRecord(
+            task_key=TaskKey(dag_id="toy", run_id="r", task_id=task, directory=directory), job=task, application="a",
+            started_at=10.0, seconds=1.0, status="succeeded", output=output,
+        ).save()  # fmt: skip
+    page = storage.read(render.render(directory)).decode()
+    unreadable = page.split('<section id="unreadable"')[1].split("</section>")[0]
+    assert all(uri in unreadable for uri in outside.values()) and "is not in the storage" in unreadable
