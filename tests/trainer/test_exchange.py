@@ -84,4 +84,4 @@ def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
 
 def test_a_value_that_is_too_long_is_refused_by_all_workers() -> None:
     with Workers(2) as workers:
-        assert all("bytes; 10,000 are allowed" in text for text in workers(send_too_much))
+        assert all("bytes to the others; 10,000 are allowed" in text for text in workers(send_too_much))

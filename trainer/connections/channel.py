@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 CONNECT_SECONDS = 10.0
@@ -40,11 +40,18 @@ class DriverAddress:
 
     host: str
     port: int
-    secret: bytes
+    secret: bytes = field(repr=False)
 
 
 class ProtocolError(ConnectionError):
-    """The other side has not the secret, or has sent something that is no message."""
+    """The other side does not have the secret, or has sent something that is not a message."""
+
+
+def listen(host: str, backlog: int | None = None) -> socket.socket:
+    """Return a socket that listens on a free port of `host` only; of several addresses on an IPv4 one, as Spark."""
+    addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
+    return socket.create_server(address, family=family, backlog=backlog)
 
 
 class _Codes:
@@ -72,7 +79,7 @@ class _Codes:
     def unpack(self, sender: str, data: bytes, code: bytes) -> Any:
         """Return a message that was received."""
         if not hmac.compare_digest(code, self.compute(sender, data)):
-            raise ProtocolError("a message of the other side has another code than it must have")
+            raise ProtocolError("the code of a message is wrong: another process has changed or repeated it")
         return json.loads(data)
 
 
@@ -120,10 +127,7 @@ class Server:
     """
 
     def __init__(self, host: str, services: Mapping[str, Serve]) -> None:
-        family, *_, address = min(
-            socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM), key=lambda each: each[0] != socket.AF_INET
-        )
-        self._listener = socket.create_server(address, family=family, backlog=MAX_STRANGERS)
+        self._listener = listen(host, MAX_STRANGERS)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._services = services
         self._strangers: dict[asyncio.StreamWriter, None] = {}
@@ -192,7 +196,7 @@ class Channel:
         service: The name of what is to serve the connection.
 
     Raises:
-        OSError: The driver cannot be reached, or what answers there has not the secret.
+        OSError: The driver cannot be reached, or what answers there does not have the secret.
     """
 
     def __init__(self, address: DriverAddress, service: str) -> None:

@@ -48,4 +48,6 @@ def end_process_group(abort: bool) -> None:
     if abort:
         dist.group.WORLD.abort()
     dist.destroy_process_group()
+    if _store is not None:
+        _store.close()
     _store = None

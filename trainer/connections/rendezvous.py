@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.channel import DriverAddress, listen
 from trainyard.trainer.connections.process_group import create_process_group
 
 
@@ -31,27 +31,28 @@ def list_other_hosts(context: Any) -> set[str]:
     return set(hosts) - {hosts[context.partitionId()]}
 
 
-def listen(host: str, others: Collection[str]) -> socket.socket:
-    """Return a socket that listens on a free port of `host` only.
+def listen_for(others: Collection[str], host: str) -> socket.socket:
+    """Return a socket that listens on a free port of `host` only, where workers of other hosts can connect.
 
     Args:
-        host: A name or an address of this host. Of several addresses, an IPv4 one is used, as by Spark.
         others: The other hosts whose workers connect.
+        host: A name or an address of this host.
 
     Raises:
         TrainyardError: `host` is not this host, or `others` cannot reach what its name stands for here.
     """
     try:
-        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
-        if _is_loopback(str(address[0])) and not all(map(_is_loopback, others)):
-            raise OSError(
-                f"on its own node the name stands for {address[0]}, where other nodes cannot connect. Give it the "
-                "node's address in /etc/hosts there"
-            )
-        return socket.create_server(address, family=family)
+        listener = listen(host)
     except OSError as error:
         raise TrainyardError(f"a worker cannot listen on {host}: {error}") from error
+    address = listener.getsockname()[0]
+    if _is_loopback(address) and not all(map(_is_loopback, others)):
+        listener.close()
+        raise TrainyardError(
+            f"a worker cannot listen on {host}: on its own node the name stands for {address}, where other nodes "
+            "cannot connect. Give it the node's address in /etc/hosts there"
+        )
+    return listener
 
 
 def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
@@ -65,11 +66,11 @@ def serve_store(host: str, others: Collection[str], timeout: timedelta = timedel
         timeout: The timeout of the store.
 
     Raises:
-        TrainyardError: See `listen`.
+        TrainyardError: See `listen_for`.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener = listen(host, others)
+    listener = listen_for(others, host)
     port = listener.getsockname()[1]
     return TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
@@ -127,14 +128,12 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
     workers = [Gpus(host, list(resource.addresses) if resource else [], list_gpus())]
     if size > 1:
         if "GLOO_SOCKET_IFNAME" not in os.environ:  # otherwise gloo does not look up the name
-            listen(host, list_other_hosts(context)).close()
+            listen_for(list_other_hosts(context), host).close()
         store = Store(address, timeout)
         store.set(f"gpus/{rank}", json.dumps(workers[0]))
         workers = [Gpus(*json.loads(value)) for value in store.multi_get([f"gpus/{other}" for other in range(size)])]
     gpus, shares_gpu = select_gpus(workers)
-    world = World(
-        rank, size, gpus[rank if size > 1 else 0], host, shares_gpu, Membership(address.secret, rank, size)
-    )  # fmt: skip
+    world = World(rank, size, gpus[rank], host, shares_gpu, Membership(address.secret, rank, size))
     if shares_gpu and world.is_main:
         print("workers share a GPU, which NCCL refuses: they communicate through the memory of the host", flush=True)
     torch.set_num_threads(cores)

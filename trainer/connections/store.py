@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -30,30 +30,38 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
-        self._changed = asyncio.Condition()
+        self._arrivals: dict[str, asyncio.Event] = {}
+        """The keys that somebody waits for."""
+        self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
+            "set": self._set, "get": self._get, "wait": self._wait, "add": self._add, "delete": self._delete,
+            "compare_set": self._compare_set, "count": self._count,
+        }  # fmt: skip
 
     async def serve(self, session: Session) -> None:
         """Answer the requests of one connection until it ends."""
         while True:
             request = await session.receive()
-            await session.send(await getattr(self, f"_{request.pop('call')}")(**request))
+            await session.send(await self._calls[request.pop("call")](**request))
 
     async def _set(self, values: dict[str, str]) -> None:
-        async with self._changed:
-            self._values |= values
-            self._changed.notify_all()
+        self._values |= values
+        for key in values:
+            if arrival := self._arrivals.pop(key, None):
+                arrival.set()
 
     async def _get(self, keys: list[str], seconds: float) -> list[str] | None:
         """Return the values of `keys`; None if some are missing after `seconds`."""
-        if await self._wait(keys, seconds):
-            return [self._values[key] for key in keys]
-        return None
+        await self._wait(keys, seconds)
+        values = [self._values.get(key) for key in keys]
+        return None if None in values else values  # type: ignore[return-value]
 
     async def _wait(self, keys: list[str], seconds: float) -> bool:
         """Return whether all `keys` are there within `seconds`."""
         try:
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: self._values.keys() >= set(keys))
+            async with asyncio.timeout(seconds):
+                for key in keys:
+                    while key not in self._values:
+                        await self._arrivals.setdefault(key, asyncio.Event()).wait()
         except TimeoutError:
             return False
         return True
@@ -104,6 +112,10 @@ class Store(dist.Store):  # type: ignore[name-defined,misc]
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long to wait for keys."""
         self._timeout = timeout
+
+    def close(self) -> None:
+        """Close the connection; no process group may use the store any more."""
+        self._channel.close()
 
     def clone(self) -> Store:
         """Return another client of the same store."""

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
         with events.span("rendezvous"):
             variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
             if size > 1:
-                store = Store(driver, STORE_TIMEOUT)
+                store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT)))
                 stack.enter_context(rendezvous.use_store(store, rank, size))
         try:
             compile_privately()

@@ -144,3 +144,7 @@ def test_the_thread_of_the_driver_ends_with_its_connections() -> None:
         time.sleep(0.1)
         channel.receive()
     assert not [thread for thread in threading.enumerate() if thread.name == "monitor"]
+
+
+def test_the_secret_is_in_no_log(server: Server) -> None:
+    assert str(server.address.secret) not in f"{server.address!r} {server.address}"

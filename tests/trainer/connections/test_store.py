@@ -101,3 +101,14 @@ def test_a_driver_that_cannot_be_reached_is_named() -> None:
         store.set("key", "value")
     with pytest.raises(UnavailableError, match=named), GroupServer("127.0.0.1") as server:
         Store(DriverAddress("127.0.0.1", server.address.port, b"another secret"), SECONDS)
+
+
+def test_keys_that_are_there_are_found_without_waiting_while_others_wait(server: GroupServer) -> None:
+    waiting, store = Store(server.address, SECONDS), Store(server.address, SECONDS)
+    store.set("there", "1")
+    thread = threading.Thread(target=waiting.multi_get, args=(["there", "comes later"],))
+    thread.start()
+    assert all(store.check(["there"]) and not store.check(["comes later"]) for _ in range(50))
+    store.set("comes later", "1")
+    thread.join(30)
+    assert not thread.is_alive()
