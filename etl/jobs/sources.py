@@ -60,7 +60,7 @@ def _explain(source: Source, error: Exception) -> str:
 
 
 def _explain_types(source: Source, condition: str) -> str:
-    """Return which columns of Parquet have types that Spark lacks, and how to write them."""
+    """Return which columns of Parquet have types that Spark does not have, and how to write them."""
     if condition != "PARQUET_TYPE_ILLEGAL" or source.path is None:
         return ""
     with suppress(Exception):  # there may be no client or no credentials here

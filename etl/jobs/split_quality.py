@@ -18,7 +18,7 @@ MAX_VALUES = 50
 """The values up to which a column is one of classes or categories."""
 MAX_VALUES_NAMED = 3
 MIN_SHARED = 0.05
-"""The part of the distinct rows in several splits from which on they are told from errors of the estimate."""
+"""The part of the distinct rows in several splits from which on they are no error of the estimate."""
 
 
 def find_warnings(
@@ -57,7 +57,7 @@ def find_deviations(
     split_by: str | None,
     distinct: int,
 ) -> list[str]:
-    """Return a warning if shares of splits, or values that one lacks, differ from what chance makes of the fractions.
+    """Return a warning if shares of splits, or values missing in one, are not those of a random assignment.
 
     Args:
         rows: The number of rows of each split.
@@ -111,7 +111,7 @@ def find_shared_rows(distinct: int, placed: int) -> list[str]:
 def _find_missing(
     split: str, fraction: float, statistics: Mapping[str, Mapping[str, Statistics]], split_by: str | None
 ) -> Iterator[str]:
-    """Yield the values of columns with few of them that a split lacks, although by chance it would have many."""
+    """Yield the values that are missing in a split, and improbably so, of columns with few values."""
     present = statistics.get(split, {})
     for name in {name: None for of_split in statistics.values() for name in of_split if name != split_by}:
         counted = [of_split[name].values for of_split in statistics.values() if name in of_split]
