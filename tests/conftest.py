@@ -130,7 +130,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
         .config(map=DEFAULTS)
-        .config("spark.python.daemon.module", "trainyard.trainer.group.daemon")
+        .config("spark.python.daemon.module", "trainyard.etl.jobs.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

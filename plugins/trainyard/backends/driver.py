@@ -40,6 +40,9 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # SPARK-58241: a Python UDF over columnar input, such as Parquet, never ends in Spark 4.2.
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    # Spark sets this variable for Python functions of SQL only, and starts a daemon for each environment: an executor
+    # would import everything twice where a DataFrame comes from rows of Python.
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
 }
 """Settings of every session where the Spark configuration says nothing."""
 
