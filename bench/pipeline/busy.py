@@ -21,6 +21,7 @@ from pathlib import Path
 from stack.hadoop.cluster import Cluster
 from trainyard import storage
 from trainyard.schemas import run_record
+from trainyard.schemas.phases import computes
 from trainyard.text import table
 from trainyard.usage import resource_usage, usage_report
 
@@ -65,9 +66,7 @@ def _list_phases(training: resource_usage.ResourceUsage) -> list[list[str]]:
     phases: dict[str, float] = record.output["seconds"]
     shares = phases | {"start and end": training.seconds - sum(phases.values())}
     longest = sorted(shares.items(), key=lambda share: -share[1])
-    return [
-        [f"{name}{', idle' * (name in resource_usage.WAITING)}", f"{s / training.seconds:.3f}"] for name, s in longest
-    ]
+    return [[f"{name}{', idle' * (not computes(name))}", f"{s / training.seconds:.3f}"] for name, s in longest]
 
 
 def _busy_fraction(usage: usage_report.ApplicationUsage | usage_report.UsageLine) -> str:

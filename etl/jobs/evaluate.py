@@ -13,6 +13,7 @@ from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
@@ -31,7 +32,7 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
     rows.batch_rows = rows_per_batch
     with (
         versions.lease(spec.dataset, manifest.number, application),
-        events.span("evaluate", split=spec.split),
+        events.span(Phase.EVALUATE, split=spec.split),
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         result = evaluate(

@@ -25,6 +25,7 @@ from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas import manifest
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.export import ExportSpec
 
 
@@ -53,11 +54,11 @@ def run(
     Raises:
         TrainyardError: The user can correct what is wrong. The current version of the dataset is unchanged then.
     """
-    with events.span("import prepare"):
+    with events.span(Phase.IMPORT_PREPARE):
         prepare = UserFunction.load("prepare", spec.prepare)
-    with events.span("read source", source=sources.describe(spec.source)):
+    with events.span(Phase.READ_SOURCE, source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
-    with events.span("prepare", prepare=spec.prepare):
+    with events.span(Phase.PREPARE, prepare=spec.prepare):
         frame = prepare(spark, source, spec.prepare_params)
         frame = transform(frame) if transform else frame
         check_columns(frame, spec)
@@ -67,7 +68,7 @@ def run(
     split_by = spec.split_by if fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
         shuffled = splits.shuffle(_assign_splits(rows, spec), shards, spec.seed, split, counts, split_by)
-        with events.span("write dataset", shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
+        with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)

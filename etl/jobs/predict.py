@@ -22,6 +22,7 @@ from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Column
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
 
@@ -38,7 +39,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
     keys = tuple(dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])]))
-    with events.span("read source"):
+    with events.span(Phase.READ_SOURCE):
         files = destinations.list_source(spec)
         rows = _read(spark, spec)
     rows_per_batch = spec.rows_per_batch or _choose_batch_rows(rows, artifact.inputs, keys)
@@ -52,7 +53,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
 
     with (
         _lease(rows, spark.sparkContext.applicationId),
-        events.span("predict"),
+        events.span(Phase.PREDICT),
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)

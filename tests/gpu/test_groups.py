@@ -26,6 +26,7 @@ from tests.gpu.group import Task
 from trainyard.schemas import checkpoint as index
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import read_current
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.strategies import Allreduce as AllreduceOptions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -110,7 +111,7 @@ def reduce_by_ddp(task: Task) -> tuple[str, bool, dict[str, float]]:
         wrapped = ddp.wrap(network, world, strategy._reduce, phases.on_communication, 0.5)
         for _ in phases.measure_data_wait(iter(range(3))):
             network.zero_grad()
-            with phases.phase("backward"):
+            with phases.measure(Phase.BACKWARD):
                 wrapped(x).square().mean().backward()
     phases.drain()
     same = all(

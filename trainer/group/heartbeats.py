@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from trainyard.schemas import phases
 from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.connections.clock import Offset, measure_offset
@@ -28,15 +29,6 @@ LAST_HEARTBEAT_SECONDS = 2.0
 """How long a worker that ends may wait until the driver has received its last heartbeat."""
 MAX_CHARACTERS = 1 << 20
 """How much of an error and its traceback is sent."""
-
-ORDER = (
-    "start", "import", "rendezvous", "find checkpoint", "set up",
-    "data wait", "copy", "forward", "backward", "optimizer", "validate", "write model", "checkpoint",
-)  # fmt: skip
-"""A worker that waits for others is in a later phase than those it waits for, or in the same.
-
-At the end of an epoch, rank 0 writes its model while the others wait to save a checkpoint.
-"""
 
 
 @dataclass(frozen=True)
@@ -69,17 +61,17 @@ def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float
     if any(at - beat.since < seconds for beat in late.values()):
         return None
     workers = " and ".join(
-        f"rank {rank} on {beat.host}, in {beat.current.phase!r} for {at - beat.since:.0f} s"
+        f"rank {rank} on {beat.host}, in '{beat.current.phase}' for {at - beat.since:.0f} s"
         for rank, beat in late.items()
     )
     current = next(iter(late.values())).current
-    waiting = sorted({beat.current.phase for rank, beat in heartbeats.items() if rank not in late})
+    waiting = sorted({beat.current.phase.value for rank, beat in heartbeats.items() if rank not in late})
     others = f"; the others wait in {' and '.join(map(repr, waiting))}" if waiting else ""
     return f"the worker group hangs in epoch {current.epoch + 1}, step {current.step + 1}: {workers}{others}"
 
 
 def _get_position(current: CurrentPhase) -> tuple[int, int, int]:
-    return current.epoch, current.step, ORDER.index(current.phase)
+    return current.epoch, current.step, current.phase.position
 
 
 class HeartbeatMonitor:
@@ -104,7 +96,8 @@ class HeartbeatMonitor:
                     await session.send("received")
                     continue
                 rank, host, training, is_last = (message.pop(name) for name in ("rank", "host", "training", "is_last"))
-                current = CurrentPhase(**message, training=training and TrainingProgress(**training))
+                phase, progress = phases.BY_NAME[message.pop("phase")], training and TrainingProgress(**training)
+                current = CurrentPhase(phase, **message, training=progress)
                 self._record(rank, host, current)
                 if is_last:
                     await session.send("received")

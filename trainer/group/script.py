@@ -17,6 +17,7 @@ from typing import Any
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
@@ -111,14 +112,14 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
     outcome = Outcome(rank, host, time.time(), result={"workers": size})
     with ExitStack() as stack:
         heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
-        with events.span("rendezvous"):
+        with events.span(Phase.RENDEZVOUS):
             variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
             if size > 1:
                 store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT)))
                 stack.enter_context(rendezvous.use_store(store, rank, size))
         try:
             compile_privately()
-            with events.span("script"), prefix_output(rank), _set_program(spec, variables):
+            with events.span(Phase.SCRIPT), prefix_output(rank), _set_program(spec, variables):
                 _execute(spec.script)
         except BaseException as error:
             outcome = build_failure(rank, error, heartbeats.clock)

@@ -21,6 +21,7 @@ from trainyard.retries import retry
 from trainyard.schemas import checkpoint, run_record, versions
 from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
@@ -107,10 +108,10 @@ def supervise(
     """
     start, restarts_left, saved = 0, max_restarts, count_saved_updates()
     while True:
-        with events.span("wait for slots"):
+        with events.span(Phase.WAIT_FOR_SLOTS):
             size = wait_for_slots(context, min_workers, max_workers)
         try:
-            with events.span("worker group", workers=size):
+            with events.span(Phase.WORKER_GROUP, workers=size):
                 return _run_group(context, size, work, start, hang_seconds, report_progress) | {"restarts": start}
         except LostWorkerError as error:
             last, saved = saved, _count_again(count_saved_updates, saved)

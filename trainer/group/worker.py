@@ -13,6 +13,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress
@@ -98,12 +99,12 @@ def _train(
     trackers: list[Tracker],
 ) -> dict[str, Any]:
     compile_privately()
-    current.enter("import")
-    with events.span("import"):
+    current.enter(Phase.IMPORT)
+    with events.span(Phase.IMPORT):
         from trainyard.trainer.data.mixture import Portion
         from trainyard.trainer.loop.fit import fit
-    current.enter("rendezvous")
-    with events.span("rendezvous"):
+    current.enter(Phase.RENDEZVOUS)
+    with events.span(Phase.RENDEZVOUS):
         world = join_group(context, driver, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     if world.is_main:

@@ -6,29 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from trainyard.schemas.phases import Phase, computes
 from trainyard.schemas.specs.strategies import StrategyOptions
-from trainyard.trainer.loop.phases import COMMUNICATION_WAIT, DATA_WAIT
 
-COMPUTE = ("copy", "forward", "backward", "optimizer")
+COMPUTE = tuple(phase for phase in Phase if phase.in_step and computes(phase))
 MIN_MENTIONED_SHARE = 0.01
 """A smaller share is not mentioned."""
 MIN_ADVISED_SHARE = 0.1
 """For a smaller share there is no advice, unless it is the largest."""
 MIN_ADVISED_SECONDS = 10.0
 """For what cost less there is no advice."""
-
-LESS_COMMUNICATION = {
-    "allreduce": (
-        "strategy={'name': 'allreduce', 'compression': 'fp16'} halves the bytes, strategy='averaging' communicates "
-        "once in five steps, and a larger batch_size takes fewer steps"
-    ),
-    "horovod": (
-        "strategy='allreduce' overlaps communication with the backward pass, and a larger batch_size takes fewer steps"
-    ),
-    "averaging": "a higher frequency averages less often, and a larger batch_size takes fewer steps",
-    "threshold": "a lower density sends less, and a larger batch_size takes fewer steps",
-    "diloco": "more inner_steps communicate less often",
-}
 
 
 @dataclass(frozen=True)
@@ -42,12 +29,12 @@ class PhaseSeconds:
     @property
     def own(self) -> float:
         """Seconds in steps without waiting for other workers."""
-        return sum(self.seconds.get(name, 0.0) for name in (DATA_WAIT, *COMPUTE))
+        return sum(self.seconds.get(name, 0.0) for name in (Phase.DATA_WAIT, *COMPUTE))
 
     @property
     def steps(self) -> float:
         """Seconds in steps: all but validation, checkpoints and what comes before."""
-        return self.own + self.seconds.get(COMMUNICATION_WAIT, 0.0)
+        return self.own + self.seconds.get(Phase.COMMUNICATION_WAIT, 0.0)
 
 
 @dataclass(frozen=True)
@@ -72,11 +59,11 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
         return "No training step was executed."
     slowest = max(workers, key=lambda worker: worker.own)
     others = [worker for worker in workers if worker is not slowest] or [slowest]
-    data = median(worker.seconds.get(DATA_WAIT, 0.0) for worker in workers) / total
-    communication = min(worker.seconds.get(COMMUNICATION_WAIT, 0.0) for worker in workers) / total
+    data = median(worker.seconds.get(Phase.DATA_WAIT, 0.0) for worker in workers) / total
+    communication = min(worker.seconds.get(Phase.COMMUNICATION_WAIT, 0.0) for worker in workers) / total
     excess = (slowest.own - median(worker.own for worker in others)) / total
     slow = f"rank {slowest.rank} on {slowest.host}"
-    phase = f"most of it in {_find_slow_phase(slowest, others)!r}"
+    phase = f"most of it in '{_find_slow_phase(slowest, others)}'"
     shares = [
         _Share(
             1 - data - communication - excess,
@@ -95,7 +82,7 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
             communication,
             "Communication-bound: workers wait for communication {:.0%} of the time",
             "communication costs {:.0%}",
-            LESS_COMMUNICATION.get(strategy.name, ""),
+            strategy.LESS_COMMUNICATION,
         ),
         _Share(
             excess,
@@ -125,4 +112,4 @@ def _find_slow_phase(slowest: PhaseSeconds, others: Sequence[PhaseSeconds]) -> s
     def excess(phase: str) -> float:
         return slowest.seconds.get(phase, 0.0) - median(worker.seconds.get(phase, 0.0) for worker in others)
 
-    return max((DATA_WAIT, *COMPUTE), key=excess)
+    return max((Phase.DATA_WAIT, *COMPUTE), key=excess)

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from trainyard.trainer.loop.phases import COMMUNICATION, COMMUNICATION_WAIT, DATA_WAIT
+from trainyard.schemas.phases import Phase
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class CudaStream:
 class Span(NamedTuple):
     """A phase: its start and its duration in nanoseconds."""
 
-    name: str
+    phase: Phase
     start: int
     duration: int
 
@@ -85,13 +85,13 @@ class Step(Generic[T]):
     Attributes:
         data_wait: The nanoseconds for which the host waited for the batch.
         previous: The end of the step before; None if the GPU was idle.
-        phases: The name, start and end of each phase.
+        phases: Each phase with its start and end.
         communications: The start and end of each communication, and whether the GPU had nothing else to compute.
     """
 
     data_wait: int
     previous: T | None = None
-    phases: list[tuple[str, T, T]] = field(default_factory=list)
+    phases: list[tuple[Phase, T, T]] = field(default_factory=list)
     communications: list[tuple[T, T, bool]] = field(default_factory=list)
 
 
@@ -106,14 +106,14 @@ def measure_step(step: Step[int]) -> Iterator[Span]:
         first = min(start for _, start, _ in step.phases)
         idle = step.data_wait if step.previous is None else max(first - step.previous, 0)
         wait = min(step.data_wait, idle)
-        yield Span(DATA_WAIT, first - wait, wait)
-    for name, start, end in step.phases:
+        yield Span(Phase.DATA_WAIT, first - wait, wait)
+    for phase, start, end in step.phases:
         waited = sum(max(min(end, wait_end) - max(start, wait_start), 0) for wait_start, wait_end in waits)
-        yield Span(name, start, max(end - start - waited, 0))
+        yield Span(phase, start, max(end - start - waited, 0))
     for start, end, waited_only in step.communications:
-        yield Span(COMMUNICATION, start, max(end - start, 0))
+        yield Span(Phase.COMMUNICATION, start, max(end - start, 0))
         if waited_only:
-            yield Span(COMMUNICATION_WAIT, start, max(end - start, 0))
+            yield Span(Phase.COMMUNICATION_WAIT, start, max(end - start, 0))
 
 
 class DeviceTimes:
@@ -150,9 +150,9 @@ class DeviceTimes:
         """Return the start of a phase, which is the end of the one before it in the step."""
         return self._last if self._last and self._steps[-1][0].phases else self._record()
 
-    def end(self, name: str, start: Event) -> None:
+    def end(self, phase: Phase, start: Event) -> None:
         """End a phase."""
-        self._steps[-1][0].phases.append((name, start, self._record()))
+        self._steps[-1][0].phases.append((phase, start, self._record()))
 
     def communicate(self, waited: bool) -> None:
         """End a communication; `waited` is whether the GPU had nothing else to compute.
@@ -206,7 +206,7 @@ class DeviceTimes:
         times = Step(
             step.data_wait,
             None if step.previous is None else at[id(step.previous)],
-            [(name, at[id(start)], at[id(end)]) for name, start, end in step.phases],
+            [(phase, at[id(start)], at[id(end)]) for phase, start, end in step.phases],
             [(at[id(start)], at[id(end)], waited) for start, end, waited in step.communications],
         )
         following = self._steps[0][0].previous if self._steps else self._last

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe, describe_schedule
@@ -111,7 +112,7 @@ def train(run: Training) -> History:
     """
     torch.manual_seed(run.options.seed)
     with Termination() as termination:
-        with run.phases.phase("set up"):
+        with run.phases.measure(Phase.SET_UP):
             engine = _Engine(run, termination)
             if run.checkpoints and run.checkpoints.newest:
                 engine.restore(run.checkpoints.newest)
@@ -180,7 +181,7 @@ class _Engine:
         if run.world.size > 1:
             metrics["bytes_per_step"] = (strategy.bytes_sent - sent) / max(run.train.order.steps - begin, 1)
         if run.validation:
-            with run.phases.phase("validate"):
+            with run.phases.measure(Phase.VALIDATE):
                 metrics |= evaluate(
                     run.validation, epoch, recipe=run.recipe, network=self.network, world=run.world,
                     phases=run.phases, precision=run.options.precision, sharded=strategy.sharded,
@@ -360,7 +361,7 @@ class _Engine:
                 good.
         """
         run, strategy = self.run, self.run.strategy
-        with run.phases.phase("checkpoint"):
+        with run.phases.measure(Phase.CHECKPOINT):
             step = self._position.step
             loss_sum = self._sum_over_workers(self._loss_sum) if step else 0.0
             check_finite_loss(loss_sum, self._position.epoch, step)
@@ -427,7 +428,7 @@ class _Engine:
         micro-batch counts by its rows, or weights, x number of workers / those of the global batch.
         """
         run, phases = self.run, self.run.phases
-        with phases.phase("copy") if self._device.type == "cuda" else nullcontext():
+        with phases.measure(Phase.COPY) if self._device.type == "cuda" else nullcontext():
             columns = to_device(batch.columns, self._device)
         parts = run.micro_batches
         if self._communicates_in_forward:
@@ -439,16 +440,16 @@ class _Engine:
             share = weight * run.world.size / total
             counts = nullcontext() if rows else leave_no_trace(self.network)
             with counts, run.strategy.micro_batch(last):
-                with phases.phase("forward"), autocast(self._device, run.options.precision):
+                with phases.measure(Phase.FORWARD), autocast(self._device, run.options.precision):
                     loss = self._compute_loss(part, self._callable if rows else self._wrapped)
-                with phases.phase("backward"):
+                with phases.measure(Phase.BACKWARD):
                     weighted = loss * share if isinstance(share, Tensor) or share != 1 else loss
                     self._scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
             if rows:
                 self._loss_sum += loss.detach().double() * weight
                 self._loss_weight += weight
         self._replicas.check_trained()
-        with phases.phase("optimizer"), run.strategy.optimizer_step():
+        with phases.measure(Phase.OPTIMIZER), run.strategy.optimizer_step():
             if not (run.strategy.sharded or run.strategy.own_optimizer):  # random numbers change all replicas alike
                 set_seed(hash((run.options.seed, self._position.updates)), self._device)
             if run.options.clip_norm:

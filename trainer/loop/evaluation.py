@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.phases import Phase
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.loop.phases import Phases
@@ -56,7 +57,7 @@ def evaluate(
     network.eval()
     with torch.no_grad(), autocast(world.device, precision):
         for batch in loader.epoch(epoch):
-            phases.current.enter("validate")
+            phases.current.enter(Phase.VALIDATE)
             if batch.rows == 0 and not sharded:
                 continue
             columns = to_device(batch.columns, world.device)

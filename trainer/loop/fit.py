@@ -23,6 +23,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact, Normalization
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
@@ -156,7 +157,7 @@ def fit(
         saved = _open_checkpoints(job, checkpoints) if checkpoints else None
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
         with closing(saved) if saved else nullcontext(), closing(build_strategy(job.strategy, world)) as built_strategy:
-            with job.phases.phase("set up"):
+            with job.phases.measure(Phase.SET_UP):
                 full_size = workers or world.size
                 run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             with gpu or nullcontext(), ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1):
@@ -165,7 +166,7 @@ def fit(
                 PhaseSeconds(*of_worker)
                 for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
             ]
-            with job.phases.phase("write model"):
+            with job.phases.measure(Phase.WRITE_MODEL):
                 written, output = writer.write_weights(model), writer.apply()
         saved_artifact: ModelArtifact | None = None
         uris: dict[str, str] = {}
@@ -256,7 +257,7 @@ class _ModelWriter:
     def write_epoch(self, history: History) -> None:
         """Write the model of the last epoch, a model of its own, and note it. All workers must call this."""
         job, number = self._job, len(history.epochs)
-        with job.phases.phase("write model"):
+        with job.phases.measure(Phase.WRITE_MODEL):
             uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
             written, output = self.write_weights(uri), self.apply()
             saved = self._build(written, history.epochs[-1], number, seconds) if written else None
@@ -277,7 +278,7 @@ class _ModelWriter:
     ) -> tuple[ModelArtifact, dict[str, str]]:
         """Write the trained model and its further formats, and make it the current one."""
         job = self._job
-        with job.phases.phase("write model"):
+        with job.phases.measure(Phase.WRITE_MODEL):
             saved = self._build(written, history.epochs[history.best], len(history.epochs), seconds)
             self._warn(self._save(job.model, saved, output))
             prediction = self._check.predict(output) if self._check and formats else None
@@ -319,7 +320,7 @@ class _ModelWriter:
 
 def _open_checkpoints(job: _Job, root: str) -> Checkpoints:
     fingerprint = compute_fingerprint(job.recipe, job.params, job.manifest, job.options, job.mix, job.strategy)
-    with job.phases.phase("find checkpoint"):
+    with job.phases.measure(Phase.FIND_CHECKPOINT):
         return Checkpoints(
             root, fingerprint, job.application, job.world, job.options.keep_checkpoints,
             job.phases.current.report_progress,
@@ -341,7 +342,7 @@ def _set_up(
     recipe = recipes.load(job.recipe, job.params)
     warnings = {*transfer.initialize(recipe, world.is_main)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
-    check_memory(job.recipe, recipe, job.strategy.name, world.device.type)
+    check_memory(job.recipe, recipe, job.strategy, world.device.type)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)
     check_extra_columns(job.recipe, recipe, job.manifest)
     check_labels(job.recipe, recipe, job.manifest, tuple(job.manifest.splits))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.worker_progress import TrainingProgress
 
 if TYPE_CHECKING:
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 
 MAX_SPANS = 4000
 """Spans of steps that a worker logs: each epoch may use a tenth of what remains. The others are summarized."""
-DATA_WAIT = "data wait"
-COMMUNICATION_WAIT = "wait for communication"
-COMMUNICATION = "communication"
-WORKER_WAIT = "wait for workers"
-STEP_PHASES = (DATA_WAIT, "copy", "forward", "backward", COMMUNICATION_WAIT, "optimizer", COMMUNICATION)
-"""The phases of steps, of which only some have a span of their own."""
-OMITTED = "steps"
-"""The span over the phases of steps that have none of their own."""
 
 
 @dataclass(slots=True)
@@ -32,20 +25,20 @@ class CurrentPhase:
     """What a worker is doing now, for its heartbeats.
 
     Attributes:
-        phase: The name of the phase.
+        phase: The phase.
         entered: A count of phases and of progress in them, which does not change while the worker hangs.
         epoch: The epoch, from 0.
         step: The number of global batches done in it.
         training: The progress of the training; None where this is not rank 0, or it has not begun.
     """
 
-    phase: str = "start"
+    phase: Phase = Phase.START
     entered: int = 0
     epoch: int = 0
     step: int = 0
     training: TrainingProgress | None = None
 
-    def enter(self, phase: str) -> None:
+    def enter(self, phase: Phase) -> None:
         """Enter a phase."""
         self.phase = phase
         self.entered += 1
@@ -55,23 +48,23 @@ class CurrentPhase:
         self.entered += 1
 
 
-class _Phase:
+class _HostPhase:
     """A context manager that reads the clocks twice; a generator would cost several times as much."""
 
-    __slots__ = ("_name", "_phases", "_start", "_wall")
+    __slots__ = ("_phase", "_phases", "_start", "_wall")
 
-    def __init__(self, name: str, phases: Phases) -> None:
-        self._name, self._phases = name, phases
+    def __init__(self, phase: Phase, phases: Phases) -> None:
+        self._phase, self._phases = phase, phases
 
     def __enter__(self) -> None:
         self._phases.drain()
-        self._phases.current.enter(self._name)
+        self._phases.current.enter(self._phase)
         self._phases.waited_ns = 0
         self._wall, self._start = time.time_ns(), time.perf_counter_ns()
 
     def __exit__(self, *_: object) -> None:
         duration, waited = time.perf_counter_ns() - self._start, self._phases.waited_ns
-        self._phases.add(self._name, self._wall, duration - waited)
+        self._phases.add(self._phase, self._wall, duration - waited)
 
 
 class _DataWait:
@@ -83,7 +76,7 @@ class _DataWait:
         self._phases, self._times = phases, times
 
     def __enter__(self) -> None:
-        self._phases.current.enter(DATA_WAIT)
+        self._phases.current.enter(Phase.DATA_WAIT)
         self._start = time.perf_counter_ns()
 
     def __exit__(self, error: object, *_: object) -> None:
@@ -96,19 +89,19 @@ class _DataWait:
 class _DevicePhase:
     """A phase of a step on a GPU, between two of its events."""
 
-    __slots__ = ("_name", "_phases", "_start", "_times")
+    __slots__ = ("_phase", "_phases", "_start", "_times")
     _start: Event
 
-    def __init__(self, name: str, phases: Phases, times: DeviceTimes) -> None:
-        self._name, self._phases, self._times = name, phases, times
+    def __init__(self, phase: Phase, phases: Phases, times: DeviceTimes) -> None:
+        self._phase, self._phases, self._times = phase, phases, times
 
     def __enter__(self) -> None:
-        self._phases.current.enter(self._name)
+        self._phases.current.enter(self._phase)
         self._start = self._times.start()
 
     def __exit__(self, error: object, *_: object) -> None:
         if error is None:  # after an error, the GPU may accept no more events
-            self._times.end(self._name, self._start)
+            self._times.end(self._phase, self._start)
 
 
 class Phases:
@@ -142,14 +135,14 @@ class Phases:
         self._omitted = 0
         self._omitted_from = self._omitted_to = 0
 
-    def phase(self, name: str) -> _Phase | _DataWait | _DevicePhase:
-        """Return a context manager whose duration is added to the phase `name`."""
+    def measure(self, phase: Phase) -> _HostPhase | _DataWait | _DevicePhase:
+        """Return a context manager whose duration is added to the phase."""
         times = self.device_times
         if times is None:
-            return _Phase(name, self)
-        if name == DATA_WAIT:
+            return _HostPhase(phase, self)
+        if phase is Phase.DATA_WAIT:
             return _DataWait(self, times)
-        return _DevicePhase(name, self, times) if times.in_step and name in STEP_PHASES else _Phase(name, self)
+        return _DevicePhase(phase, self, times) if times.in_step and phase.in_step else _HostPhase(phase, self)
 
     def on_communication(self, wall_ns: int, duration_ns: int, waited: bool) -> None:
         """Add a communication; `waited` is whether the worker did nothing else meanwhile.
@@ -159,9 +152,9 @@ class Phases:
         if self.device_times and self.device_times.in_step:
             self.device_times.communicate(waited)
             return
-        self._log_span(COMMUNICATION, wall_ns, duration_ns)
+        self._log_span(Phase.COMMUNICATION, wall_ns, duration_ns)
         if waited:
-            self._add_wait(COMMUNICATION_WAIT, wall_ns, duration_ns)
+            self._add_wait(Phase.COMMUNICATION_WAIT, wall_ns, duration_ns)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -169,12 +162,12 @@ class Phases:
         self.drain()
         wall, start = time.time_ns(), time.perf_counter_ns()
         yield
-        self._add_wait(WORKER_WAIT, wall, time.perf_counter_ns() - start)
+        self._add_wait(Phase.WORKER_WAIT, wall, time.perf_counter_ns() - start)
 
     def measure_data_wait(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield `batches`, and measure the wait for each as the phase "data wait"."""
         while True:
-            with self.phase(DATA_WAIT):
+            with self.measure(Phase.DATA_WAIT):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -197,11 +190,11 @@ class Phases:
         if self.log:
             write(self.log)
 
-    def add(self, name: str, wall_ns: int, duration_ns: int) -> None:
+    def add(self, phase: Phase, wall_ns: int, duration_ns: int) -> None:
         """Add a phase that was measured elsewhere: wall-clock time of its start, and its duration."""
-        self._epoch[name] += duration_ns / 1e9
-        self.totals[name] += duration_ns / 1e9
-        self._log_span(name, wall_ns, duration_ns)
+        self._epoch[phase.value] += duration_ns / 1e9
+        self.totals[phase.value] += duration_ns / 1e9
+        self._log_span(phase, wall_ns, duration_ns)
 
     def drain(self) -> None:
         """Wait until a GPU has finished all steps, and add their phases; what follows is not part of a step."""
@@ -210,26 +203,26 @@ class Phases:
 
     def add_spans(self, spans: Iterable[Span]) -> None:
         """Add phases and communications that a GPU has finished."""
-        for name, start, duration in spans:
-            if name == COMMUNICATION:  # overlaps the phases
-                self._log_span(name, start, duration)
+        for phase, start, duration in spans:
+            if phase is Phase.COMMUNICATION:  # overlaps the phases
+                self._log_span(phase, start, duration)
             else:
-                self.add(name, start, duration)
+                self.add(phase, start, duration)
 
-    def _add_wait(self, name: str, wall_ns: int, duration_ns: int) -> None:
+    def _add_wait(self, phase: Phase, wall_ns: int, duration_ns: int) -> None:
         self.waited_ns += duration_ns
-        self.add(name, wall_ns, duration_ns)
+        self.add(phase, wall_ns, duration_ns)
 
-    def _log_span(self, name: str, wall_ns: int, duration_ns: int) -> None:
+    def _log_span(self, phase: Phase, wall_ns: int, duration_ns: int) -> None:
         if not self.log:
             return
-        if name not in STEP_PHASES:
+        if not phase.in_step:
             self._log_omitted()
-            self.log.add(name, wall_ns, duration_ns)
+            self.log.add(phase, wall_ns, duration_ns)
         elif self._epoch_spans_left:
             self._epoch_spans_left -= 1
             self._spans_left -= 1
-            self.log.add(name, wall_ns, duration_ns)
+            self.log.add(phase, wall_ns, duration_ns)
         else:
             self._omitted_from = min(self._omitted_from, wall_ns) if self._omitted else wall_ns
             self._omitted_to = max(self._omitted_to, wall_ns + duration_ns)
@@ -239,5 +232,5 @@ class Phases:
         """Log one span over the phases since the last call that have no span of their own."""
         if self.log and self._omitted:
             length = self._omitted_to - self._omitted_from
-            self.log.add(OMITTED, self._omitted_from, length, omitted=self._omitted)
+            self.log.add(Phase.STEPS, self._omitted_from, length, omitted=self._omitted)
         self._omitted = self._omitted_to = 0

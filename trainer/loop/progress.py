@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from trainyard.schemas.phases import find_activity
 from trainyard.schemas.worker_progress import TrainingProgress, format_seconds
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.loop.phases import Phases
@@ -13,7 +14,6 @@ from trainyard.trainer.loop.tracking import Tracker
 INTERVAL_SECONDS = 5.0
 MIN_SECONDS = 1e-6
 SPEED_METRICS = ("rows_per_second", "bytes_per_step")
-PHASES_BEFORE_EPOCHS = ("set up", "find checkpoint")
 
 
 class Progress:
@@ -66,7 +66,7 @@ class Progress:
         seconds = self._phases.end_epoch()
         if not self._is_main:
             return
-        epoch_seconds = sum(value for name, value in seconds.items() if name not in PHASES_BEFORE_EPOCHS)
+        epoch_seconds = sum(value for name, value in seconds.items() if find_activity(name) != "start")
         remaining = (self._epochs - number) * epoch_seconds
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name not in SPEED_METRICS)
         print(

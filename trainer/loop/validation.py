@@ -217,25 +217,25 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
         )
 
 
-def check_memory(path: str, recipe: Recipe, strategy: str, device: str) -> None:
+def check_memory(path: str, recipe: Recipe, strategy: StrategyOptions, device: str) -> None:
     """Check that the memory of the parameters of the recipe at `path` is one that the strategy and the device keep.
 
     Raises:
         TrainyardError: Two parameters share memory, and the model is moved to a GPU, or sharded; or one is not
-            contiguous, as Horovod requires.
+            contiguous, as the strategy requires.
     """
-    if (device != "cpu" or strategy == "fsdp") and (overlap := find_overlap(recipe.model)):
+    if (device != "cpu" or strategy.OWN_MEMORY) and (overlap := find_overlap(recipe.model)):
         raise TrainyardError(
             f"recipe {path!r}: {overlap[0]!r} and {overlap[1]!r} are two parameters over one memory. On a GPU, and "
             "with strategy='fsdp', each gets a memory of its own, so that they would be trained apart. Use one "
             "parameter for both, and transpose or slice it in forward: functional.linear(x, self.encoder.weight.t())."
         )
-    if strategy == "horovod":
+    if strategy.CONTIGUOUS:
         for name, tensor in recipe.model.state_dict().items():
             if not tensor.is_contiguous():
                 raise TrainyardError(
-                    f"recipe {path!r}: {name!r} is a view that is not contiguous, which Horovod does not send. Write "
-                    "strategy='allreduce', or use a tensor of its own."
+                    f"recipe {path!r}: {name!r} is a view that is not contiguous, which "
+                    f"strategy={strategy.name!r} does not send. Write strategy='allreduce', or use a tensor of its own."
                 )
 
 

@@ -24,6 +24,7 @@ from trainyard.deadlines import end_process
 from trainyard.errors import find_java_cause, reason, without_java
 from trainyard.retries import read_file, retry
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
@@ -96,10 +97,10 @@ def run(spec: JobSpec) -> RunRecord:
             importlib.import_module("pyspark.sql")  # by one thread: its modules import each other
             with ThreadPoolExecutor(1) as importer:
                 imported = importer.submit(importlib.import_module, module)
-                with events.span("start Spark"):
+                with events.span(Phase.START_SPARK):
                     spark = _session(spec)
                 application = spark.sparkContext.applicationId
-                with events.span("import"):
+                with events.span(Phase.IMPORT):
                     job = getattr(imported.result(), name)
             if not spec.HAS_HEARTBEATS:
                 stalls = StallDetector(spark.sparkContext, get_minutes(spark.conf))

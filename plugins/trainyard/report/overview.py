@@ -9,9 +9,10 @@ from typing import Any, Literal
 from trainyard.report.curves import humanize
 from trainyard.report.formats import format_duration, format_number
 from trainyard.schemas.evaluation import Interval
+from trainyard.schemas.phases import computes, is_in_step
 from trainyard.schemas.run_record import RunRecord
 from trainyard.usage import usage_report
-from trainyard.usage.resource_usage import WAITING, ResourceUsage
+from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine
 
 SCORING = ("evaluate", "train")
@@ -160,8 +161,7 @@ def computes_mostly(output: Mapping[str, Any], seconds: float) -> bool:
     phases = output.get("seconds")
     if not isinstance(phases, Mapping):
         return True
-    outside = WAITING - {"data wait", "wait for communication"}
-    computed = sum(float(value) for name, value in phases.items() if name not in outside)
+    computed = sum(float(value) for name, value in phases.items() if computes(name) or is_in_step(name))
     return computed >= MIN_STEPS_SHARE * seconds
 
 

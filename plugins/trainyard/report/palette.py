@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainyard.schemas import phases
+
 
 @dataclass(frozen=True)
 class Activity:
-    """What a process does: the spans of one color, in light and in dark mode."""
+    """What a process does, with its color in light and in dark mode; `schemas/phases.py` says which phases it has."""
 
-    key: str
+    key: phases.Activity
     title: str
     light: str
     dark: str
-    spans: tuple[str, ...]
 
 
 ACTIVITIES = (
-    Activity(
-        "start", "start up", "#9aa5b1", "#7d8a98",
-        ("start Spark", "import", "import prepare", "rendezvous", "wait for slots", "set up", "find checkpoint"),
-    ),
-    Activity("data", "read and prepare data", "#009e73", "#14b88a", ("read source", "prepare", "copy")),
-    Activity("write", "write", "#8a8420", "#b5ae3c", ("write dataset", "checkpoint", "write model")),
-    Activity("data-wait", "wait for data", "#e69f00", "#f0b429", ("data wait",)),
-    Activity("forward", "forward", "#56b4e9", "#7cc8f3", ("forward",)),
-    Activity("backward", "backward", "#0072b2", "#2f8fd0", ("backward",)),
-    Activity("optimizer", "optimizer", "#5b4bb5", "#8f80e8", ("optimizer",)),
-    Activity("communication", "communication", "#f0e442", "#f0e442", ("communication",)),
-    Activity("worker-wait", "wait for workers", "#d55e00", "#ee7a24", ("wait for communication", "wait for workers")),
-    Activity("score", "validate, evaluate, predict", "#cc79a7", "#e094bd", ("validate", "evaluate", "predict")),
-    Activity("other", "other", "#d3dae1", "#41536a", ()),
-)  # fmt: skip
-"""In the order of legends. Spans that no other activity has are of the last one."""
+    Activity("start", "start up", "#9aa5b1", "#7d8a98"),
+    Activity("data", "read and prepare data", "#009e73", "#14b88a"),
+    Activity("write", "write", "#8a8420", "#b5ae3c"),
+    Activity("data-wait", "wait for data", "#e69f00", "#f0b429"),
+    Activity("forward", "forward", "#56b4e9", "#7cc8f3"),
+    Activity("backward", "backward", "#0072b2", "#2f8fd0"),
+    Activity("optimizer", "optimizer", "#5b4bb5", "#8f80e8"),
+    Activity("communication", "communication", "#f0e442", "#f0e442"),
+    Activity("worker-wait", "wait for workers", "#d55e00", "#ee7a24"),
+    Activity("score", "validate, evaluate, predict", "#cc79a7", "#e094bd"),
+    Activity("other", "other", "#d3dae1", "#41536a"),
+)
+"""In the order of legends."""
 
 SERIES = (
     ("train", "#0072b2", "#56b4e9"),
@@ -47,12 +45,12 @@ SERIES = (
 """Lines of charts: (name, light, dark)."""
 RUN_COLORS = sum(name.startswith("run-") for name, _, _ in SERIES)
 
-_BY_SPAN = {span: activity for activity in ACTIVITIES for span in activity.spans}
+_BY_KEY = {activity.key: activity for activity in ACTIVITIES}
 
 
 def activity_of(span: str) -> Activity:
     """Return the activity that a span belongs to."""
-    return _BY_SPAN.get(span, ACTIVITIES[-1])
+    return _BY_KEY[phases.find_activity(span)]
 
 
 def line_style(number: int) -> dict[str, str]:

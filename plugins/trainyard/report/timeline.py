@@ -10,12 +10,11 @@ from typing import Any
 
 from trainyard.report import palette
 from trainyard.report.formats import format_duration
+from trainyard.schemas.phases import is_in_step
 
 SECOND = 1_000_000
 SHOWN_STEPS = 24
 """The steps that the closest view of a training shows."""
-_STEP_PHASES = ("data wait", "copy", "forward", "backward", "wait for communication", "optimizer", "communication")
-_BETWEEN_EPOCHS = ("validate", "rendezvous", "checkpoint")
 _SUMMED = 4
 """The spans of a row that its summary names."""
 
@@ -111,11 +110,11 @@ def build_timeline(events: Sequence[dict[str, Any]]) -> Timeline | None:
 def find_steps(events: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
     """Return the begin and the end of the first steps of the last epoch, in microseconds; None without steps."""
     spans = _spans(events)
-    phases = [event for event in spans if event["name"] in _STEP_PHASES]
+    phases = [event for event in spans if is_in_step(event["name"])]
     if not phases:
         return None
     last = phases[-1]["ts"]
-    ends = (event["ts"] + event["dur"] for event in spans if event["name"] in _BETWEEN_EPOCHS)
+    ends = (event["ts"] + event["dur"] for event in spans if not is_in_step(event["name"]))
     begin = max((end for end in ends if end < last), default=phases[0]["ts"])
     epoch = [event for event in phases if event["ts"] >= begin]
     begin = epoch[0]["ts"]

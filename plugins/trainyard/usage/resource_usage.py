@@ -18,15 +18,12 @@ from trainyard.planning.plan import Plan
 from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
 from trainyard.schemas.document import Document
+from trainyard.schemas.phases import computes
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log
 from trainyard.yarn.resource_manager import Application
 
-STARTING = frozenset({"start Spark", "import", "import prepare", "wait for slots"})
-"""Spans of a driver before its job begins."""
-WAITING = frozenset({"data wait", "wait for communication", "wait for workers", "find checkpoint", "set up"})
-"""Phases in which a worker does not compute."""
 MIN_SECONDS = 0.001
 
 
@@ -111,8 +108,8 @@ def busy_seconds(record: RunRecord, driver: Iterable[Mapping[str, Any]]) -> floa
     by the driver's spans, less those that belong to the start.
     """
     if isinstance(phases := record.output.get("seconds"), Mapping):
-        return float(sum(seconds for name, seconds in phases.items() if name not in WAITING))
-    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in driver if e["ph"] == "X" and e["name"] not in STARTING)
+        return float(sum(seconds for name, seconds in phases.items() if computes(name)))
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in driver if e["ph"] == "X" and computes(e["name"]))
     total, until = 0.0, 0.0
     for begin, end in spans:
         total += max(0.0, end - max(begin, until))

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from trainyard.schemas import phases
+from trainyard.schemas.phases import Phase
 from trainyard.schemas.worker_progress import TrainingProgress
 from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.group import heartbeats
@@ -29,7 +31,7 @@ TRAINING = TrainingProgress(epoch=1, epochs=2, step=3, steps=4, loss=0.5, rows_p
 
 
 def beat(phase: str, epoch: int = 1, step: int = 40, since: float = 0.0, host: str = "node1") -> Heartbeat:
-    return Heartbeat(host, CurrentPhase(phase, 1, epoch, step), since)
+    return Heartbeat(host, CurrentPhase(phases.BY_NAME[phase], 1, epoch, step), since)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -72,7 +74,7 @@ def test_a_worker_is_monitored_from_its_first_heartbeat_until_it_ends() -> None:
         with HeartbeatSender(server.address, 3, "node9", current):
             wait_for(lambda: server.monitor.describe_hang(0.0))
             assert "rank 3 on node9, in 'start'" in str(server.monitor.describe_hang(0.0))
-            current.enter("forward")
+            current.enter(Phase.FORWARD)
             wait_for(lambda: "'forward'" in str(server.monitor.describe_hang(0.0)))
             current.epoch, current.step = 4, 17
             wait_for(lambda: [(worker.epoch, worker.step) for worker in server.monitor.get_progress()] == [(5, 17)])

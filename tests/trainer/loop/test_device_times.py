@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.trainer.loop.device_times import DeviceTimes, Event, Span, Step, measure_step
 from trainyard.trainer.loop.phases import Phases
 
@@ -86,7 +87,7 @@ def total(spans: Iterable[Span]) -> dict[str, float]:
     """Return the milliseconds of each phase."""
     sums = Counter[str]()
     for span in spans:
-        sums[span.name] += span.duration
+        sums[span.phase] += span.duration
     return {name: duration / MS for name, duration in sums.items()}
 
 
@@ -206,11 +207,11 @@ def test_phases_are_never_negative_and_fit_into_the_step(
 ) -> None:
     """Phases one after the other, each of which ends with a wait for communication."""
     step, now = Step[int](data_wait, None if idle is None else 10_000 - idle), 10_000
-    for number, (compute, gap, wait) in enumerate(parts):
-        step.phases.append((f"phase {number}", now, now + compute + wait))
+    for compute, gap, wait in parts:
+        step.phases.append((Phase.FORWARD, now, now + compute + wait))
         step.communications.append((now + compute, now + compute + wait, True))
         now += compute + wait + gap
-    spans = [span for span in measure_step(step) if span.name != "communication"]
+    spans = [span for span in measure_step(step) if span.phase != "communication"]
     assert all(span.duration >= 0 for span in spans)
     available = now - 10_000 + (data_wait if idle is None else min(idle, data_wait))
     assert sum(span.duration for span in spans) <= available
@@ -220,15 +221,15 @@ def test_the_phases_of_the_loop_are_those_of_the_gpu(tmp_path: Path) -> None:
     gpu, log = FakeGpu(), EventLog(str(tmp_path), "train", "worker 0")
     phases = Phases(log)
     phases.device_times = DeviceTimes(gpu)
-    with phases.phase("set up"):
+    with phases.measure(Phase.SET_UP):
         pass
     for _ in phases.measure_data_wait(iter(range(4))):
-        for name in ("copy", "forward", "backward"):
-            with phases.phase(name):
-                assert phases.current.phase == name
+        for phase in (Phase.COPY, Phase.FORWARD, Phase.BACKWARD):
+            with phases.measure(phase):
+                assert phases.current.phase is phase
                 gpu.launch(20 * MS)
     assert "forward" not in phases.totals, "the GPU has not finished a step"
-    with phases.phase("validate"):
+    with phases.measure(Phase.VALIDATE):
         assert phases.totals["forward"] == pytest.approx(0.08), "a phase outside of steps begins when they are finished"
     seconds = phases.end_epoch()
     assert seconds["forward"] == pytest.approx(0.08) and seconds["validate"] < 0.08
@@ -244,7 +245,7 @@ def test_an_epoch_ends_when_the_gpu_has_finished_it() -> None:
     gpu, phases = FakeGpu(), Phases(None)
     phases.device_times = DeviceTimes(gpu)
     for _ in phases.measure_data_wait(iter(range(3))):
-        with phases.phase("forward"):
+        with phases.measure(Phase.FORWARD):
             gpu.launch(MS)
     assert phases.end_epoch()["forward"] == pytest.approx(0.003, rel=0.1)
     assert phases.end_epoch() == {}
@@ -256,7 +257,7 @@ def test_no_event_is_recorded_after_an_error() -> None:
     phases.device_times = DeviceTimes(gpu)
     batches = phases.measure_data_wait(iter(range(1)))
     next(batches)
-    with pytest.raises(RuntimeError, match="device-side assert"), phases.phase("forward"):
+    with pytest.raises(RuntimeError, match="device-side assert"), phases.measure(Phase.FORWARD):
         built = gpu.built
         raise RuntimeError("device-side assert triggered")
     assert gpu.built == built

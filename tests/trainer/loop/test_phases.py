@@ -13,35 +13,36 @@ from tests.trainer.workers import Workers
 from trainyard.report import timeline
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.phases import Phase
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.phases import COMMUNICATION_WAIT, MAX_SPANS, Phases
+from trainyard.trainer.loop.phases import MAX_SPANS, Phases
 from trainyard.trainer.world import World
 
 
 def test_waiting_for_communication_is_a_phase_of_its_own_and_subtracted_from_the_surrounding_one() -> None:
     phases = Phases(None)
-    with phases.phase("backward"):
+    with phases.measure(Phase.BACKWARD):
         began = time.perf_counter_ns()
         while (passed := time.perf_counter_ns() - began) < 20_000_000:
             pass
         phases.on_communication(time.time_ns(), passed, True)
-    assert phases.totals[COMMUNICATION_WAIT] == passed / 1e9
+    assert phases.totals[Phase.COMMUNICATION_WAIT] == passed / 1e9
     assert 0 <= phases.totals["backward"] < passed / 1e9
 
 
 def test_communication_that_overlaps_a_phase_is_not_subtracted() -> None:
     phases = Phases(None)
-    with phases.phase("backward"):
+    with phases.measure(Phase.BACKWARD):
         phases.on_communication(time.time_ns(), 10**12, False)
     assert set(phases.totals) == {"backward"} and phases.totals["backward"] > 0
 
 
 def test_the_current_phase_is_recorded() -> None:
     phases = Phases(None)
-    with phases.phase("forward"):
+    with phases.measure(Phase.FORWARD):
         before = phases.current.entered
         assert phases.current.phase == "forward"
-    with phases.phase("backward"):
+    with phases.measure(Phase.BACKWARD):
         assert (phases.current.phase, phases.current.entered) == ("backward", before + 1)
 
 
@@ -50,7 +51,7 @@ def test_the_number_of_spans_is_limited_for_any_number_of_epochs(tmp_path: Path)
     phases = Phases(log)
     for _ in range(200):
         for _ in range(500):
-            phases.add("forward", 0, 1)
+            phases.add(Phase.FORWARD, 0, 1)
         phases.end_epoch()
     log.flush()
     logged = events.read(str(tmp_path))
@@ -64,8 +65,8 @@ def test_steps_without_spans_of_their_own_are_one_span_with_their_number(tmp_pat
     log = EventLog(str(tmp_path), "train", "worker 0")
     phases, step = Phases(log), 1_000_000
     for number in range(1000):
-        phases.add("forward", number * step, step)
-    phases.add("validate", 1000 * step, step)
+        phases.add(Phase.FORWARD, number * step, step)
+    phases.add(Phase.VALIDATE, 1000 * step, step)
     phases.end_epoch()
     log.flush()
     spans = [event for event in events.read(str(tmp_path)) if event["ph"] == "X"]

@@ -11,9 +11,20 @@ from trainyard.schemas.document import Part
 
 
 class StrategyOptions(Part):
-    """Options of all strategies. `SCALED` is whether gradients may have a GradScaler's scale (float16)."""
+    """Options of all strategies.
+
+    Attributes:
+        SCALED: Whether gradients may have a GradScaler's scale (float16).
+        CONTIGUOUS: Whether it communicates only parameters and buffers that are contiguous.
+        OWN_MEMORY: Whether it gives each parameter a memory of its own.
+        LESS_COMMUNICATION: What makes it communicate less, for a training whose workers wait for it; "" if it does not
+            measure that.
+    """
 
     SCALED: ClassVar[bool] = False
+    CONTIGUOUS: ClassVar[bool] = False
+    OWN_MEMORY: ClassVar[bool] = False
+    LESS_COMMUNICATION: ClassVar[str] = ""
 
     name: str
 
@@ -32,6 +43,10 @@ class Allreduce(StrategyOptions):
     """
 
     SCALED: ClassVar[bool] = True
+    LESS_COMMUNICATION: ClassVar[str] = (
+        "strategy={'name': 'allreduce', 'compression': 'fp16'} halves the bytes, strategy='averaging' communicates "
+        "once in five steps, and a larger batch_size takes fewer steps"
+    )
 
     name: Literal["allreduce"] = "allreduce"
     compression: Literal["fp16", "bf16", "powersgd"] | None = None
@@ -58,6 +73,10 @@ class Horovod(StrategyOptions):
     """
 
     SCALED: ClassVar[bool] = True
+    CONTIGUOUS: ClassVar[bool] = True
+    LESS_COMMUNICATION: ClassVar[str] = (
+        "strategy='allreduce' overlaps communication with the backward pass, and a larger batch_size takes fewer steps"
+    )
 
     name: Literal["horovod"] = "horovod"
     compression: Literal["fp16"] | None = None
@@ -71,6 +90,10 @@ class Averaging(StrategyOptions):
         optimizer_state: Whether the optimizers' state is averaged too, or reset after each averaging.
         warmup: How many of the first steps are averaged one by one.
     """
+
+    LESS_COMMUNICATION: ClassVar[str] = (
+        "a higher frequency averages less often, and a larger batch_size takes fewer steps"
+    )
 
     name: Literal["averaging"] = "averaging"
     frequency: PositiveInt = 5
@@ -87,6 +110,8 @@ class Threshold(StrategyOptions):
         density: The largest fraction of elements that is sent.
     """
 
+    LESS_COMMUNICATION: ClassVar[str] = "a lower density sends less, and a larger batch_size takes fewer steps"
+
     name: Literal["threshold"] = "threshold"
     density: Annotated[float, Field(gt=0, le=0.25)] = 0.01
 
@@ -102,6 +127,8 @@ class DiLoCo(StrategyOptions):
         outer_momentum: Its momentum.
     """
 
+    LESS_COMMUNICATION: ClassVar[str] = "more inner_steps communicate less often"
+
     name: Literal["diloco"] = "diloco"
     inner_steps: PositiveInt = 100
     outer_learning_rate: PositiveFloat = 0.7
@@ -115,6 +142,8 @@ class FSDP(StrategyOptions):
         wrap: Names of module classes that are gathered one at a time. By default each module in a `ModuleList` or
             `Sequential`.
     """
+
+    OWN_MEMORY: ClassVar[bool] = True
 
     name: Literal["fsdp"] = "fsdp"
     wrap: tuple[str, ...] = ()
