@@ -29,9 +29,10 @@ from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader, LocalBatch
 from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.split_reader import SplitReader
-from trainyard.trainer.loop.engine import Training, train
+from trainyard.trainer.loop.engine import train
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
+from trainyard.trainer.loop.training import Training
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.strategies import build_strategy

@@ -103,7 +103,7 @@ def test_batches_from_gpu_memory_train_as_those_from_the_disk(
         return to_device(columns, target)
 
     expected = train("disk", 0)
-    monkeypatch.setattr("trainyard.trainer.loop.engine.to_device", note_device)
+    monkeypatch.setattr("trainyard.trainer.loop.step.to_device", note_device)
     assert train("memory", 1) == pytest.approx(expected, rel=1e-6)
     assert set(copied) == {"cuda"} and len(copied) == 2 * 2 * (ROWS // BATCH)
 

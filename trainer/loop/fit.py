@@ -33,13 +33,14 @@ from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
-from trainyard.trainer.loop.engine import Training, train
+from trainyard.trainer.loop.engine import train
 from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.phases import Phases
 from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.loop.tracking import Tracker
+from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.validation import (
     build_normalization,
     check_batch_norm,

@@ -25,7 +25,7 @@ from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
-from trainyard.trainer.loop.engine import Training
+from trainyard.trainer.loop.training import Training
 from trainyard.trainer.model.losses import (
     NEGATIVE_LOG_LIKELIHOOD,
     OF_CLASSES,

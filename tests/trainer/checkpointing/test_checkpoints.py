@@ -23,6 +23,7 @@ from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, S
 from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.loop import engine as loop
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.loop.step import Stepper
 from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.world import World
 
@@ -44,15 +45,15 @@ def interrupted(batches: str, tmp_path: Path) -> Run:
 def train_until_failure(batches: str, folder: Path, last: int) -> None:
     """Train, and fail in update number `last`."""
 
-    def fail(engine: Any, batch: Any) -> None:
-        if engine._position.updates + 1 == last:
-            engine.run.checkpoints.wait()
+    def fail(stepper: Any, batch: Any) -> None:
+        if stepper._state.position.updates + 1 == last:
+            stepper._state.run.checkpoints.wait()
             raise RuntimeError("the model failed")
-        update(engine, batch)
+        take(stepper, batch)
 
-    update = loop._Engine._update
+    take = Stepper.take
     patch = pytest.MonkeyPatch()
-    patch.setattr(loop._Engine, "_update", fail)
+    patch.setattr(Stepper, "take", fail)
     try:
         train_with_fault(World(), batches, str(folder), STRATEGIES["allreduce"], None, {})
     finally:
