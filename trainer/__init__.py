@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.data.mixture import Portion
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
-    from trainyard.trainer.loop.tracking import MLflow, TensorBoard
+    from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
     from trainyard.trainer.model.datamodule import TrainyardDataModule as TrainyardDataModule
     from trainyard.trainer.model.lightning import from_lightning
     from trainyard.trainer.model.recipe import Recipe
@@ -30,10 +30,10 @@ _MODULES = {
     "FSDP": "trainyard.schemas.specs.strategies",
     "FitResult": "trainyard.trainer.loop.fit",
     "Horovod": "trainyard.schemas.specs.strategies",
-    "MLflow": "trainyard.trainer.loop.tracking",
+    "MLflow": "trainyard.trainer.measuring.tracking",
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
-    "TensorBoard": "trainyard.trainer.loop.tracking",
+    "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.datamodule",

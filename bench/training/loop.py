@@ -30,9 +30,9 @@ from trainyard.trainer.data.loader import Loader, LocalBatch
 from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.loop.engine import train
-from trainyard.trainer.loop.phases import Phases
-from trainyard.trainer.loop.progress import Progress
 from trainyard.trainer.loop.training import Training
+from trainyard.trainer.measuring.phases import Phases
+from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.strategies import build_strategy

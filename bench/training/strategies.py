@@ -33,7 +33,7 @@ from tests.trainer import datasets
 from tests.trainer.workers import Workers
 from trainyard.schemas.events import EventLog
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.world import World
 

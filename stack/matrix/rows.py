@@ -24,8 +24,8 @@ SPARK = (
 # Horovod's wheel is built for one version of torch.
 TORCH = (
     "-m", "not spark and not airflow and not cluster and not slow", "-k", "not horovod", "tests/trainer/checkpointing",
-    "tests/trainer/data", "tests/trainer/formats", "tests/trainer/loop", "tests/trainer/model",
-    "tests/trainer/strategies",
+    "tests/trainer/data", "tests/trainer/formats", "tests/trainer/loop", "tests/trainer/measuring",
+    "tests/trainer/model", "tests/trainer/strategies",
 )  # fmt: skip
 PANDAS = (
     "tests/etl/evaluation", "tests/etl/jobs/test_predict.py", "tests/etl/jobs/test_featurize.py",

@@ -36,9 +36,9 @@ from trainyard.trainer.connections.process_group import end_process_group
 from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.group import worker
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.device_times import CudaStream, DeviceTimes
+from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.strategies import ddp, fsdp
 from trainyard.trainer.strategies.allreduce import Allreduce
 from trainyard.trainer.world import World

@@ -16,7 +16,7 @@ from tests.gpu.recipes import Busy
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.phases import Phases
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.connections.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
-from trainyard.trainer.loop.phases import CurrentPhase
+from trainyard.trainer.measuring.phases import CurrentPhase
 
 now = time.time_ns
 """The clock of the driver, which the events of all workers use."""

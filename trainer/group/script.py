@@ -28,7 +28,7 @@ from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.group.output import prefix_output
 from trainyard.trainer.group.worker import process_name
-from trainyard.trainer.loop.phases import CurrentPhase
+from trainyard.trainer.measuring.phases import CurrentPhase
 
 STORE_TIMEOUT = timedelta(minutes=30)
 """As torch's default of a process group."""

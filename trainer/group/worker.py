@@ -22,11 +22,11 @@ from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
-from trainyard.trainer.loop.phases import CurrentPhase, Phases
+from trainyard.trainer.measuring.phases import CurrentPhase, Phases
 
 if TYPE_CHECKING:
     from trainyard.trainer.loop.fit import FitResult
-    from trainyard.trainer.loop.tracking import Tracker
+    from trainyard.trainer.measuring.tracking import Tracker
     from trainyard.trainer.world import World
 
 COLLECTIVE_MARGIN = timedelta(minutes=1)
@@ -146,7 +146,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
 
 
 def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
-    from trainyard.trainer.loop.tracking import MLflow, TensorBoard
+    from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
 
     fields = {"recipe", "recipe_params", "dataset", "mix", "workers", "min_workers", "strategy"}
     params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}

@@ -1,1 +1,1 @@
-"""The training loop: what happens in each step and epoch, and how long it takes."""
+"""The training loop: what happens in each step and epoch."""

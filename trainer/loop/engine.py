@@ -11,13 +11,13 @@ from trainyard.schemas.phases import Phase
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import describe_recipe, describe_schedule
 from trainyard.trainer.loop.control_sync import ControlSync, Termination
-from trainyard.trainer.loop.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.loop.evaluation import evaluate, sum_over_workers
 from trainyard.trainer.loop.history import History, count_epochs_since_best, get_monitor, is_best
 from trainyard.trainer.loop.replicas import Replicas
 from trainyard.trainer.loop.step import Stepper
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.training_state import TrainingState
+from trainyard.trainer.measuring.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.model.losses import check_finite_loss, move_loss
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
 

@@ -15,7 +15,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.phases import Phase
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop import metric_lists
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.model.losses import compute_loss, explain_errors, sum_weights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Batch, Recipe

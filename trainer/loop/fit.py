@@ -32,14 +32,9 @@ from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
-from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
 from trainyard.trainer.loop.engine import train
-from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
-from trainyard.trainer.loop.phases import Phases
-from trainyard.trainer.loop.progress import Progress
-from trainyard.trainer.loop.tracking import Tracker
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.validation import (
     build_normalization,
@@ -59,6 +54,11 @@ from trainyard.trainer.loop.validation import (
     parse_params,
     parse_strategy,
 )
+from trainyard.trainer.measuring.bottleneck import PhaseSeconds, describe_bottleneck
+from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader
+from trainyard.trainer.measuring.phases import Phases
+from trainyard.trainer.measuring.progress import Progress
+from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function

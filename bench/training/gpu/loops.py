@@ -27,9 +27,9 @@ from trainyard.trainer.data.loader import Loader, LocalBatch, build_order  # noq
 from trainyard.trainer.data.resident import ResidentLoader  # noqa: E402
 from trainyard.trainer.data.split_reader import SplitReader  # noqa: E402
 from trainyard.trainer.loop.engine import train  # noqa: E402
-from trainyard.trainer.loop.phases import Phases  # noqa: E402
-from trainyard.trainer.loop.progress import Progress  # noqa: E402
 from trainyard.trainer.loop.training import Training  # noqa: E402
+from trainyard.trainer.measuring.phases import Phases  # noqa: E402
+from trainyard.trainer.measuring.progress import Progress  # noqa: E402
 from trainyard.trainer.model.network import Network  # noqa: E402
 from trainyard.trainer.model.recipe import Batch, Recipe  # noqa: E402
 from trainyard.trainer.strategies import build_strategy  # noqa: E402

@@ -15,8 +15,8 @@ from bench.training.gpu.loops import WARM_STEPS, BareLoop, Case, Clock, print_ra
 from bench.training.gpu.networks import ResNet, Transformer
 from trainyard.schemas.specs.strategies import Allreduce
 from trainyard.trainer.data.loader import LocalBatch
-from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.bottleneck import PhaseSeconds, describe_bottleneck
+from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.world import World
 
 PIPELINE_GOAL = LOOP_GOAL = 0.97

@@ -24,7 +24,7 @@ from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.loop import engine as loop
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.loop.step import Stepper
-from trainyard.trainer.loop.tracking import Tracker
+from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.world import World
 
 Run = Callable[..., Any]

@@ -23,7 +23,7 @@ from trainyard.trainer.group.heartbeats import (
     HeartbeatSender,
     describe_hang,
 )
-from trainyard.trainer.loop.phases import CurrentPhase
+from trainyard.trainer.measuring.phases import CurrentPhase
 
 HOUR = 3600 * 10**9
 

@@ -28,7 +28,7 @@ from trainyard.trainer.group import heartbeats, supervisor
 from trainyard.trainer.group import worker as group_worker
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
-from trainyard.trainer.loop.phases import CurrentPhase
+from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = pytest.mark.spark

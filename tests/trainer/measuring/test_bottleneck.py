@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from trainyard.schemas.specs.strategies import FSDP, Allreduce, AnyStrategy
-from trainyard.trainer.loop.bottleneck import PhaseSeconds, describe_bottleneck
+from trainyard.trainer.measuring.bottleneck import PhaseSeconds, describe_bottleneck
 
 STEP = {"data wait": 0.2, "forward": 4.0, "backward": 5.0, "optimizer": 0.5, "wait for communication": 0.3}
 

@@ -17,9 +17,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.trainer import datasets
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.trainer.loop import tracking
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
+from trainyard.trainer.measuring import tracking
+from trainyard.trainer.measuring.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
 
 RECIPES = "tests.trainer.recipes"
 PARAMS = {"recipe": "a:b", "batch_size": 50}

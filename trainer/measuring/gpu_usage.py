@@ -10,7 +10,7 @@ from statistics import mean
 
 import torch
 
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.phases import Phases
 
 INTERVAL_SECONDS = 1.0
 LOGGED_PART = 600

@@ -11,8 +11,8 @@ import torch
 
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
-from trainyard.trainer.loop.gpu_usage import GpuMonitor, build_reader, is_due
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader, is_due
+from trainyard.trainer.measuring.phases import Phases
 
 
 def test_readings_are_logged_and_summarized(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from trainyard.schemas.phases import Phase
 from trainyard.schemas.worker_progress import TrainingProgress
 
 if TYPE_CHECKING:
-    from trainyard.trainer.loop.device_times import DeviceTimes, Event, Span
+    from trainyard.trainer.measuring.device_times import DeviceTimes, Event, Span
 
 MAX_SPANS = 4000
 """Spans of steps that a worker logs: each epoch may use a tenth of what remains. The others are summarized."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
-from trainyard.trainer.loop.device_times import DeviceTimes, Event, Span, Step, measure_step
-from trainyard.trainer.loop.phases import Phases
+from trainyard.trainer.measuring.device_times import DeviceTimes, Event, Span, Step, measure_step
+from trainyard.trainer.measuring.phases import Phases
 
 MS = 1_000_000
 LAUNCH = 10_000

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from trainyard.schemas.phases import find_activity
 from trainyard.schemas.worker_progress import TrainingProgress, format_seconds
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.loop.phases import Phases
-from trainyard.trainer.loop.tracking import Tracker
+from trainyard.trainer.measuring.phases import Phases
+from trainyard.trainer.measuring.tracking import Tracker
 
 INTERVAL_SECONDS = 5.0
 MIN_SECONDS = 1e-6

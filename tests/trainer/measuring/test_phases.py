@@ -15,7 +15,7 @@ from trainyard.schemas import events
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.phases import MAX_SPANS, Phases
+from trainyard.trainer.measuring.phases import MAX_SPANS, Phases
 from trainyard.trainer.world import World
 
 
