@@ -52,7 +52,7 @@ def test_the_forward_pass_takes_as_long_as_the_device_computes(device: str, batc
     assert 0.999 * computed <= seconds["forward"]
     assert sum(seconds.values()) <= passed, "phases do not overlap"
     assert ("copy" in seconds) == (device == "cuda")
-    assert fitted.bottleneck.startswith("Compute-bound")
+    assert str(fitted.bottleneck).startswith("Compute-bound")
     log.flush()
     spans = [event for event in events.read(str(tmp_path)) if event["ph"] == "X"]
     assert sum(span["name"] == "forward" for span in spans) == STEPS
@@ -82,14 +82,14 @@ def test_waiting_for_slow_batches_is_measured(
     idle = 0.8 if device == "cuda" else 1.0  # a GPU may still compute the step before
     assert fitted.phase_seconds[0].seconds["data wait"] >= idle * STEPS * WAIT
     if device == "cuda":  # a CPU also computes for others
-        assert fitted.bottleneck.startswith("Input-bound"), fitted.bottleneck
+        assert str(fitted.bottleneck).startswith("Input-bound"), fitted.bottleneck
 
 
 def test_batches_that_are_prepared_while_the_device_computes_are_not_waited_for(
     device: str, batches: str, tmp_path: Path
 ) -> None:
     fitted = train(batches, tmp_path, Phases(None), 60, wait=0.01)
-    assert fitted.bottleneck.startswith("Compute-bound"), fitted.bottleneck
+    assert str(fitted.bottleneck).startswith("Compute-bound"), fitted.bottleneck
 
 
 @pytest.mark.parametrize("device", ["cuda"], indirect=True)

@@ -135,7 +135,9 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
         "stopped_early": history.stopped_early,
         "workers": world.size,
         "bytes_sent": result.bytes_sent,
-        "bottleneck": result.bottleneck,
+        "bottleneck": str(result.bottleneck),
+        "limited_by": result.bottleneck.limited_by,
+        "advice": result.bottleneck.advice,
         "formats": result.formats,
         "warnings": result.warnings,
         "seconds": {

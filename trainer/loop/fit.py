@@ -54,7 +54,7 @@ from trainyard.trainer.loop.validation import (
     parse_params,
     parse_strategy,
 )
-from trainyard.trainer.measuring.bottleneck import PhaseSeconds, describe_bottleneck
+from trainyard.trainer.measuring.bottleneck import Bottleneck, PhaseSeconds, describe_bottleneck
 from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.measuring.progress import Progress
@@ -90,7 +90,7 @@ class FitResult:
     artifact: ModelArtifact | None
     bytes_sent: int
     phase_seconds: list[PhaseSeconds]
-    bottleneck: str
+    bottleneck: Bottleneck
     gpu: dict[str, float]
     formats: dict[str, str]
     warnings: list[str]

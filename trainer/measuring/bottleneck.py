@@ -38,6 +38,24 @@ class PhaseSeconds:
 
 
 @dataclass(frozen=True)
+class Bottleneck:
+    """What limits the speed of a training.
+
+    Attributes:
+        limited_by: The largest share of the time, as a statement without a period.
+        advice: What would make it smaller; "" if it cost too little for advice.
+        then: The next largest share, as a sentence; "" if it is small.
+    """
+
+    limited_by: str
+    advice: str = ""
+    then: str = ""
+
+    def __str__(self) -> str:
+        return _join(self.limited_by, self.advice) + (f" After it, {self.then}" if self.then else "")
+
+
+@dataclass(frozen=True)
 class _Share:
     """A fraction of the time: as the bottleneck, as the next largest cost, and what would make it smaller."""
 
@@ -47,7 +65,7 @@ class _Share:
     advice: str
 
 
-def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptions) -> str:
+def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptions) -> Bottleneck:
     """Return the largest share of the time and the next largest, and the options that would help.
 
     Each is a fraction of the time of the slowest worker's steps. A straggler: what the slowest worker has to do beyond
@@ -56,7 +74,7 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
     """
     total = max(worker.steps for worker in workers)
     if total == 0:
-        return "No training step was executed."
+        return Bottleneck("No training step was executed")
     slowest = max(workers, key=lambda worker: worker.own)
     others = [worker for worker in workers if worker is not slowest] or [slowest]
     data = median(worker.seconds.get(Phase.DATA_WAIT, 0.0) for worker in workers) / total
@@ -92,14 +110,13 @@ def describe_bottleneck(workers: Sequence[PhaseSeconds], strategy: StrategyOptio
         ),
     ]
     first, second, *_ = sorted(shares, key=lambda share: -share.fraction)
-    sentence = _join(
-        first.bottleneck.format(first.fraction), first.advice if first.fraction * total >= MIN_ADVISED_SECONDS else ""
-    )
+    limited_by = first.bottleneck.format(first.fraction)
+    advice = first.advice if first.fraction * total >= MIN_ADVISED_SECONDS else ""
     if second.fraction < MIN_MENTIONED_SHARE:
-        return sentence
+        return Bottleneck(limited_by, advice)
     is_advised = second.fraction >= MIN_ADVISED_SHARE and second.fraction * total >= MIN_ADVISED_SECONDS
-    advice = second.advice if is_advised else ""
-    return f"{sentence} After it, {_join(second.cost.format(second.fraction), advice)}"
+    then = _join(second.cost.format(second.fraction), second.advice if is_advised else "")
+    return Bottleneck(limited_by, advice, then)
 
 
 def _join(statement: str, advice: str) -> str:

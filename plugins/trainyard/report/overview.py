@@ -136,7 +136,7 @@ def describe_bottleneck(records: Sequence[RunRecord]) -> str:
     between = total - _covered_seconds(ended)
     if between > longest.seconds:
         return f"{format_duration(between)} of {format_duration(total)} pass between the stages, while none runs."
-    statement, _ = split_bottleneck(longest.output)
+    statement = longest.output.get("limited_by", "")
     if len(ended) == 1:
         return f"{statement}." if statement else ""
     duration = f"{format_duration(longest.seconds)} of {format_duration(total)}"
@@ -144,16 +144,6 @@ def describe_bottleneck(records: Sequence[RunRecord]) -> str:
     if not statement or not computes_mostly(longest.output, longest.seconds):
         return f"{sentence}."
     return f"{sentence}. {statement}."
-
-
-def split_bottleneck(output: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the statement about a training's bottleneck and its advice, both without a period; "" where missing.
-
-    Trainings record `STATEMENT; ADVICE. After it, ...`.
-    """
-    first = str(output.get("bottleneck") or "").partition(". After it, ")[0].rstrip(".")
-    statement, _, advice = first.partition("; ")
-    return statement, advice
 
 
 def computes_mostly(output: Mapping[str, Any], seconds: float) -> bool:
@@ -180,7 +170,7 @@ def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
         if record.job == "evaluate" and record.status == "succeeded":
             yield from _suggest_rows(record)
     for record in trainings:
-        _, advice = split_bottleneck(record.output)
+        advice = record.output.get("advice")
         if advice and computes_mostly(record.output, record.seconds):
             yield f"To make {record.task_key.task} faster: {advice}."
 

@@ -95,6 +95,8 @@ def _records(directory: str, dag_id: str, run_id: str, epochs: int) -> Iterator[
         "metrics": epoch_metrics(5), "seconds": {name: 12 * share for name, share in PHASES} | {"set up": 4.0},
         "bottleneck": "Compute-bound: 80% of the time goes into forward, backward and optimizer; more workers would "
         "help. After it, communication costs 15%.", "dataset_version": 1,
+        "limited_by": "Compute-bound: 80% of the time goes into forward, backward and optimizer",
+        "advice": "more workers would help",
     }  # fmt: skip
     evaluate = {
         "metrics": {"accuracy": 0.9947, "f1": 0.9955}, "intervals": {"accuracy": [0.9833, 1.0], "f1": [0.9843, 1.0]},

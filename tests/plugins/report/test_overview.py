@@ -91,7 +91,7 @@ def test_the_bottleneck_may_be_the_time_between_stages() -> None:
     ],
 )  # fmt: skip
 def test_epochs_are_suggested_only_where_the_record_supports_it(output: dict[str, Any], suggestion: str | None) -> None:
-    records = change(example.build_records(DIRECTORY), "train", output=output | {"bottleneck": ""})
+    records = change(example.build_records(DIRECTORY), "train", output=output | {"advice": ""})
     assert overview.build_overview(records).suggestions == ((suggestion,) if suggestion else ())
 
 
@@ -127,15 +127,3 @@ def test_a_failure_comes_first_and_warnings_second() -> None:
     assert line.outcome == "failed"
     assert line.suggestions[0] == "Fix the cause of the failure of predict, and clear the task."
     assert line.suggestions[1] == "Read the warnings of export."
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("Input-bound: 60%; cache it. After it, a straggler costs 5%.", ("Input-bound: 60%", "cache it")),
-        ("No training step was executed.", ("No training step was executed", "")),
-        (None, ("", "")),
-    ],
-)  # fmt: skip
-def test_the_bottleneck_of_a_training_has_a_statement_and_advice(text: str | None, parts: tuple[str, str]) -> None:
-    assert overview.split_bottleneck({"bottleneck": text}) == parts

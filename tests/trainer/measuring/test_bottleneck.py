@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from trainyard.schemas.specs.strategies import FSDP, Allreduce, AnyStrategy
-from trainyard.trainer.measuring.bottleneck import PhaseSeconds, describe_bottleneck
+from trainyard.trainer.measuring.bottleneck import Bottleneck, PhaseSeconds, describe_bottleneck
 
 STEP = {"data wait": 0.2, "forward": 4.0, "backward": 5.0, "optimizer": 0.5, "wait for communication": 0.3}
 
@@ -18,7 +18,7 @@ def describe(*workers: dict[str, float], times: float = 100.0) -> str:
         PhaseSeconds(number, f"host-{number}", {name: times * value for name, value in (STEP | seconds).items()})
         for number, seconds in enumerate(workers)
     ]
-    return describe_bottleneck(seconds_by_worker, Allreduce())
+    return str(describe_bottleneck(seconds_by_worker, Allreduce()))
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,8 @@ def test_validation_and_checkpoints_do_not_count_as_steps() -> None:
 
 
 def test_a_run_without_steps_has_no_bottleneck() -> None:
-    assert (
-        describe_bottleneck([PhaseSeconds(0, "here", {"set up": 1.0})], Allreduce()) == "No training step was executed."
-    )
+    bottleneck = describe_bottleneck([PhaseSeconds(0, "here", {"set up": 1.0})], Allreduce())
+    assert bottleneck == Bottleneck("No training step was executed") and str(bottleneck).endswith("executed.")
 
 
 def test_every_strategy_with_measured_communication_has_advice() -> None:

@@ -86,7 +86,7 @@ def measure(world: World, batches: str, folder: str, strategy: object) -> tuple[
     )  # fmt: skip
     passed = time.perf_counter() - began
     log.flush()
-    return [dict(rank.seconds) for rank in fitted.phase_seconds], passed, fitted.bottleneck
+    return [dict(rank.seconds) for rank in fitted.phase_seconds], passed, str(fitted.bottleneck)
 
 
 @pytest.mark.ranks
