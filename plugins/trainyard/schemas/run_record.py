@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from trainyard import storage
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.types import ApplicationId
+from trainyard.schemas.types import ApplicationId, ErrorText
 
 
 class RunRecord(Document):
@@ -40,8 +40,8 @@ class RunRecord(Document):
     seconds: float
     status: Literal["succeeded", "failed"]
     output: dict[str, Any] = {}
-    error: str | None = None
-    traceback: str | None = None
+    error: ErrorText | None = None
+    traceback: ErrorText | None = None
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""
