@@ -182,7 +182,7 @@ def test_an_altered_schema_is_refused(tmp_path: Path) -> None:
     dataset = open_reader(tmp_path, columns(), "number")
     file = tmp_path / "shards/test/train-0.arrow"
     file.write_bytes(file.read_bytes()[:-6] + b"broken")
-    with pytest.raises(TrainyardError, match=r"train-0\.arrow is not an Arrow file .* altered"):
+    with pytest.raises(TrainyardError, match=r"train-0\.arrow is not what the manifest describes .* altered"):
         dataset.block(0)
 
 
