@@ -420,6 +420,7 @@ def _to_jagged(values: Array, offsets: NDArray[np.int64]) -> Jagged:
 def _flatten(values: pa.Array, column: Column) -> Array:
     if values.null_count:
         raise TrainyardError(
-            f"column {column.name!r} has nulls, which cannot become a tensor; fill them in prepare.py, or drop their rows."
+            f"column {column.name!r} has nulls, which cannot become a tensor; fill them in prepare.py, or drop "
+            "their rows."
         )
     return values.to_numpy(zero_copy_only=column.type != "bool")  # type: ignore[no-any-return]
