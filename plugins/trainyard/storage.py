@@ -246,7 +246,7 @@ def write_error(directory: str) -> str:
     that does not exist the file is written to the nearest one above it.
     """
     try:
-        trial = _name_trial(directory)
+        trial = name_trial(directory)
         create(trial, b"trial")  # a full storage still takes empty files
         try:
             read(trial)
@@ -264,7 +264,7 @@ def write_error(directory: str) -> str:
     return ""
 
 
-def _name_trial(directory: str) -> str:
+def name_trial(directory: str) -> str:
     """Return the URI of a new file in a directory, or in the nearest one above it that exists."""
     scheme, separator, rest = directory.rpartition("://")
     names = rest.rstrip("/").split("/")

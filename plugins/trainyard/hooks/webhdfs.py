@@ -132,6 +132,10 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         with self._client.read(path, offset=begin, length=length) as reader:
             return bytes(reader.read())
 
+    def chmod(self, path: str, mode: int) -> None:
+        """Change the permissions of a file or directory."""
+        self._client.set_permission(path, f"{mode:o}")
+
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
         """Copy a file of this machine, in chunks."""
         self._client.upload(rpath, lpath, overwrite=True)
@@ -194,4 +198,8 @@ def connect(conn_id: str) -> WebHdfs:
 
 def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:
     kind = "directory" if status["type"] == "DIRECTORY" else "file"
-    return {"name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"]}
+    mode = int(status["permission"], 8) if "permission" in status else None
+    return {
+        "name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"],
+        "owner": status.get("owner"), "permission": mode,
+    }  # fmt: skip

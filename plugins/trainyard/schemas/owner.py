@@ -28,12 +28,12 @@ class Owner(Document):
 
     def save(self, root: str, submission: str) -> None:
         """Store the owner of a submission below the storage root."""
-        storage.replace(_uri(root, submission), self.to_json().encode())
+        storage.replace(owner_uri(root, submission), self.to_json().encode())
 
 
 def find_owner(root: str, submission: str) -> Owner | None:
     """Return the owner of a submission; None if there is no record of it."""
-    uri = _uri(root, submission)
+    uri = owner_uri(root, submission)
     return Owner.load(uri) if storage.exists(uri) else None
 
 
@@ -45,8 +45,9 @@ def list_submissions(root: str) -> list[str]:
 
 def remove_owner(root: str, submission: str) -> None:
     """Remove the owner record of a submission."""
-    storage.remove(_uri(root, submission))
+    storage.remove(owner_uri(root, submission))
 
 
-def _uri(root: str, submission: str) -> str:
+def owner_uri(root: str, submission: str) -> str:
+    """Return where the owner of a submission is stored."""
     return storage.join(root, "owners", f"{submission}.json")
