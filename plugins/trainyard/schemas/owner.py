@@ -6,7 +6,7 @@ the YARN tag of this application alone.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from trainyard import storage
 from trainyard.schemas.document import Document
@@ -25,6 +25,16 @@ class Owner(Document):
 
     task_key: TaskKey
     airflow: str = ""
+
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `ROOT/owners/SUBMISSION.json`: the run is below this root.
+
+        Raises:
+            TrainyardError: The directory of the run has no name below a root.
+        """
+        root, dag, run = uri.rsplit("/", 2)[0], *self.task_key.directory.split("/")[-2:]
+        directory = storage.join(root, "runs", dag, run)
+        return self.model_copy(update={"task_key": self.task_key.model_copy(update={"directory": directory})})
 
     def save(self, root: str, submission: str) -> None:
         """Store the owner of a submission below the storage root."""

@@ -15,6 +15,8 @@ from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.types import ApplicationId, ErrorText
 
+_USED_BYTES = 1 << 12
+
 
 class RunRecord(Document):
     """The outcome of one attempt of a task.
@@ -128,7 +130,7 @@ def _last_used(task_key: TaskKey) -> _Used:
     uri = _used_uri(task_key)
     if not storage.exists(uri):
         return _Used()
-    application, *numbers = storage.read(uri).decode().split("\n")
+    application, *numbers = storage.read(uri, _USED_BYTES).decode().split("\n")
     return _Used(application, *map(int, numbers))
 
 
