@@ -271,7 +271,7 @@ def test_a_document_with_any_other_value_is_read_or_refused_at_once(documents: A
     target[name] = data.draw(NASTY)
     began = time.process_time()
     with suppress(TrainyardError):
-        kind.from_json(json.dumps(changed))
+        kind.from_json(json.dumps(changed)).place("file:///storage/owners/train.json")
     assert time.process_time() - began < 1
 
 
@@ -281,7 +281,9 @@ def test_shards_that_are_no_lists_of_fields_are_refused(shards: Any) -> None:
         DatasetManifest.from_json(change(build_manifest(), "splits/train/shards", shards))
 
 
-@pytest.mark.parametrize("directory", ["/elsewhere/runs/toy/r", "http://host/runs/toy/r", "toy/r", "/a/runs/../.."])
+@pytest.mark.parametrize(
+    "directory", ["/elsewhere/runs/toy/r", "http://host/runs/toy/r", "toy/r", "/a/runs/../..", "r", "", "/", "//"]
+)
 def test_an_owner_leads_to_no_run_outside_of_its_storage(tmp_path: Path, directory: str) -> None:
     Owner(task_key=build_key(directory), airflow="a").save(str(tmp_path), "trainyard-submission-1")
     with suppress(TrainyardError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -30,10 +31,12 @@ class Owner(Document):
         """Return the document as one that lies at `ROOT/owners/SUBMISSION.json`: the run is below this root.
 
         Raises:
-            TrainyardError: The directory of the run has no name below a root.
+            TrainyardError: It names no directory of a run.
         """
-        root, dag, run = uri.rsplit("/", 2)[0], *self.task_key.directory.split("/")[-2:]
-        directory = storage.join(root, "runs", dag, run)
+        *_, dag, run = "", *self.task_key.directory.split("/")
+        if not dag or not run:
+            raise TrainyardError(f"{uri} names no directory of a run: {self.task_key.directory!r}.")
+        directory = storage.join(uri.rsplit("/", 2)[0], "runs", dag, run)
         return self.model_copy(update={"task_key": self.task_key.model_copy(update={"directory": directory})})
 
     def save(self, root: str, submission: str) -> None:

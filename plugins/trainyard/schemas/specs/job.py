@@ -27,7 +27,7 @@ class JobSpec(Document):
         Raises:
             TrainyardError: It is of another task.
         """
-        directory, folder, task, _ = uri.rsplit("/", 3)
-        if folder == "attempts":
-            uri = f"{directory}/{folder}/{task}.json"
+        folder, _, number = uri.rpartition("/")
+        if folder.endswith(f"/attempts/{self.task_key.task}"):
+            uri = f"{folder}.{number.rpartition('.')[2]}"
         return self.model_copy(update={"task_key": self.task_key.place(uri)})
