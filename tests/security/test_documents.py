@@ -353,7 +353,7 @@ EVENTS = [
 """The lines of a process, an event of each kind."""
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_events_with_any_other_value_are_shown_or_refused_at_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
