@@ -48,6 +48,7 @@ __all__ = [
     "describe_airflow",
     "import_dag_bag",
     "is_newer",
+    "mask_secrets",
 ]
 
 NEWEST = (3, 3)
@@ -63,6 +64,17 @@ def describe_airflow(version: str = airflow_version) -> str:
     """Return a version of Airflow, with a note where it is newer than those that were tried."""
     newest = ".".join(map(str, NEWEST))
     return f"{version}, newer than {newest}, the newest that was tried" if is_newer(version) else version
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text with `***` in place of what Airflow masks in logs: secrets that this process has read.
+
+    They are the passwords and extras of connections, and Variables whose names Airflow takes for those of secrets.
+    Airflow 3.1, 3.2 and 3.3 have this private function at the same place.
+    """
+    from airflow.sdk._shared.secrets_masker import redact
+
+    return str(redact(text))
 
 
 def import_dag_bag() -> Any:

@@ -223,6 +223,10 @@ class _Native(BaseFileSystem):
         """Create a directory."""
         self.client.mkdirs(self._strip_protocol(path), 0o777 & ~self._umask, create_parents)
 
+    def chmod(self, path: str, mode: int) -> None:
+        """Change the permissions of a file or directory."""
+        self.client.set_permission(self._strip_protocol(path), mode)
+
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:  # type: ignore[override]
         if mode == "rb":
             return self.client.read(path)

@@ -23,9 +23,10 @@ def on_task_instance_failed(previous_state: object, task_instance: Any, error: o
     if previous_state is None:
         _end_application(task_instance)
     if task_key := _find_task_key(task_instance):
+        from trainyard.compat import mask_secrets
         from trainyard.schemas.failure import Failure
 
-        Failure(task_key=task_key, at=time.time(), error=str(error or "")).save()
+        Failure(task_key=task_key, at=time.time(), error=mask_secrets(str(error or ""))).save()
         _render_report(task_key)
 
 

@@ -119,6 +119,14 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "trainyard_default,trainyard_lab",
                         "default": "",
                     },
+                    "archive_owners": {
+                        "description": "Users, separated by commas, whose archives of Python, Java and Spark "
+                        "applications on YARN use, beside those of the submitting user.",
+                        "version_added": None,
+                        "type": "string",
+                        "example": "hdfs,admin",
+                        "default": "",
+                    },
                     "yarn_conn_id": {
                         "description": "The connection of type yarn by which the ResourceManager is asked. By default "
                         "the address is that in HADOOP_CONF_DIR.",

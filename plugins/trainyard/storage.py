@@ -169,10 +169,31 @@ def list_directories(directory: str) -> list[str]:
     return _sort_names(info for info in _list_entries(*locate(directory)) if info["type"] == "directory")
 
 
-def read(uri: str) -> bytes:
-    """Return the content of a file."""
+def read(uri: str, limit: int | None = None) -> bytes:
+    """Return the content of a file.
+
+    Args:
+        uri: The file.
+        limit: How many bytes it may have, where somebody else may have written it; None reads any file.
+
+    Raises:
+        TrainyardError: It has more.
+    """
     fs, path = locate(uri)
-    return bytes(fs.cat_file(path))
+    if limit is None:
+        return bytes(fs.cat_file(path))
+    data = bytes(fs.cat_file(path, start=0, end=limit + 1))
+    check_size(uri, len(data), limit)
+    return data
+
+
+def check_size(uri: str, size: int, limit: int) -> None:
+    """Raise TrainyardError if a file has more than `limit` bytes."""
+    if size > limit:
+        raise TrainyardError(
+            f"{uri} has more than {limit >> 20 or 1} MiB, the most that is read of such a file. Trainyard has not "
+            "written it; remove it."
+        )
 
 
 def read_range(uri: str, begin: int, length: int) -> bytes:
@@ -246,7 +267,7 @@ def write_error(directory: str) -> str:
     that does not exist the file is written to the nearest one above it.
     """
     try:
-        trial = _name_trial(directory)
+        trial = name_trial(directory)
         create(trial, b"trial")  # a full storage still takes empty files
         try:
             read(trial)
@@ -264,7 +285,7 @@ def write_error(directory: str) -> str:
     return ""
 
 
-def _name_trial(directory: str) -> str:
+def name_trial(directory: str) -> str:
     """Return the URI of a new file in a directory, or in the nearest one above it that exists."""
     scheme, separator, rest = directory.rpartition("://")
     names = rest.rstrip("/").split("/")

@@ -39,4 +39,6 @@ cat <<TEXT
 Airflow          http://127.0.0.1:$AIRFLOW_PORT  login admin, password $AIRFLOW_ADMIN_PASSWORD
 ResourceManager  http://127.0.0.1:$RESOURCEMANAGER_PORT
 Spark's history  http://127.0.0.1:$HISTORY_PORT
+WARNING: every user of this machine can run commands in these containers through the ResourceManager, which believes
+whatever name a client gives, and read and change what is on their HDFS.
 TEXT

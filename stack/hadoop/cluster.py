@@ -175,6 +175,17 @@ class Cluster:
         """The URI of the storage for datasets, models and runs."""
         return f"{config.get_storage(self._addresses)}/trainyard"
 
+    @property
+    def warning(self) -> str:
+        """What other users of this machine can do with the cluster, "" with Kerberos."""
+        if self.kdc:
+            return ""
+        return (
+            f"WARNING: every user of this machine can run commands on this cluster as {USER} or {CONTAINER_USER}, and "
+            "change all of its HDFS: without Kerberos, Hadoop believes whatever name a client gives. On a machine that "
+            "others use, create it with --kerberos."
+        )
+
     def build_environment(self) -> dict[str, str]:
         """Return the environment variables to submit to this cluster, with Airflow's connections.
 
@@ -197,6 +208,8 @@ class Cluster:
     def start(self) -> None:
         """Start the daemons that do not run."""
         self._start_kdc()
+        if self.warning:
+            print(self.warning)
         if not self._switches_user:
             print(f"NodeManagers run as {USER}, who submits: another user needs root, setpriv and no Kerberos.")
         for name, daemon in self.daemons.items():

@@ -12,9 +12,24 @@ if ! python -c "$bind" "$AIRFLOW__API__PORT" 2>/dev/null; then
   echo "port $AIRFLOW__API__PORT is in use; end what uses it, or choose another: AIRFLOW__API__PORT=8090 make ui" >&2
   exit 1
 fi
-log="$AIRFLOW_HOME/standalone.log"
+# Airflow's own log servers, which have no setting for their address, listen on all of them. One serves both here, and
+# the API server asks for logs at the name that tasks have stored for this machine.
+mkdir -p "$AIRFLOW_HOME/config"
+echo 'def get_name(): return "localhost"' >"$AIRFLOW_HOME/config/this_machine.py"
+log_port=$((AIRFLOW__API__PORT + 713))
+export AIRFLOW__CORE__HOSTNAME_CALLABLE=this_machine.get_name
+export AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT=$log_port AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT=$log_port
+log="$AIRFLOW_HOME/ui.log"
 set -m # a process group of its own, so that all its processes end together
-airflow standalone >"$log" 2>&1 &
+(
+  set +m
+  airflow scheduler --skip-serve-logs &
+  airflow triggerer --skip-serve-logs &
+  airflow dag-processor &
+  airflow api-server &
+  uvicorn --factory --host 127.0.0.1 --port "$log_port" --no-access-log airflow.utils.serve_logs.log_server:get_app &
+  wait -n # all end with the first
+) >"$log" 2>&1 &
 airflow=$!
 set +m
 stop() {

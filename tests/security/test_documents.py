@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+import tracemalloc
 import typing
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,16 +21,28 @@ import trainyard.schemas
 from tests.plugins.evaluations import evaluation, scores, write_model
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest, model_artifact, run_record, types, versions, worker_progress
+from trainyard.report import curves, timeline
+from trainyard.schemas import events, manifest, model_artifact, run_record, types, versions, worker_progress
 from trainyard.schemas.checkpoint import Checkpoint, File
 from trainyard.schemas.document import Document
 from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.failure import Failure
 from trainyard.schemas.manifest import DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.owner import Owner, find_owner
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs import (
+    SPECS,
+    EvaluateSpec,
+    ExportSpec,
+    FeaturizeSpec,
+    PredictSpec,
+    ScriptSpec,
+    Source,
+    TaskKey,
+    TrainSpec,
+)
 from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 
 OUTSIDE = ["../../x", "/etc/passwd", "shards/../../x", "a/../b", "..", "", ".", "file:///etc", "a\\b", "a\0b", "a//b"]
@@ -77,7 +90,24 @@ def build_documents(folder: Path) -> list[Document]:
         GroupProgress(
             task_key=key, at=1.0, workers=(WorkerProgress(rank=0, host="h", phase="forward", epoch=1, step=1),)
         ),
+        Owner(task_key=key, airflow="trainyard_airflow_1"),
+        *build_specs(key),
     ]  # fmt: skip
+
+
+def build_specs(key: TaskKey) -> list[Document]:
+    """Return a spec of each kind of job."""
+    prepare, source = "toy.prepare:rows", Source(format="csv", path="/data")
+    specs = [
+        ExportSpec(task_key=key, prepare=prepare, source=source, dataset="/d", shapes={"x": (2,)}),
+        FeaturizeSpec(task_key=key, prepare=prepare, source=source, dataset="/d", model="/m", layer="body"),
+        TrainSpec(task_key=key, recipe="toy.recipe:build", dataset="/d", model="/m", workers=2),
+        EvaluateSpec(task_key=key, model="/m", dataset="/d", metrics=("accuracy",)),
+        PredictSpec(task_key=key, model="/m", source=source, prepare=prepare, keys=("id",), output="/o"),
+        ScriptSpec(task_key=key, script="toy.loop", arguments=("--x", "1"), workers=2),
+    ]  # fmt: skip
+    assert {type(spec) for spec in specs} == {*SPECS.values()}
+    return specs
 
 
 def change(document: Document, path: str, value: Any) -> str:
@@ -241,7 +271,7 @@ def test_a_document_with_any_other_value_is_read_or_refused_at_once(documents: A
     target[name] = data.draw(NASTY)
     began = time.process_time()
     with suppress(TrainyardError):
-        kind.from_json(json.dumps(changed))
+        kind.from_json(json.dumps(changed)).place("file:///storage/owners/train.json")
     assert time.process_time() - began < 1
 
 
@@ -249,6 +279,103 @@ def test_a_document_with_any_other_value_is_read_or_refused_at_once(documents: A
 def test_shards_that_are_no_lists_of_fields_are_refused(shards: Any) -> None:
     with pytest.raises(TrainyardError, match="is not a valid dataset manifest"):
         DatasetManifest.from_json(change(build_manifest(), "splits/train/shards", shards))
+
+
+@pytest.mark.parametrize(
+    "directory", ["/elsewhere/runs/toy/r", "http://host/runs/toy/r", "toy/r", "/a/runs/../..", "r", "", "/", "//"]
+)
+def test_an_owner_leads_to_no_run_outside_of_its_storage(tmp_path: Path, directory: str) -> None:
+    Owner(task_key=build_key(directory), airflow="a").save(str(tmp_path), "trainyard-submission-1")
+    with suppress(TrainyardError):
+        owner = find_owner(str(tmp_path), "trainyard-submission-1")
+        assert owner and owner.task_key.directory == f"{tmp_path}/runs/toy/r"
+
+
+def test_a_spec_is_of_the_task_where_it_lies(tmp_path: Path) -> None:
+    key = build_key("/elsewhere")
+    for spec in build_specs(key):
+        assert spec.place(f"{tmp_path}/specs/train.json").task_key.directory == str(tmp_path)  # type: ignore[attr-defined]
+        with pytest.raises(TrainyardError, match="is a document of task 'train'"):
+            spec.place(f"{tmp_path}/specs/other.json")
+        assert spec.place(f"{tmp_path}/attempts/train/2.json").task_key.directory == str(tmp_path)  # type: ignore[attr-defined]
+
+
+def write_huge(file: Path, size: int = 200 << 20) -> None:
+    """Write a file of this size, of which almost nothing is on the disk."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as content:
+        content.truncate(size)
+
+
+def test_a_huge_record_costs_its_own_row_and_is_not_read(tmp_path: Path) -> None:
+    """One of 200 MB stopped the page of everyone, and took gigabytes of the API server's memory."""
+    build_record(str(tmp_path), "good").save()
+    write_huge(tmp_path / "records/huge.json")
+    unreadable: dict[str, str] = {}
+    assert [record.task_key.task for record in run_record.read_run(str(tmp_path), unreadable)] == ["good"]
+    assert "records/huge.json has more than 16 MiB" in unreadable["records/huge.json"]
+    with pytest.raises(TrainyardError, match="has more than 16 MiB"):
+        RunRecord.load(f"{tmp_path}/records/huge.json")
+
+
+@pytest.mark.parametrize("kind", [Evaluation, Owner, ModelArtifact, GroupProgress, TrainSpec])
+def test_each_document_has_a_size_that_is_read_at_most(tmp_path: Path, kind: type[Document]) -> None:
+    write_huge(tmp_path / "x.json", kind.MAX_BYTES + 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TrainyardError, match=r"x\.json has more than"):
+            kind.load(f"{tmp_path}/x.json")
+        assert tracemalloc.get_traced_memory()[1] < 3 * kind.MAX_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_document_that_would_not_be_read_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match="a run record of 17 MiB cannot be stored"):
+        build_record(str(tmp_path), text="a" * (17 << 20)).save()
+
+
+def test_a_huge_file_of_events_is_not_read(tmp_path: Path) -> None:
+    write_huge(tmp_path / "events/train/driver.jsonl")
+    unreadable: dict[str, str] = {}
+    assert events.read(str(tmp_path), unreadable) == []
+    assert "has more than 64 MiB" in unreadable["train/driver.jsonl"]
+
+
+EVENTS = [
+    {"ph": "M", "name": "process_name", "ts": 0, "args": {"name": "train"}},
+    {"ph": "M", "name": "thread_name", "ts": 0, "args": {"name": "worker 0"}},
+    {"ph": "X", "name": "forward", "ts": 1, "dur": 5, "args": {"step": 1}},
+    {"ph": "i", "name": "clock", "ts": 2, "args": {"behind_ms": 1.5, "error_ms": 0.1}},
+    {"ph": "C", "name": "epoch", "ts": 3, "args": {"epoch": 1, "loss": 0.5, "accuracy": None}},
+    {"ph": "C", "name": "seconds", "ts": 4, "args": {"forward": 0.5}},
+]
+"""The lines of a process, an event of each kind."""
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_events_with_any_other_value_are_shown_or_refused_at_once(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    changed = copy.deepcopy(EVENTS)
+    *parents, name = data.draw(st.sampled_from([path for path in list_leaves(changed) if path]))
+    target: Any = changed
+    for parent in parents:
+        target = target[parent]
+    target[name] = data.draw(NASTY)
+    directory = tmp_path_factory.getbasetemp() / "events-of-others"
+    file = directory / "events/train/worker 0.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in changed))
+    began = time.process_time()
+    found = events.read(str(directory), unreadable={})
+    timeline.build_timeline(found)
+    timeline.find_clock_offsets(found)
+    timeline.sum_phases(found)
+    with suppress(ValueError):
+        curves.build_charts(curves.read_epochs(events.read_counter(str(directory), "train", "worker 0", "epoch")))
+    assert time.process_time() - began < 1
 
 
 def test_deep_json_is_refused() -> None:

@@ -24,6 +24,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.retries import retry
 from trainyard.schemas.manifest import Column, DatasetManifest, RecordBatch, Shard
+from trainyard.trainer.data.arrow_files import altered_if_invalid, check_index, check_schema, read_batch
 from trainyard.trainer.data.cache import FOLDER, CacheFullError, ShardCache, checksum_error
 from trainyard.trainer.data.jagged import Array, Jagged
 from trainyard.trainer.folders import name_folder
@@ -80,7 +81,9 @@ class Block(Mapping[str, Rows]):
         """Yield name and value of the numbers and texts in a row, also those of columns that are not requested."""
         for name, values in zip(self._batch.schema.names, self._batch.columns, strict=True):
             if not (isinstance(values, pa.ExtensionArray) or is_nested(values.type) or is_binary(values.type)):
-                yield f"{name}={values[row].as_py()!r:.{MAX_VALUE_LENGTH}}"
+                value = values[row : row + 1]
+                value.validate(full=True)
+                yield f"{name}={value[0].as_py()!r:.{MAX_VALUE_LENGTH}}"
 
     def select(self, names: Names, rows: slice | NDArray[np.int64]) -> Rows:
         """Return rows of a column, or of a group of several columns, as an array (columns, rows)."""
@@ -154,6 +157,8 @@ class SplitReader:
         self._in_memory: set[int] = set()
         self.fetched_bytes = 0
         self._process = os.getpid()
+        for shard in self._shards:
+            check_index(storage.join(uri, shard.path), shard)
         self._batches = [(shard, batch) for shard in self._shards for batch in shard.batches]
         self.blocks = tuple(batch.rows for _, batch in self._batches)
 
@@ -199,8 +204,10 @@ class SplitReader:
         """
         shard = self._batches[block][0]
         first = next(number for number, (other, _) in enumerate(self._batches) if other is shard)
-        values = ", ".join(islice(self.block(block).describe_row(row), MAX_DESCRIBED))
-        position = f"row {(block - first) * shard.batch_rows + row} of shard {storage.join(self.uri, shard.path)}"
+        uri = storage.join(self.uri, shard.path)
+        with altered_if_invalid(uri):
+            values = ", ".join(islice(self.block(block).describe_row(row), MAX_DESCRIBED))
+        position = f"row {(block - first) * shard.batch_rows + row} of shard {uri}"
         return f"{position} ({values})" if values else position
 
     def prefetch(self, blocks: Iterable[int]) -> None:
@@ -254,14 +261,17 @@ class SplitReader:
         if number not in self._verified:
             self._check(shard, batch, data)
             self._verified.add(number)
-        return self._to_arrays(data, schema)
+        return self._to_arrays(data, schema, number)
 
     def _fetch_block(self, number: int) -> Block:
         """Return the columns of a block, which is read by itself."""
-        return self._to_arrays(pa.py_buffer(self._read_range(number)), self._get_schema(self._batches[number][0]))
+        data = pa.py_buffer(self._read_range(number))
+        return self._to_arrays(data, self._get_schema(self._batches[number][0]), number)
 
-    def _to_arrays(self, data: pa.Buffer, schema: pa.Schema) -> Block:
-        return Block(pa.ipc.read_record_batch(data, schema), data, self._columns_by_name, self._groups)
+    def _to_arrays(self, data: pa.Buffer, schema: pa.Schema, number: int) -> Block:
+        shard, batch = self._batches[number]
+        with altered_if_invalid(storage.join(self.uri, shard.path)):
+            return Block(read_batch(data, schema, batch.rows), data, self._columns_by_name, self._groups)
 
     def _read_range(self, number: int) -> bytes:
         shard, batch = self._batches[number]
@@ -282,13 +292,8 @@ class SplitReader:
             return opened
         content = self._map_shard(shard)
         buffer = pa.py_buffer(content)
-        try:
-            schema = pa.ipc.open_file(buffer).schema
-        except pa.ArrowInvalid as error:
-            raise TrainyardError(
-                f"{storage.join(self.uri, shard.path)} is not an Arrow file ({error}): it was altered. "
-                "Export the dataset again."
-            ) from error
+        with altered_if_invalid(storage.join(self.uri, shard.path)):
+            schema = check_schema(pa.ipc.open_file(buffer).schema, self.columns)
         read = lru_cache(OPEN_BLOCKS)(partial(self._slice_block, buffer, schema))
         opened = self._open[shard.path] = _OpenShard(content, read)
         if len(self._open) > OPEN_SHARDS:
@@ -326,7 +331,8 @@ class SplitReader:
         if directory not in self._schemas:
             uri = storage.join(self.uri, shard.path)
             head = retry(f"read {uri}", lambda: storage.read_range(uri, 0, shard.begin))
-            self._schemas[directory] = pa.ipc.read_schema(pa.py_buffer(head)[8:])
+            with altered_if_invalid(uri):
+                self._schemas[directory] = check_schema(pa.ipc.read_schema(pa.py_buffer(head)[8:]), self.columns)
         return self._schemas[directory]
 
     def _check(self, shard: Shard, batch: RecordBatch, data: pa.Buffer | bytes) -> None:
@@ -389,7 +395,7 @@ def _to_rows(values: pa.Array, column: Column) -> Rows:
         return _flatten(values.storage.flatten(), column).reshape(len(values), *column.shape)
     if column.kind == "list":
         offsets = values.offsets.to_numpy().astype(np.int64) // math.prod(column.shape)
-        return Jagged(_flatten(values.values, column).reshape(-1, *column.shape), offsets[:-1], np.diff(offsets))
+        return _to_jagged(_flatten(values.values, column).reshape(-1, *column.shape), offsets)
     if column.type == "binary":
         return _to_bytes(values)
     return _flatten(values, column)
@@ -400,8 +406,21 @@ def _to_bytes(values: pa.BinaryArray) -> Jagged:
     _, ends, data = values.buffers()
     offsets = np.frombuffer(ends, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
     flat = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-    return Jagged(flat, offsets[:-1], np.diff(offsets))
+    return _to_jagged(flat, offsets)
+
+
+def _to_jagged(values: Array, offsets: NDArray[np.int64]) -> Jagged:
+    """Return the rows of `values` between offsets. Raises ValueError if a row is not in it."""
+    lengths = np.diff(offsets)
+    if len(lengths) and (lengths.min() < 0 or offsets[0] < 0 or offsets[-1] > len(values)):
+        raise ValueError("a row of variable length is outside of its values")
+    return Jagged(values, offsets[:-1], lengths)
 
 
 def _flatten(values: pa.Array, column: Column) -> Array:
+    if values.null_count:
+        raise TrainyardError(
+            f"column {column.name!r} has nulls, which cannot become a tensor; fill them in prepare.py, or drop "
+            "their rows."
+        )
     return values.to_numpy(zero_copy_only=column.type != "bool")  # type: ignore[no-any-return]

@@ -28,6 +28,7 @@ from trainyard.schemas.phases import Phase
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.validation.secrets import mask
 from trainyard.stalls import DUMP_SECONDS, StallDetector, get_minutes
 
 FAILED = "TRAINYARD FAILED"
@@ -78,12 +79,15 @@ def _end_without_record(failure: Exception, before: str | None = None) -> int:
 
 
 def describe_failure(failure: Exception) -> tuple[str, str | None]:
-    """Return the error of a job, and its traceback if that says more: not of an error that is for the user."""
+    """Return the error of a job, and its traceback if that says more: not of an error that is for the user.
+
+    Secrets are masked in both.
+    """
     if message := reason(failure):
-        return message, None
+        return mask(message), None
     cause = find_java_cause(str(failure))
     trace = "".join(traceback.format_exception(failure, limit=-MAX_FRAMES))
-    return cause or without_java(f"{type(failure).__name__}: {failure}"), without_java(trace)
+    return mask(cause or without_java(f"{type(failure).__name__}: {failure}")), mask(without_java(trace))
 
 
 def run(spec: JobSpec) -> RunRecord:

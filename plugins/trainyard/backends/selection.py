@@ -53,6 +53,6 @@ def check_master(spark: SparkConnection) -> str:
     if local_slots(spark.master) is not None or spark.master == "yarn":
         return ""
     return (
-        f"connection {spark.conn_id!r}: master {spark.master!r} is not supported; applications run on local masters "
-        "and on YARN. Write its host as local[2] or yarn, without a scheme."
+        f"connection {spark.conn_id!r}: the master that its type, host and port name is not supported; applications "
+        "run on local masters and on YARN. Write its host as local[2] or yarn, without a scheme."
     )

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainyard import permissions
 from trainyard.backends import postmortem, processes
 from trainyard.backends.base import Waiting
 from trainyard.backends.submission import Submission
+from trainyard.compat import conf
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
@@ -26,7 +28,7 @@ from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
 from trainyard.planning.spark_conf import TAGS
 from trainyard.schemas import run_record
-from trainyard.schemas.owner import Owner, remove_owner
+from trainyard.schemas.owner import Owner, owner_uri, remove_owner
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import progress_uri
@@ -242,6 +244,7 @@ class YarnBackend:
         plan = _with_spark_jars(self._fit(plan, log))
         self._submission_tag = submission_tag(uuid.uuid4().hex)
         Owner(task_key=self._task_key, airflow=airflow_id.get_id()).save(self._root, self._submission_tag)
+        self._refuse_foreign_archives(plan)
         plan = replace(plan, conf={**plan.conf, TAGS: f"{plan.conf[TAGS]},{self._submission_tag}"})
         if not self._killed:
             status = Submission(plan, spark_log, log, self._end_if_killed).run()
@@ -257,6 +260,21 @@ class YarnBackend:
         raise TrainyardError(
             f"{self._operator}: spark-submit ended with exit status {status} and submitted no application. {output}"
         )
+
+    def _refuse_foreign_archives(self, plan: Plan) -> None:
+        """Raise TrainyardError if another user can write to an archive that the application runs.
+
+        The submitting user is the owner of a document that this submission has just written.
+        """
+        written = permissions.read_access(owner_uri(self._root, self._submission_tag))
+        if written is None:
+            return
+        owners = {written.owner, *conf.getlist("trainyard", "archive_owners", fallback=[])}
+        try:
+            environment.refuse_foreign(plan.storage, {**spark_defaults(), **plan.conf}, owners)
+        except TrainyardError as error:
+            self._remove_owner(self._submission_tag)
+            raise TrainyardError(f"{self._operator}: {error}") from None
 
     def _keep_oldest(self, submitted: Application, manager: ResourceManager, log: Log) -> Application:
         """Return the oldest live application of the task, and kill the one that was submitted now if it is younger.

@@ -22,6 +22,7 @@ from trainyard import storage
 from trainyard.backends.selection import check_master
 from trainyard.checks import probe
 from trainyard.checks.airflow_database import is_triggerer_running, list_ids, read_state
+from trainyard.checks.write_access import check_write_access
 from trainyard.compat import describe_airflow
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError, summarize
@@ -164,7 +165,7 @@ def _check_storage(conn_id: str) -> str:
             f"{root} cannot be written: {why}. Have the directory opened for this user (with a Kerberos ticket where "
             f"HDFS needs one), or write another storage in the extra of connection {conn_id!r}."
         )
-    return f"{root}, writable"
+    return f"{root}, writable{check_write_access(conn_id)}"
 
 
 def _list_local_checks() -> Iterator[NamedCheck]:

@@ -26,8 +26,8 @@ def spark_connection(conn_id: str) -> SparkConnection:
         ) from None
     extra = read_extra(conn_id, connection.extra, '{"queue": "default", "deploy-mode": "cluster"}')
     for key in ("queue", "deploy-mode"):
-        if not isinstance(value := extra.get(key), str | None):
-            raise TrainyardError(f"connection {conn_id!r}: extra {key}={value!r}: write a string.")
+        if not isinstance(extra.get(key), str | None):
+            raise TrainyardError(f"connection {conn_id!r}: extra {key}: write a string.")
     host = f"{connection.host or ''}:{connection.port}" if connection.port else connection.host or ""
     scheme = connection.conn_type
     master = host if scheme == "spark" and (not connection.port or "://" in host) else f"{scheme}://{host}"

@@ -14,7 +14,7 @@ from trainyard.compat import AirflowNotFoundException, conf
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
-from trainyard.schemas.validation.secrets import redact
+from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, find_secrets
 from trainyard.yarn import cluster, site
 from trainyard.yarn.connection import read_extra
 
@@ -134,17 +134,25 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
     def _check_root(self, value: Any) -> str:
         if not isinstance(value, str) or not _ROOT.fullmatch(value):
             raise TrainyardError(
-                f"connection {self.conn_id!r}: extra storage={redact(value)!r}: write a URI with all its slashes "
-                "and without #, ? or a space at the end, for example hdfs://namenode:8020/trainyard or "
+                f"connection {self.conn_id!r}: extra storage: write a URI with all its slashes and without "
+                "#, ? or a space at the end, for example hdfs://namenode:8020/trainyard or "
                 "file:///data/trainyard, or an absolute path."
             )
-        return value
+        return self._without_secret("storage", value)
+
+    def _without_secret(self, name: str, uri: str) -> str:
+        """Return a URI of the extra. Raises TrainyardError if it has a secret: pages, records and logs have the URI."""
+        if find_secrets({name: uri}):
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra {name} has a secret in its URI, which pages and logs show. "
+                f"{IN_CREDENTIAL_STORE}, and write the URI without it."
+            )
+        return uri
 
     def _check_route(self, value: Any) -> str:
         if not isinstance(value, str):
             raise TrainyardError(
-                f"connection {self.conn_id!r}: extra webhdfs={redact(value)!r}: write the id of a connection of type "
-                "webhdfs."
+                f"connection {self.conn_id!r}: extra webhdfs: write the id of a connection of type webhdfs."
             )
         return value
 
@@ -180,17 +188,17 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             return None
         if not isinstance(value, str) or "://" not in value or "#" in value:
             raise TrainyardError(
-                f"connection {self.conn_id!r}: extra environment={value!r}: write the URI of an archive that "
-                "`trainyard environment pack` made, for example hdfs:///trainyard/environments/NAME.tar.gz."
+                f"connection {self.conn_id!r}: extra environment: write the URI of an archive that `trainyard "
+                "environment pack` made, for example hdfs:///trainyard/environments/NAME.tar.gz."
             )
-        return value
+        return self._without_secret("environment", value)
 
     def _is_shared(self, value: Any) -> bool:
         try:
             return TypeAdapter(bool).validate_python(value)
         except ValidationError:
             raise TrainyardError(
-                f"connection {self.conn_id!r}: extra shared={value!r}: write true or false; true if every node of the "
+                f"connection {self.conn_id!r}: extra shared: write true or false; true if every node of the "
                 "cluster mounts the storage at the same path."
             ) from None
 

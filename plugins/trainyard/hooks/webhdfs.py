@@ -20,10 +20,10 @@ from trainyard.compat import AirflowNotFoundException, conf
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import kerberos
-from trainyard.yarn.connection import read_hosts
+from trainyard.yarn.connection import read_urls
 
 T = TypeVar("T")
-PORT = 9870
+PORTS = {"http": 9870, "https": 9870}
 TIMEOUT_SECONDS = (5.0, 60.0)
 """How long to wait for a connection, and for the next bytes of an answer."""
 
@@ -132,6 +132,10 @@ class WebHdfs(AbstractFileSystem):  # type: ignore[misc]
         with self._client.read(path, offset=begin, length=length) as reader:
             return bytes(reader.read())
 
+    def chmod(self, path: str, mode: int) -> None:
+        """Change the permissions of a file or directory."""
+        self._client.set_permission(path, f"{mode:o}")
+
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
         """Copy a file of this machine, in chunks."""
         self._client.upload(rpath, lpath, overwrite=True)
@@ -173,7 +177,7 @@ def connect(conn_id: str) -> WebHdfs:
     Kerberos ticket.
 
     Raises:
-        TrainyardError: There is no such connection, a host is a URL, or there is no ticket.
+        TrainyardError: There is no such connection, a host or the schema is not valid, or there is no ticket.
     """
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -182,8 +186,7 @@ def connect(conn_id: str) -> WebHdfs:
             f"there is no connection {conn_id!r}, which webhdfs= of the trainyard connection names; create it with the "
             "host, port and login of WebHDFS."
         ) from None
-    hosts = read_hosts(conn_id, connection.host or "localhost", connection.port or PORT)
-    urls = [f"{connection.schema or 'http'}://{host}" for host in hosts]
+    urls = read_urls(conn_id, connection.schema or "http", connection.host or "localhost", connection.port, PORTS)
     if conf.get("core", "security", fallback="") != "kerberos":
         return WebHdfs(
             InsecureClient(";".join(urls), user=connection.login or submitting_user(), timeout=TIMEOUT_SECONDS)
@@ -195,4 +198,8 @@ def connect(conn_id: str) -> WebHdfs:
 
 def _entry(path: str, status: dict[str, Any]) -> dict[str, Any]:
     kind = "directory" if status["type"] == "DIRECTORY" else "file"
-    return {"name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"]}
+    mode = int(status["permission"], 8) if "permission" in status else None
+    return {
+        "name": path, "size": status["length"], "type": kind, "modification_time": status["modificationTime"],
+        "owner": status.get("owner"), "permission": mode,
+    }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -12,12 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from trainyard.compat import mask_secrets
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.validation.complaints import complaint
-from trainyard.schemas.validation.secrets import REDACTED
+from trainyard.schemas.validation.secrets import EXPOSED, IN_CODE, REDACTED
 
 Options = TypeVar("Options", bound=Part)
 NO_NAMES: Mapping[str, str] = {}
@@ -85,11 +86,38 @@ def check(operator: Any, model: type[Part]) -> None:
 
 
 def convert(operator: Any, model: type[Options]) -> Options:
-    """Return the attributes of an operator, whose templates are rendered, as `model`. Raises TrainyardError."""
+    """Return the attributes of an operator, whose templates are rendered, as `model`. Raises TrainyardError.
+
+    A value is refused, too, if a template has brought a secret into it.
+    """
+    refuse(operator, find_masked(operator))
     options, clauses = validated(model, _read_attributes(operator, model))
     refuse(operator, clauses)
     assert options is not None
     return options
+
+
+def find_masked(operator: Any) -> list[str]:
+    """Return a clause for each rendered option of an operator that has a secret which Airflow masks in logs."""
+    return [
+        f"{name} has a secret of a connection or a Variable, and {EXPOSED}. {IN_CODE}"
+        for name in operator.template_fields
+        if any(mask_secrets(text) != text for text in _list_texts(getattr(operator, name)))
+    ]
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in (*value, *value.values()):
+            yield from _list_texts(item)
+    elif is_dataclass(value):
+        yield from _list_texts(vars(value))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _list_texts(item)
 
 
 def pending_options(operator: Any, model: type[Part]) -> list[str]:

@@ -129,6 +129,6 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         """Return the options, once all templates are rendered. Raises TrainyardError for one that is not valid."""
         fields = {name: getattr(self, name) for name in PromoteOptions.model_fields}
         options, clauses = validation.validated(PromoteOptions, fields)
-        if options is None:
+        if options is None or (clauses := validation.find_masked(self)):
             raise TrainyardError("; ".join(clauses))
         return options

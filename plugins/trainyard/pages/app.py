@@ -30,6 +30,7 @@ Readable = Annotated[set[str], Depends(access.get_readable_dags)]
 Name = Annotated[str, Query(min_length=1)]
 Number = Annotated[int, Query(alias="page")]
 Chosen = Annotated[Sequence[str], Query(alias="run")]
+MAX_REPORT_BYTES = 64 << 20
 REPORT_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts; "
     "frame-ancestors 'self'"
@@ -178,7 +179,9 @@ def show_report(conn_id: Name, dag_id: Name, run_id: Name) -> HTMLResponse:
         raise HTTPException(
             404, f"Run {run_id} of {dag_id} has no report yet: none of its stages has ended, or it is being written."
         )
-    return HTMLResponse(storage.read(uri).decode(errors="replace"), headers={"Content-Security-Policy": REPORT_POLICY})
+    return HTMLResponse(
+        storage.read(uri, MAX_REPORT_BYTES).decode(errors="replace"), headers={"Content-Security-Policy": REPORT_POLICY}
+    )
 
 
 @app.get("/charts.js")

@@ -18,6 +18,7 @@ from trainyard.report.formats import format_duration
 from trainyard.report.overview import SCORING, measure_seconds
 from trainyard.schemas import events
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.job import JobSpec
 
 MAX_RUNS = palette.RUN_COLORS
 MISSING = "–"
@@ -136,7 +137,7 @@ def _read_options(run: Run, unreadable: dict[str, str]) -> dict[str, dict[str, A
     options = {}
     for name in names:
         with noted(unreadable, f"{run.run_id}, {name}"):
-            spec = json.loads(storage.read(storage.join(root, name)))
+            spec = json.loads(storage.read(storage.join(root, name), JobSpec.MAX_BYTES))
             kept = {field: value for field, value in spec.items() if field not in _OF_THE_ATTEMPT}
             options[name.removesuffix(".json")] = flatten(kept)
     return options

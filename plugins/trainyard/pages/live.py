@@ -88,12 +88,12 @@ def _read_spec_once(uri: str, size: int, modified: float) -> JobSpec:
 
 
 def _read_spec(uri: str) -> JobSpec:
-    text = storage.read(uri)
+    text = storage.read(uri, JobSpec.MAX_BYTES)
     try:
         kind = SPECS[json.loads(text)["document"]]
     except (ValueError, KeyError, TypeError):
         raise TrainyardError(f"{uri} is not the spec of a job that this release of Trainyard runs.") from None
-    return kind.from_json(text, origin=uri)
+    return kind.from_json(text, origin=uri).place(uri)
 
 
 def _has_ended(attempt: int, record: RunRecord | None, failed: Failure | None) -> bool:

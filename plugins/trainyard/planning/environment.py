@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import string
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainyard import storage
+from trainyard import permissions, storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import node_python, spark_defaults
 
 PROVIDED = ("spark.yarn.archive", "spark.yarn.jars")
 ARCHIVES = "spark.archives"
+ARCHIVES_FOLDER = "environments"
+"""The folder of uploaded archives, below the storage root."""
+DIGITS = 16
+"""The digits of its sha256 with which the name of an uploaded archive begins."""
 FOLDER = "environment"
 """The folder in a container's working directory where YARN unpacks a packed environment."""
 
@@ -108,10 +113,18 @@ def upload_archive(root: str, entry: str) -> str:
             f"{ARCHIVES} names {uri}, which is not a file of this machine. Write the path or URI of the archive."
         )
     _, digest = storage.checksum(str(file))
-    target = storage.join(root, "environments", f"{digest[:16]}-{file.name}")
+    target = storage.join(root, ARCHIVES_FOLDER, f"{digest[:DIGITS]}-{file.name}")
     if not storage.exists(target):
-        storage.upload(target, file)
+        _upload(target, file)
     return f"{target}{mark or '#'}{name or file.name}"
+
+
+def is_intact(uri: str) -> bool:
+    """Return whether an archive has the content of which its name has the sha256; True if its name has none."""
+    digest, dash, _ = uri.rpartition("/")[2].partition("-")
+    if not dash or len(digest) != DIGITS or not set(digest) <= set(string.hexdigits):
+        return True
+    return storage.checksum(uri)[1].startswith(digest)
 
 
 def spark_archive(root: str, spark_home: Path) -> str:
@@ -121,12 +134,46 @@ def spark_archive(root: str, spark_home: Path) -> str:
     """
     jars = sorted(Path(spark_home, "jars").glob("*.jar"))
     content = "\n".join(f"{jar.name} {jar.stat().st_size}" for jar in jars)
-    uri = storage.join(root, "environments", f"spark-{hashlib.sha256(content.encode()).hexdigest()[:16]}.zip")
+    uri = storage.join(root, ARCHIVES_FOLDER, f"spark-{hashlib.sha256(content.encode()).hexdigest()[:16]}.zip")
     if not storage.exists(uri):
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "spark.zip")
             with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as packed:
                 for jar in jars:
                     packed.write(jar, jar.name)
-            storage.upload(uri, archive)
+            _upload(uri, archive)
     return uri
+
+
+def _upload(uri: str, archive: Path) -> None:
+    """Upload an archive, which only this user may change, whatever the umask is."""
+    storage.upload(uri, archive)
+    for path in (uri.rpartition("/")[0], uri):
+        permissions.deny_others(path)
+
+
+def refuse_foreign(root: str, conf: Mapping[str, str], owners: Collection[str]) -> None:
+    """Refuse archives that other users can write to: their names are known, and their code would run.
+
+    Checked are those below the storage root, and the packed environment wherever it is. Others are of whoever has
+    named them in the Spark configuration.
+
+    Args:
+        root: The storage root, a URI.
+        conf: The Spark configuration of the application.
+        owners: The users whose archives are used.
+
+    Raises:
+        TrainyardError: An archive, or its folder, belongs to another user, or others can write to it.
+    """
+    archives = {"": conf.get(PROVIDED[0], ""), **find_archives(conf)}
+    folder = storage.join(root, ARCHIVES_FOLDER)
+    for uri in [uri for name, uri in archives.items() if storage.is_below(folder, uri) or name == FOLDER]:
+        for path in (uri.rpartition("/")[0], uri):
+            access = permissions.read_access(path)
+            if access and (problem := access.find_problem(owners)):
+                raise TrainyardError(
+                    f"{path} {problem}. Applications would run what another user has written. Remove it, and it is "
+                    "uploaded again, or correct its owner and mode; name further users that you trust in Airflow's "
+                    "setting `archive_owners` of section `[trainyard]`."
+                )

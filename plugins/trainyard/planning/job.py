@@ -101,4 +101,4 @@ def check_preflight(value: str, where: str) -> Preflight:
     for known in get_args(Preflight):
         if value == known:
             return known  # type: ignore[no-any-return]
-    raise TrainyardError(f"{where}: preflight={value!r} is not valid; write one of {', '.join(get_args(Preflight))}.")
+    raise TrainyardError(f"{where}: preflight is not valid; write one of {', '.join(get_args(Preflight))}.")

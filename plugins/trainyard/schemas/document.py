@@ -42,14 +42,17 @@ class Document(Part):
         KIND: The kind of document, stored as `document`.
         VERSION: The version of the schema, stored as `version`. A document of any other version is refused.
         INDENT: The indentation of the JSON.
+        MAX_BYTES: The size of the JSON that is read and written at most: one document of somebody else must not fill
+            the memory of a reader, such as the API server.
     """
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 3
     INDENT: ClassVar[int | None] = 1
+    MAX_BYTES: ClassVar[int] = 16 << 20
 
     def to_json(self) -> str:
-        """Return the document as JSON.
+        """Return the document as JSON. Raises TrainyardError if it would be too large to be read.
 
         A float that JSON does not have is a text, such as "NaN", which pydantic reads as a float; it is null where any
         type is allowed.
@@ -57,9 +60,15 @@ class Document(Part):
         head = {"document": self.KIND, "version": self.VERSION}
         fields = head | self.model_dump(mode="json")
         try:
-            return json.dumps(fields, indent=self.INDENT, allow_nan=False)
+            text = json.dumps(fields, indent=self.INDENT, allow_nan=False)
         except ValueError:
-            return json.dumps(_name_non_finite(fields), indent=self.INDENT)
+            text = json.dumps(_name_non_finite(fields), indent=self.INDENT)
+        if len(text) > self.MAX_BYTES:
+            raise TrainyardError(
+                f"a {self.KIND} of {len(text) >> 20} MiB cannot be stored: those of more than {self.MAX_BYTES >> 20} "
+                "MiB are not read."
+            )
+        return text
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: str = "the text") -> Self:
@@ -97,7 +106,7 @@ class Document(Part):
         What it says of its own place is replaced by where it lies: whoever may write one document leads readers to no
         other place with it, and a storage may be moved.
         """
-        return cls.from_json(storage.read(uri), origin=uri).place(uri)
+        return cls.from_json(storage.read(uri, cls.MAX_BYTES), origin=uri).place(uri)
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`. Raises TrainyardError if it cannot be one that does."""
@@ -115,7 +124,8 @@ class Document(Part):
         for name, size, modified in storage.find_files(directory):
             if not name.startswith("."):
                 with noted(unreadable, f"{directory.rpartition('/')[2]}/{name}"):
-                    documents.append(cls._load_unchanged(storage.join(directory, name), size, modified))
+                    storage.check_size(uri := storage.join(directory, name), size, cls.MAX_BYTES)
+                    documents.append(cls._load_unchanged(uri, size, modified))
         return documents
 
     @classmethod

@@ -78,6 +78,7 @@ class Evaluation(Document):
     """
 
     KIND: ClassVar[str] = "evaluation"
+    MAX_BYTES: ClassVar[int] = 64 << 20
 
     model: Scores
     baselines: tuple[Baseline, ...] = ()

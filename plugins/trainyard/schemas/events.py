@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -21,11 +22,12 @@ from trainyard.errors import DeadlineError, noted
 
 PART_BYTES = 1 << 20
 """A process begins its next file once the current one is this large."""
+MAX_BYTES = 64 << 20
+"""The size of a file that is read at most: a process writes `PART_BYTES` and what its last flush adds."""
 CLOSE_SECONDS = 20.0
 """How long the end of a process waits for its last events to be written."""
-_ANY = frozenset({"ph", "name", "ts", "args"})
-_FIELDS = {"X": _ANY | {"dur"}}
-"""The fields that an event of a phase has at least, where they are not `_ANY`."""
+_MAX_TIME = 1 << 60
+"""The largest time in an event, in microseconds."""
 _SHOWN = 80
 """The bytes of a line that are shown in an error."""
 _FILE = re.compile(r"(?P<process>.+?)(?:\.(?P<part>\d+))?\.jsonl")
@@ -210,7 +212,8 @@ def _read_files(root: str, files: Iterable[str], unreadable: dict[str, str] | No
         name, events = f"{root.rpartition('/')[2]}/{file}", list[dict[str, Any]]()
         with noted(unreadable, name):
             # What follows the last end of a line is the begin of one, of a process that was killed.
-            for number, line in enumerate(storage.read(storage.join(root, file)).split(b"\n")[:-1], start=1):
+            content = storage.read(storage.join(root, file), MAX_BYTES)
+            for number, line in enumerate(content.split(b"\n")[:-1], start=1):
                 with noted(unreadable, name):
                     events.append(_parse(line, number))
         yield from events
@@ -218,12 +221,33 @@ def _read_files(root: str, files: Iterable[str], unreadable: dict[str, str] | No
 
 def _parse(line: bytes, number: int) -> dict[str, Any]:
     """Return the event of a line. Raises ValueError if it is none."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         event = json.loads(line)
-        if isinstance(event, dict) and _FIELDS.get(str(event.get("ph")), _ANY).issubset(event):
+        if isinstance(event, dict) and _is_event(event):
             return event
     shown = line[:_SHOWN].decode(errors="replace")
     raise ValueError(f"line {number} is not an event of this release: {shown!r}")
+
+
+def _is_event(event: dict[str, Any]) -> bool:
+    """Return whether fields of JSON are an event: readers calculate with its numbers."""
+    phase, name, args = event.get("ph"), event.get("name"), event.get("args")
+    if not (isinstance(phase, str) and isinstance(name, str) and isinstance(args, dict)):
+        return False
+    if not _is_number(event.get("ts"), _MAX_TIME):
+        return False
+    if phase == "X":
+        return _is_number(event.get("dur"), _MAX_TIME) and _is_number(args.get("omitted", 0))
+    if phase == "M":
+        return isinstance(args.get("name"), str)
+    if phase == "C":
+        has_numbers = all(value is None or _is_number(value) for value in args.values())
+        return has_numbers and (name != "epoch" or isinstance(args.get("epoch"), int))
+    return name != "clock" or (_is_number(args.get("behind_ms")) and _is_number(args.get("error_ms")))
+
+
+def _is_number(value: Any, limit: float = sys.float_info.max) -> bool:
+    return isinstance(value, int | float) and abs(value) <= limit
 
 
 def _check_names(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from trainyard import storage
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.types import ErrorText
 
 
 class Failure(Document):
@@ -26,7 +27,7 @@ class Failure(Document):
 
     task_key: TaskKey
     at: float
-    error: str
+    error: ErrorText
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""

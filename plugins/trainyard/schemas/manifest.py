@@ -168,6 +168,7 @@ class PartitionStatistics(Document):
     """The statistics of one partition: split -> column -> statistics."""
 
     KIND: ClassVar[str] = "partition statistics"
+    MAX_BYTES: ClassVar[int] = 256 << 20
 
     splits: dict[str, dict[str, Statistics]]
 
@@ -186,6 +187,7 @@ class DatasetManifest(Document):
     """
 
     KIND: ClassVar[str] = "dataset manifest"
+    MAX_BYTES: ClassVar[int] = 256 << 20
     INDENT: ClassVar[int | None] = None
 
     number: int

@@ -6,9 +6,10 @@ the YARN tag of this application alone.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -26,14 +27,26 @@ class Owner(Document):
     task_key: TaskKey
     airflow: str = ""
 
+    def place(self, uri: str) -> Self:
+        """Return the document as one that lies at `ROOT/owners/SUBMISSION.json`: the run is below this root.
+
+        Raises:
+            TrainyardError: It names no directory of a run.
+        """
+        *_, dag, run = "", *self.task_key.directory.split("/")
+        if not dag or not run:
+            raise TrainyardError(f"{uri} names no directory of a run: {self.task_key.directory!r}.")
+        directory = storage.join(uri.rsplit("/", 2)[0], "runs", dag, run)
+        return self.model_copy(update={"task_key": self.task_key.model_copy(update={"directory": directory})})
+
     def save(self, root: str, submission: str) -> None:
         """Store the owner of a submission below the storage root."""
-        storage.replace(_uri(root, submission), self.to_json().encode())
+        storage.replace(owner_uri(root, submission), self.to_json().encode())
 
 
 def find_owner(root: str, submission: str) -> Owner | None:
     """Return the owner of a submission; None if there is no record of it."""
-    uri = _uri(root, submission)
+    uri = owner_uri(root, submission)
     return Owner.load(uri) if storage.exists(uri) else None
 
 
@@ -45,8 +58,9 @@ def list_submissions(root: str) -> list[str]:
 
 def remove_owner(root: str, submission: str) -> None:
     """Remove the owner record of a submission."""
-    storage.remove(_uri(root, submission))
+    storage.remove(owner_uri(root, submission))
 
 
-def _uri(root: str, submission: str) -> str:
+def owner_uri(root: str, submission: str) -> str:
+    """Return where the owner of a submission is stored."""
     return storage.join(root, "owners", f"{submission}.json")

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from trainyard import storage
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.types import ApplicationId
+from trainyard.schemas.types import ApplicationId, ErrorText
+
+_USED_BYTES = 1 << 12
 
 
 class RunRecord(Document):
@@ -40,8 +42,8 @@ class RunRecord(Document):
     seconds: float
     status: Literal["succeeded", "failed"]
     output: dict[str, Any] = {}
-    error: str | None = None
-    traceback: str | None = None
+    error: ErrorText | None = None
+    traceback: ErrorText | None = None
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""
@@ -128,7 +130,7 @@ def _last_used(task_key: TaskKey) -> _Used:
     uri = _used_uri(task_key)
     if not storage.exists(uri):
         return _Used()
-    application, *numbers = storage.read(uri).decode().split("\n")
+    application, *numbers = storage.read(uri, _USED_BYTES).decode().split("\n")
     return _Used(application, *map(int, numbers))
 
 

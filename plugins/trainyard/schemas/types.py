@@ -1,6 +1,7 @@
-"""Types of fields of documents that become a path, a part of one, or a part of a URL.
+"""Types of fields of documents: those that become a path, a part of one, or a part of a URL, and texts of errors.
 
-Whoever may write one document of a storage must reach nothing else with it.
+Whoever may write one document of a storage must reach nothing else with it. An error is stored without the secrets
+that it repeats.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
+
+from trainyard.schemas.validation.secrets import mask
 
 _NOT_IN_FILES = re.compile(r"[/\\:\x00-\x1f\x7f]")
 _MAX_FILE_BYTES = 255
@@ -54,3 +57,7 @@ ApplicationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9 _-]{0,100
 
 TaskId = Annotated[str, StringConstraints(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
 """The id of a task, as Airflow allows it, but none of dots alone."""
+
+
+ErrorText = Annotated[str, AfterValidator(mask)]
+"""The text of an exception, in which secrets are masked."""

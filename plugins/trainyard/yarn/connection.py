@@ -1,12 +1,15 @@
 """Airflow connections of type `yarn`: how the ResourceManager is asked where HADOOP_CONF_DIR does not say it.
 
-The functions that read the extra and the hosts are those of other connections, too.
+The functions that read the extra and the URLs are those of other connections, too. An error names the connection and
+the field, and does not repeat the value: every user who is logged in may see it, and a secret may be in a wrong field.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from airflow.sdk import BaseHook
@@ -17,7 +20,6 @@ from trainyard.compat import AirflowNotFoundException
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
 from trainyard.schemas.document import Part
-from trainyard.schemas.validation.secrets import redact
 from trainyard.yarn import kerberos
 from trainyard.yarn.resource_manager import ROOT, ResourceManager
 
@@ -52,38 +54,41 @@ def read_connection(conn_id: str) -> ResourceManager:
             f"there is no connection {conn_id!r}; create one of type yarn, with the host of the ResourceManager."
         ) from None
     extra = _read_extra(conn_id, connection.extra)
-    scheme = connection.schema or "http"
-    if scheme not in PORTS:
-        raise TrainyardError(f"connection {conn_id!r}: schema {scheme!r}: write http or https.")
-    hosts = read_hosts(conn_id, connection.host or "", connection.port or PORTS[scheme])
-    if not hosts:
+    urls = read_urls(conn_id, connection.schema or "http", connection.host or "", connection.port)
+    if not urls:
         raise TrainyardError(f"connection {conn_id!r}: host is empty; write that of the ResourceManager.")
     user, auth = _authenticate(extra, connection.login or "", connection.password or "")
     return ResourceManager(
-        tuple(f"{scheme}://{host}" for host in hosts), user, auth, verify=extra.ca_file or True,
+        tuple(urls), user, auth, verify=extra.ca_file or True,
         root=f"{extra.gateway}/v1/cluster/" if extra.gateway else ROOT,
     )  # fmt: skip
 
 
-def read_hosts(conn_id: str, text: str, port: int) -> list[str]:
-    """Return the hosts of a connection, each with its port.
+def read_urls(
+    conn_id: str, scheme: str, text: str, port: int | None, ports: Mapping[str, int] = MappingProxyType(PORTS)
+) -> list[str]:
+    """Return the URLs of a connection's hosts, each with its port.
 
     Args:
         conn_id: The connection.
+        scheme: Its schema.
         text: Its hosts, separated by commas.
-        port: The port of hosts without one.
+        port: Its port, which hosts without one have.
+        ports: The default ports, by schema.
 
     Raises:
-        TrainyardError: A host is a URL.
+        TrainyardError: The schema is unknown, or a host is a URL or has a user.
     """
+    if scheme not in ports:
+        raise TrainyardError(f"connection {conn_id!r}: schema: write http or https.")
+    default = port or ports[scheme]
     hosts = [host.strip() for host in text.split(",") if host.strip()]
-    for host in hosts:
-        if "/" in host:
-            raise TrainyardError(
-                f"connection {conn_id!r}: host {redact(host)!r}: write it without http:// and a path, for example "
-                f"host.example.com or host.example.com:{port}; http or https is the schema."
-            )
-    return [host if ":" in host else f"{host}:{port}" for host in hosts]
+    if any("/" in host or "@" in host for host in hosts):
+        raise TrainyardError(
+            f"connection {conn_id!r}: host: write it without http://, a path and a user, for example host.example.com "
+            f"or host.example.com:{default}; http or https is the schema, and a user the login."
+        )
+    return [f"{scheme}://{host}" if ":" in host else f"{scheme}://{host}:{default}" for host in hosts]
 
 
 def read_extra(conn_id: str, text: str | None, example: str) -> dict[str, Any]:
@@ -113,14 +118,12 @@ def _read_extra(conn_id: str, text: str | None) -> _Extra:
     try:
         extra = _Extra.model_validate({name: value for name, value in given.items() if value not in (None, "")})
     except ValidationError as error:
-        name = ".".join(str(part) for part in error.errors()[0]["loc"])
-        value = f"={given[name]!r}" if name in _Extra.model_fields else ""  # another one may be a secret
         raise TrainyardError(
-            f"connection {conn_id!r}: extra {name}{value} is not valid; it has auth (simple, basic or kerberos), "
-            "gateway (a path such as /gateway/default/resourcemanager) and ca_file."
+            f"connection {conn_id!r}: extra {error.errors()[0]['loc'][0]} is not valid; it has auth "
+            "(simple, basic or kerberos), gateway (a path such as /gateway/default/resourcemanager) and ca_file."
         ) from None
     if extra.ca_file and not Path(extra.ca_file).is_file():
-        raise TrainyardError(f"connection {conn_id!r}: extra ca_file={extra.ca_file!r} is no file of this machine.")
+        raise TrainyardError(f"connection {conn_id!r}: extra ca_file is no file of this machine.")
     return extra
 
 

@@ -16,5 +16,5 @@ def test_local_masters_and_yarn_have_a_backend(master: str) -> None:
 @pytest.mark.parametrize("master", ["localhost", "localhost:7077", "local[x]", "spark://local:7077", "k8s://x"])
 def test_another_master_is_named_with_those_that_have_one(master: str) -> None:
     problem = check_master(SparkConnection("spark_default", master))
-    assert problem.startswith(f"connection 'spark_default': master {master!r} is not supported; ")
+    assert problem.startswith("connection 'spark_default': the master that its type, host and port name is not")
     assert problem.endswith("Write its host as local[2] or yarn, without a scheme.")

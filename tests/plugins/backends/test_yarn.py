@@ -22,6 +22,7 @@ from trainyard.backends import processes, yarn
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks import airflow_id
+from trainyard.planning.environment import spark_archive
 from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan, build_plan
@@ -137,6 +138,17 @@ def test_an_application_is_found_by_its_submission_and_keeps_the_tags_of_the_use
     assert list_submissions(plan.storage) == [tag for tag in tags if is_submission_tag(tag)] == tags[-1:]
     owner = find_owner(plan.storage, tags[-1])
     assert owner and owner.task_key == plan.task_key and owner.airflow == "trainyard_airflow_1"
+
+
+def test_nothing_is_submitted_with_an_archive_that_others_can_write_to(
+    cluster: Cluster, backend: YarnBackend, plan: Plan
+) -> None:
+    cluster.script(REGISTER)
+    archive = spark_archive(plan.storage, Path(plan.env["SPARK_HOME"]))
+    Path(archive.removeprefix("file://")).chmod(0o666)
+    with pytest.raises(TrainyardError, match=r"^TrainOperator 'train': .*\.zip can be written to by other users"):
+        backend.run(lambda line: None)
+    assert not cluster.has_started and list_submissions(plan.storage) == []
 
 
 def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: Plan, task_key: TaskKey) -> None:

@@ -86,9 +86,9 @@ def test_records_of_older_runs_are_not_read(tmp_path: Path, monkeypatch: pytest.
     files: list[str] = []
     read = storage.read
 
-    def record(uri: str) -> bytes:
+    def record(uri: str, limit: int | None = None) -> bytes:
         files.append(uri)
-        return read(uri)
+        return read(uri, limit)
 
     monkeypatch.setattr(storage, "read", record)
     assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"

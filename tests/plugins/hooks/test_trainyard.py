@@ -81,7 +81,7 @@ def test_an_unknown_preflight_of_the_connection_is_refused(
     with pytest.raises(TrainyardError) as refused:
         settings(monkeypatch, connection | {"preflight": "loose"})
     assert str(refused.value) == (
-        "connection 'trainyard_default': preflight='loose' is not valid; write one of strict, warn, off."
+        "connection 'trainyard_default': preflight is not valid; write one of strict, warn, off."
     )
 
 
@@ -128,7 +128,7 @@ def test_another_storage_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any)
     with pytest.raises(TrainyardError) as refused:
         settings(monkeypatch, {"storage": value})
     assert str(refused.value) == (
-        f"connection 'trainyard_default': extra storage={value!r}: write a URI with all its slashes and without "
+        "connection 'trainyard_default': extra storage: write a URI with all its slashes and without "
         "#, ? or a space at the end, for example hdfs://namenode:8020/trainyard or file:///data/trainyard, or an "
         "absolute path."
     )
@@ -170,7 +170,7 @@ def test_the_keys_of_the_extra_are_the_fields_of_airflows_form() -> None:
 def test_a_webhdfs_connection_is_named_by_a_string(
     monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], value: Any
 ) -> None:
-    with pytest.raises(TrainyardError, match=r"extra webhdfs=.*: write the id of a connection of type webhdfs\.$"):
+    with pytest.raises(TrainyardError, match=r"extra webhdfs: write the id of a connection of type webhdfs\.$"):
         settings(monkeypatch, connection | {"webhdfs": value})
 
 
@@ -184,7 +184,7 @@ def test_a_packed_environment_is_a_uri(monkeypatch: pytest.MonkeyPatch, connecti
 def test_another_environment_is_refused(
     monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], value: str
 ) -> None:
-    with pytest.raises(TrainyardError, match="connection 'trainyard_default': extra environment="):
+    with pytest.raises(TrainyardError, match="connection 'trainyard_default': extra environment: "):
         settings(monkeypatch, {**connection, "environment": value})
 
 

@@ -112,8 +112,8 @@ def test_a_host_that_is_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, host: 
     with pytest.raises(TrainyardError) as refused:
         webhdfs.connect("route")
     assert str(refused.value) == (
-        f"connection 'route': host {host.split(', ')[-1]!r}: write it without http:// and a path, for example "
-        "host.example.com or host.example.com:9870; http or https is the schema."
+        "connection 'route': host: write it without http://, a path and a user, for example host.example.com or "
+        "host.example.com:9870; http or https is the schema, and a user the login."
     )
 
 

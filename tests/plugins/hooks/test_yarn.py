@@ -75,16 +75,16 @@ def test_a_gateway_is_asked_below_its_path_with_a_password(connection: Callable[
     ("fields", "problem"),
     [
         ({"host": ""}, "host is empty"),
-        ({"host": "http://rm1:8088"}, "host 'http://rm1:8088': write it without http:// and a path, "),
-        ({"host": "rm1,rm2/proxy"}, "host 'rm2/proxy': write it without http:// and a path, "),
+        ({"host": "http://rm1:8088"}, "host: write it without http://, a path and a user, "),
+        ({"host": "rm1,rm2/proxy"}, "host: write it without http://, a path and a user, "),
         ({"host": "rm", "extra": "{bad"}, "its extra is not a JSON object; write one, for example "),
         ({"host": "rm", "extra": '["a"]'}, "its extra is not a JSON object; write one, for example "),
         ({"host": "rm", "extra": "null"}, "its extra is not a JSON object; write one, for example "),
-        ({"host": "rm", "schema": "ftp"}, "schema 'ftp': write http or https"),
-        ({"host": "rm", "extra": {"auth": "spnego"}}, "extra auth='spnego' is not valid"),
-        ({"host": "rm", "extra": {"gateway": "gateway"}}, "extra gateway='gateway' is not valid"),
+        ({"host": "rm", "schema": "ftp"}, "schema: write http or https"),
+        ({"host": "rm", "extra": {"auth": "spnego"}}, "extra auth is not valid"),
+        ({"host": "rm", "extra": {"gateway": "gateway"}}, "extra gateway is not valid"),
         ({"host": "rm", "extra": {"gatway": "/x"}}, "extra gatway is not valid"),
-        ({"host": "rm", "extra": {"ca_file": "/none.pem"}}, "extra ca_file='/none.pem' is no file of this machine"),
+        ({"host": "rm", "extra": {"ca_file": "/none.pem"}}, "extra ca_file is no file of this machine"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(

@@ -184,10 +184,10 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files of runs that were read."""
     seen, read = list[str](), storage.read
 
-    def note(uri: str) -> bytes:
+    def note(uri: str, limit: int | None = None) -> bytes:
         if "/runs/" in uri:
             seen.append(uri)
-        return read(uri)
+        return read(uri, limit)
 
     monkeypatch.setattr(storage, "read", note)
     return seen
@@ -418,7 +418,7 @@ def test_the_trend_of_a_pipeline_is_read_from_one_record_of_each_run(
         airflow.run("ann.digits", f"run-{number:02}", number, job="evaluate", output=metrics)
     seen: list[str] = []
     read = storage.read
-    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
+    monkeypatch.setattr(storage, "read", lambda uri, limit=None: seen.append(uri) or read(uri, limit))
     page_text = airflow.get().text
     assert "accuracy of the last 8 runs: between 0.76 and 0.795, last 0.795" in page_text
     assert len([uri for uri in seen if "/runs/" in uri]) == pipelines.TREND_RUNS

@@ -75,13 +75,13 @@ def test_documents_of_a_directory_that_have_not_changed_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
-        storage.replace(f"{tmp_path}/{name}.json", DOCUMENTS[0].to_json().encode())
+        storage.replace(f"{tmp_path}/{name}.json", Numbers(numbers={"x": 1}, list=()).to_json().encode())
     seen, read = list[str](), storage.read
-    monkeypatch.setattr(storage, "read", lambda uri: seen.append(uri) or read(uri))
-    assert ExportSpec.load_all(str(tmp_path)) == [DOCUMENTS[0]] * 2
-    storage.replace(f"{tmp_path}/b.json", DOCUMENTS[0].to_json().replace("/x", "/yz").encode())
-    first, second = ExportSpec.load_all(str(tmp_path))
-    assert first == DOCUMENTS[0] and second.source.path == "/yz"
+    monkeypatch.setattr(storage, "read", lambda uri, limit: seen.append(uri) or read(uri, limit))
+    assert Numbers.load_all(str(tmp_path)) == [Numbers(numbers={"x": 1}, list=())] * 2
+    storage.replace(f"{tmp_path}/b.json", Numbers(numbers={"x": 22}, list=()).to_json().encode())
+    first, second = Numbers.load_all(str(tmp_path))
+    assert (first.numbers, second.numbers) == ({"x": 1}, {"x": 22})
     assert [Path(uri).name for uri in seen] == ["a.json", "b.json", "b.json"]
 
 

@@ -9,18 +9,20 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import RecordBatch
+from trainyard.schemas.manifest import Column, RecordBatch
 from trainyard.trainer.data.loader import Loader, prefetch
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.split_reader import SplitReader, _to_rows
 
 MEBIBYTE = 1 << 20
 
@@ -182,8 +184,16 @@ def test_an_altered_schema_is_refused(tmp_path: Path) -> None:
     dataset = open_reader(tmp_path, columns(), "number")
     file = tmp_path / "shards/test/train-0.arrow"
     file.write_bytes(file.read_bytes()[:-6] + b"broken")
-    with pytest.raises(TrainyardError, match=r"train-0\.arrow is not an Arrow file .* altered"):
+    with pytest.raises(TrainyardError, match=r"train-0\.arrow is not what the manifest describes .* altered"):
         dataset.block(0)
+
+
+@pytest.mark.parametrize("values", [[1, None, 3], [0.5, None], [True, None]])
+def test_a_column_with_nulls_is_refused_by_name(values: list[Any]) -> None:
+    array = pa.array(values)
+    column = Column(name="age", kind="scalar", type=str(array.type))
+    with pytest.raises(TrainyardError, match=r"column 'age' has nulls, .* fill them in prepare\.py"):
+        _to_rows(array, column)
 
 
 def test_the_first_block_needs_no_other_bytes_of_the_shard(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from trainyard.jobs.retention.decision import REFERENCED, SAFE_SECONDS, Inventor
 from trainyard.schemas import versions
 from trainyard.schemas.checkpoint import INDEX
 from trainyard.schemas.document import Document
+from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.manifest import read_version as read_manifest
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.specs.source import FORMAT
@@ -321,10 +322,10 @@ def version_uri(dataset: str, number: int) -> str:
 def _read_document(uri: str) -> dict[str, Any] | str:
     """Return the fields of a document of any kind; its URI if it cannot be read. A missing one has no fields."""
     try:
-        fields = json.loads(storage.read(uri))
+        fields = json.loads(storage.read(uri, DatasetManifest.MAX_BYTES))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, TrainyardError):
         return uri
     is_readable = isinstance(fields, dict) and fields.pop("version", None) == Document.VERSION
     return fields if is_readable else uri

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.task_key import TaskKey
@@ -20,3 +20,14 @@ class JobSpec(Document):
     ENTRY: ClassVar[str]
     HAS_HEARTBEATS: ClassVar[bool] = False
     task_key: TaskKey
+
+    def place(self, uri: str) -> Self:
+        """Return the spec as one that lies at `DIRECTORY/specs/TASK.json`, or `DIRECTORY/attempts/TASK/N.json`.
+
+        Raises:
+            TrainyardError: It is of another task.
+        """
+        folder, _, number = uri.rpartition("/")
+        if folder.endswith(f"/attempts/{self.task_key.task}"):
+            uri = f"{folder}.{number.rpartition('.')[2]}"
+        return self.model_copy(update={"task_key": self.task_key.place(uri)})

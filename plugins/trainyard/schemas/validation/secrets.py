@@ -68,11 +68,9 @@ _ABOUT = frozenset(
 _SPECIAL_TOKENS = frozenset(["bos", "cls", "end", "eos", "mask", "pad", "sep", "special", "start", "stop", "unk"])
 """Words before "token" in the names of a tokenizer's tokens."""
 _HARMLESS = frozenset({"", "true", "false"})
-_USER_OF_URL = re.compile(
-    # A number before / or , is a port. Lengths are limited, so that a long text takes no quadratic time.
-    r"://[^/\s:@\[]{0,255}:(?!\d{1,9}(?:[/,?#]|$))[^\s@]{1,1023}@"
-    r"|^jdbc:oracle:\w+:[^/@\s]+/[^@\s]+@"
-)
+# A number before / or , is a port. Lengths are limited, so that a long text takes no quadratic time.
+_USER_OF_URL = re.compile(r"://[^/\s:@\[]{0,255}:(?!\d{1,9}(?:[/,?#]|$))[^\s@]{1,1023}@")
+_USER_OF_ORACLE = re.compile(r"\b(jdbc:oracle:)\w{1,255}:[^/@\s]{1,255}/[^@\s]{1,255}@")
 _BEARER = re.compile(r"\bBearer\s+[\w.~+/=-]{8,}")
 _BASIC = re.compile(r"\bBasic\s+([A-Za-z0-9+/]+={0,2})")
 _TEMPLATE = re.compile(r"\{[{%](?:(?!\{[{%]).)*?[%}]\}", re.DOTALL)
@@ -82,12 +80,23 @@ _WHOLE = ("get_uri", "extra", "extra_dejson")
 """What has all secrets of a connection."""
 _TOKEN = re.compile(
     r"\b(?:gh[opsu]_\w{36}|github_pat_\w{22}|glpat-[\w-]{20}|hf_[A-Za-z]{30}|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}"
-    r"|xox[abp]-\d{10}|eyJ[\w-]{10,1023}\.eyJ[\w-]{5,1023}\.)"
+    r"|xox[abp]-\d{10}|eyJ[\w-]{10,1023}\.eyJ[\w-]{5,1023}\.)[\w-]*"
 )
 """Tokens that are known by their form: of GitHub, GitLab, Hugging Face, AWS, Slack, and JSON web tokens."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PARAMETER = re.compile(r"(?:^|[?&;,\s])([\w.-]+)\s*=\s*[^\s&;,]")
 _SIGNATURES = frozenset({"sig", "x-amz-signature", "x-goog-signature"})
+_IN_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "***"),
+    (_USER_OF_ORACLE, r"\1***@"),
+    (_USER_OF_URL, "://***@"),
+    (_BEARER, "Bearer ***"),
+    (_TOKEN, "***"),
+)
+"""Secrets inside a text, and what they are replaced by."""
+_NAMED_IN_TEXT = re.compile(
+    r"""(?<![\w.-])(?P<name>[\w.-]+)(?P<between>\s*=\s*['"]?|['"]\s*:\s*['"])(?P<value>[^\s&;,'"=)][^\s&;,'")]*)"""
+)
 _ASSIGNMENT = re.compile(r"(-{0,2}[\w.-]+)=(.*)", re.DOTALL)
 
 
@@ -118,6 +127,23 @@ def redact(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(redact, value)) if isinstance(value, tuple) else [*map(redact, value)]
     return "***" if _is_secret("", value) else value
+
+
+def mask(text: str) -> str:
+    """Return a text, such as that of an exception, with `***` in place of each secret of a known form in it."""
+    for pattern, replacement in _IN_TEXT:
+        text = pattern.sub(replacement, text)
+    text = _BASIC.sub(lambda match: "Basic ***" if ":" in _decode(match[1]) else match[0], text)
+    return _NAMED_IN_TEXT.sub(_mask_named, text)
+
+
+def _mask_named(match: re.Match[str]) -> str:
+    is_secret = _names_parameter(match["name"]) and match["value"].lower() not in _HARMLESS
+    return f"{match['name']}{match['between']}***" if is_secret else match[0]
+
+
+def _names_parameter(name: str) -> bool:
+    return name.lower() in _SIGNATURES or _names_secret(name)
 
 
 def _find(name: str, value: Any) -> Iterator[str]:
@@ -158,15 +184,14 @@ def _split(name: str) -> list[str]:
 
 
 def _holds_secret(value: str) -> bool:
-    if any(pattern.search(value) for pattern in (_USER_OF_URL, _PRIVATE_KEY, _BEARER, _TOKEN)):
+    if any(pattern.search(value) for pattern in (_USER_OF_URL, _USER_OF_ORACLE, _PRIVATE_KEY, _BEARER, _TOKEN)):
         return True
     if any(":" in _decode(token) for token in _BASIC.findall(value)):
         return True
     read = [stored["name"] for template in _TEMPLATE.findall(value) for stored in _STORED.finditer(template)]
     if any(name in _WHOLE or _names_secret(name) for name in read):
         return True
-    parameters = _PARAMETER.findall(value)
-    return any(name.lower() in _SIGNATURES or _names_secret(name) for name in parameters)
+    return any(map(_names_parameter, _PARAMETER.findall(value)))
 
 
 def _decode(token: str) -> str:

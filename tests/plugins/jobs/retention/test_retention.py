@@ -534,7 +534,7 @@ def test_an_inventory_lists_each_directory_and_reads_few_files(store: Store, mon
         storage.replace(f"{run}/events/train/rank-{number}.jsonl", b"{}")
     store.dataset([100, 50])
     read: list[str] = []
-    monkeypatch.setattr(storage, "read", lambda uri, read_file=storage.read: [read.append(uri), read_file(uri)][1])
+    monkeypatch.setattr(storage, "read", lambda uri, limit, of=storage.read: [read.append(uri), of(uri, limit)][1])
     scan(store.root, KINDS, NOW)
     assert sorted(uri.removeprefix(f"{store.root}/") for uri in read) == [
         "runs/toy/r1/records/train.json", "toy/dataset/versions/00000001.json", "toy/dataset/versions/00000002.json"

@@ -1,0 +1,76 @@
+"""Check that other users cannot write to what applications run, or to the whole storage."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+from trainyard import permissions, storage
+from trainyard.compat import conf
+from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import TrainyardHook
+from trainyard.planning import environment
+
+
+def check_write_access(conn_id: str) -> str:
+    """Return, as the end of a sentence, who can write to what applications run; "" if the storage has no owners.
+
+    Args:
+        conn_id: The `trainyard` connection.
+
+    Raises:
+        TrainyardError: Others can, or a packed environment is not what its name says.
+    """
+    settings = TrainyardHook(conn_id).get_conn()
+    user = _find_user(settings.storage)
+    if user is None:
+        return ""
+    owners = {user, *conf.getlist("trainyard", "archive_owners", fallback=[])}
+    problems = [
+        *_list_root_problems(settings.storage),
+        *_list_archive_problems(settings.storage, settings.environment, owners),
+    ]
+    if problems:
+        raise TrainyardError(
+            f"{problems[0]}. What is there runs as {user!r}, or is read as a result of it. Correct the owner and the "
+            "mode (chmod, or hdfs dfs -chmod), or name users whom you trust in Airflow's setting `archive_owners` of "
+            "section `[trainyard]`."
+        )
+    if settings.environment and not environment.is_intact(settings.environment):
+        raise TrainyardError(
+            f"{settings.environment} is not the archive that was packed: its sha256 does not begin as its name does. "
+            "Remove it, and run `trainyard environment pack` again."
+        )
+    return f"; archives only by {' and '.join(sorted(owners))}"
+
+
+def _find_user(root: str) -> str | None:
+    """Return the owner of what this process writes to a storage; None if it has no owners."""
+    trial = storage.name_trial(root)
+    storage.create(trial, b"trial")
+    try:
+        access = permissions.read_access(trial)
+    finally:
+        storage.remove(trial)
+    return access.owner if access else None
+
+
+def _list_root_problems(root: str) -> Iterator[str]:
+    """Yield that all users can write to the storage root; a group that can may be a team."""
+    with suppress(FileNotFoundError):
+        access = permissions.read_access(root)
+        if access and access.mode & stat.S_IWOTH and not access.mode & stat.S_ISVTX:
+            closed = access.mode & ~(stat.S_IWGRP | stat.S_IWOTH)
+            yield f"{root} can be written to by other users: its mode is {access.mode:o}, not {closed:o}"
+
+
+def _list_archive_problems(root: str, packed: str | None, owners: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong with each archive, and with the folders of archives."""
+    folder = storage.join(root, environment.ARCHIVES_FOLDER)
+    uris = [folder, *(storage.join(folder, name) for name in storage.list_names(folder))]
+    for uri in [*uris, *([packed.rpartition("/")[0], packed] if packed else [])]:
+        with suppress(FileNotFoundError):
+            access = permissions.read_access(uri)
+            if access and (problem := access.find_problem(owners)):
+                yield f"{uri} {problem}"
