@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, shards, tensors
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.schemas.manifest import DatasetManifest, Shard
+from trainyard.trainer.data.arrow_files import altered_if_invalid, check_index, read_batch
 
 
 class ShardPartition(InputPartition):  # type: ignore[misc]
@@ -45,17 +45,14 @@ class DatasetReader(DataSourceReader):  # type: ignore[misc]
         shard = partition.shard
         if self._options.verify:
             shards.verify(self._options.path, shard)
-        schema = columns.to_arrow(self._schema)
-        with open_shard(self._options.path, shard) as file:
-            for index in range(file.num_record_batches):
-                yield to_spark(file.get_batch(index), schema)
+        yield from read_shard(self._options.path, shard, columns.to_arrow(self._schema))
 
 
-def open_shard(dataset: str, shard: Shard) -> pa.ipc.RecordBatchFileReader:
-    """Open a shard as an Arrow file, memory mapped if it is local.
+def read_shard(dataset: str, shard: Shard, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a shard with the columns of Spark's Arrow `schema`; memory mapped if it is local.
 
     Raises:
-        TrainyardError: The shard is missing, has another length than in the manifest, or is not an Arrow file.
+        TrainyardError: The shard is missing, or is not what the manifest describes.
     """
     uri = storage.join(dataset, shard.path)
     local = storage.local_path(uri)
@@ -63,14 +60,18 @@ def open_shard(dataset: str, shard: Shard) -> pa.ipc.RecordBatchFileReader:
         source = pa.memory_map(str(local)) if local else pa.PythonFile(storage.open_input(uri), "r")
     except FileNotFoundError:
         raise shards.missing_shard_error(dataset, shard) from None
-    shards.check_size(dataset, shard, source.size())
-    try:
-        return pa.ipc.open_file(source)
-    except pa.ArrowInvalid as error:
-        raise TrainyardError(
-            f"shard {shard.path} of {dataset} is not an Arrow file ({error}): it was altered. "
-            "Restore it from a copy, or export again."
-        ) from error
+    with source:
+        shards.check_size(dataset, shard, source.size())
+        check_index(uri, shard)
+        with altered_if_invalid(uri):
+            stored = pa.ipc.open_file(source).schema
+        for location in shard.batches:
+            with altered_if_invalid(uri):
+                source.seek(location.offset)
+                batch = read_batch(source.read_buffer(location.length), stored, location.rows)
+                batch.validate(full=True)  # Spark reads all values
+                converted = to_spark(batch, schema)
+            yield converted
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

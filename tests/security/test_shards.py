@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.fork_server import get_context
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.etl.datasource import reader
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.trainer.data.jagged import Jagged
@@ -76,6 +77,24 @@ def read_all(dataset: str, verify: bool = True) -> None:
             reader.locate(number, row)
 
 
+SPARK_SCHEMA = pa.schema(
+    [
+        ("image", pa.list_(pa.int16())), ("a", pa.int64()), ("b", pa.int64()), ("flag", pa.bool_()),
+        ("tokens", pa.list_(pa.int64())), ("blob", pa.binary()),
+    ]
+)  # fmt: skip
+
+
+def read_for_spark(dataset: str, verify: bool = False) -> None:
+    """Read each value of a dataset as Spark's Python workers do after they have verified its checksum."""
+    for shard in manifests.read_current(dataset).split("train").shards:
+        for batch in reader.read_shard(dataset, shard, SPARK_SCHEMA):
+            batch.to_pylist()
+
+
+READERS = pytest.mark.parametrize("read", [read_all, read_for_spark])
+
+
 def run(end: Connection, function: Callable[..., None], *arguments: Any) -> None:
     try:
         function(*arguments)
@@ -98,26 +117,28 @@ def read_apart(function: Callable[..., None], *arguments: Any) -> str:
 
 
 @pytest.mark.slow
-def test_a_shard_that_claims_more_rows_than_it_has_is_refused(tmp_path: Path) -> None:
+@READERS
+def test_a_shard_that_claims_more_rows_than_it_has_is_refused(tmp_path: Path, read: Callable[..., None]) -> None:
     """A file of 4 kB that claims 40 million rows ended the worker with SIGBUS."""
     file, claimed = write(tmp_path), 40_000_000
     alter(
         file, lambda data: data.replace(struct.pack("<q", ROWS), struct.pack("<q", claimed)), rows=claimed,
         batch_rows=claimed,
     )  # fmt: skip
-    error = read_apart(read_all, str(tmp_path))
+    error = read_apart(read, str(tmp_path), False)
     assert str(file) in error and "is not what the manifest describes" in error
 
 
 @pytest.mark.slow
-def test_the_offsets_of_variable_length_rows_are_within_their_values(tmp_path: Path) -> None:
+@READERS
+def test_the_offsets_of_variable_length_rows_are_within_their_values(tmp_path: Path, read: Callable[..., None]) -> None:
     file = write(tmp_path)
     offsets = pa.array(np.cumsum([0, *(number % 5 for number in range(ROWS))]).astype(np.int32)).buffers()[1]
     assert offsets
     lying = np.frombuffer(offsets, np.int32, ROWS + 1).copy()
     lying[5:9] = [1 << 30, -7, 1 << 30, 3]
     alter(file, lambda data: data.replace(offsets.to_pybytes()[: 4 * (ROWS + 1)], lying.tobytes()))
-    assert "is not what the manifest describes" in read_apart(read_all, str(tmp_path))
+    assert "is not what the manifest describes" in read_apart(read, str(tmp_path), False)
 
 
 def write_compressed(file: Path) -> list[int]:
@@ -136,12 +157,13 @@ ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 @pytest.mark.slow
-def test_a_compressed_shard_is_refused_before_it_is_decompressed(tmp_path: Path) -> None:
+@READERS
+def test_a_compressed_shard_is_refused_before_it_is_decompressed(tmp_path: Path, read: Callable[..., None]) -> None:
     """Exports do not compress, and some kilobytes could become gigabytes."""
     file = write(tmp_path)
     alter(file, lambda data: data, lengths=write_compressed(file))
     alter(file, lambda data: data)
-    assert "it is compressed" in read_apart(read_all, str(tmp_path))
+    assert "it is compressed" in read_apart(read, str(tmp_path), False)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +217,8 @@ def fuzz(dataset: str) -> None:
         file.write_bytes(changed)
         with suppress(TrainyardError):
             read_all(dataset, verify=False)
+        with suppress(TrainyardError):
+            read_for_spark(dataset, verify=False)
 
     flip()
 
