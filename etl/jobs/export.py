@@ -57,6 +57,7 @@ def run(
         prepare = UserFunction.load("prepare", spec.prepare)
     with events.span("read source", source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
+        left_out = sources.find_warnings(spark, spec.source, source)
     with events.span("prepare", prepare=spec.prepare):
         frame = prepare(spark, source, spec.prepare_params)
         frame = transform(frame) if transform else frame
@@ -72,9 +73,10 @@ def run(
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     summary = version.summary(spec.dataset)
-    summary["warnings"] += split_quality.find_warnings(
+    deviations = split_quality.find_warnings(
         spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
     )
+    summary["warnings"] += [*left_out, *deviations]
     for warning in summary["warnings"]:
         print(f"WARNING: {warning}", flush=True)
     return summary
