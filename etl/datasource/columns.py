@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -159,9 +160,9 @@ def missing_column_error(name: str | None, option: str, names: list[str]) -> Tra
 def _check_names(schema: spark.StructType, options: WriteOptions, variable_length_option: str) -> None:
     names = schema.fieldNames()
     seen: dict[str, str] = {}
-    for name in names:
-        if names.count(name) > 1:
-            raise TrainyardError(f"{names.count(name)} columns are named {name!r}; give each its own name.")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise TrainyardError(f"{count} columns are named {name!r}; give each its own name.")
         if (other := seen.setdefault(name.lower(), name)) != name:
             raise TrainyardError(
                 f"the columns {other!r} and {name!r} differ in case only, which Spark does not distinguish; rename one."

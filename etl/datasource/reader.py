@@ -42,6 +42,8 @@ class DatasetReader(DataSourceReader):  # type: ignore[misc]
         Raises:
             TrainyardError: The shard is missing, or differs from its entry in the manifest.
         """
+        if not isinstance(partition, ShardPartition):  # Spark's own, of a dataset without shards
+            return
         shard = partition.shard
         if self._options.verify:
             shards.verify(self._options.path, shard)

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import cached_property, partial
 
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError, reason
 from trainyard.etl.datasource.columns import read_schema
+from trainyard.etl.datasource.map_in_arrow import map_in_arrow
 from trainyard.etl.datasource.options import ReadOptions, WriteOptions
 from trainyard.etl.datasource.reader import DatasetReader
 from trainyard.etl.datasource.writer import DatasetWriter
@@ -68,7 +69,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TrainyardDataSource)
 
 
-def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> None:
+def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str], allow_empty: bool = False) -> None:
     """Write a DataFrame as a dataset, as `frame.write.format("trainyard")` does, and some seconds faster.
 
     Spark calls the writer of a data source in Python processes of its own, one after the other, to look it up, to plan
@@ -79,15 +80,15 @@ def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> N
         uri: The URI of the dataset.
         mode: "append" or "overwrite".
         options: The write options; `trainyard.etl.datasource.options` describes them.
+        allow_empty: Whether to write a version without rows, and not to refuse a frame without any.
 
     Raises:
         TrainyardError: The data or an option is not valid, also if a Spark task found it.
     """
-    writer = DatasetWriter(frame.schema, WriteOptions.parse({**options, "path": uri}), mode == "overwrite")
-    # pyspark's mapInArrow, checked in 4.2.0, selects columns by names that it does not quote.
-    numbered = frame.toDF(*map(str, range(len(frame.columns))))
+    parsed = WriteOptions.parse({**options, "path": uri})
+    writer = DatasetWriter(frame.schema, parsed, mode == "overwrite", allow_empty)
     try:
-        outputs = numbered.mapInArrow(partial(_write_task, writer, frame.columns), f"{_OUTPUT} binary").toArrow()
+        outputs = map_in_arrow(frame, partial(_write_task, writer), f"{_OUTPUT} binary").toArrow()
         writer.commit([pickle.loads(output.as_py()) for output in outputs.column(_OUTPUT)])  # noqa: S301  our tasks'
     except BaseException as error:
         with suppress(Exception):  # the first error counts
@@ -97,9 +98,6 @@ def save(frame: DataFrame, uri: str, mode: str, options: Mapping[str, str]) -> N
         raise
 
 
-def _write_task(
-    writer: DatasetWriter, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _write_task(writer: DatasetWriter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task, and yield what it wrote."""
-    output = writer.write(pa.RecordBatch.from_arrays(batch.columns, names=list(columns)) for batch in batches)
-    yield pa.RecordBatch.from_pydict({_OUTPUT: [pickle.dumps(output)]})
+    yield pa.RecordBatch.from_pydict({_OUTPUT: [pickle.dumps(writer.write(iter(batches)))]})

@@ -38,8 +38,9 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
     It is created on the driver, where it records the version that it will replace, and is then pickled to tasks.
     """
 
-    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool, allow_empty: bool = False) -> None:
         self.options = options
+        self._allow_empty = allow_empty
         self._fields = build_fields(schema, options)
         columns = [column for column in schema.fields if column.name != options.split_column]
         self._spark_schema = StructType(columns).json()
@@ -120,11 +121,12 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             )
 
     def _build_result(self, outputs: list[TaskOutput]) -> WriteResult:
-        if not outputs:
+        if not outputs and not self._allow_empty:
             raise TrainyardError(
                 f"there are no rows to write to {self.options.path}. Check what prepare returns, and its source."
             )
-        columns = unify_fields([(output.partition, output.fields, output.first_row) for output in outputs])
+        written = [(output.partition, output.fields, output.first_row) for output in outputs]
+        columns = unify_fields(written) if written else tuple(map(_describe_empty, self._fields))
         names = {name for output in outputs for name in output.shards}
         statistics = _merge_statistics(self.options.path, outputs)
         ordered = [name for name in self.options.splits or sorted(names) if name in names]
@@ -200,6 +202,11 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         for name in storage.list_names(storage.join(self.options.path, self.directory)):
             if f"{self.directory}/{name}" not in kept:
                 storage.remove(storage.join(self.options.path, self.directory, name))
+
+
+def _describe_empty(field: Field) -> Field:
+    """Return a column without rows: the length of an array is not known then."""
+    return field if field.shape is not None else replace(field, kind="list", shape=())
 
 
 def _merge_statistics(dataset: str, outputs: list[TaskOutput]) -> SplitStatistics:

@@ -156,7 +156,7 @@ def _write_parquet(spark: SparkSession, spec: PredictSpec, weights: str, predict
 
 
 def _write_dataset(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
-    source.save(predictions, spec.output, "overwrite", _describe_write(spark, spec, weights))
+    source.save(predictions, spec.output, "overwrite", _describe_write(spark, spec, weights), allow_empty=True)
     version = manifest.read_current(spec.output)
     return {"rows": version.rows, "columns": predictions.columns, "version": version.number}
 

@@ -45,7 +45,8 @@ def run(
         spark: The session.
         spec: The job.
         events: The log for the spans of its steps.
-        transform: A function that is applied to the DataFrame after `prepare`.
+        transform: A function that is applied to the shuffled DataFrame, and keeps its rows and their order. Splits and
+            order come from the columns before it, so that they do not depend on what it rounds.
         model: The sha256 of the weights that `transform` applies.
 
     Returns:
@@ -58,24 +59,26 @@ def run(
         prepare = UserFunction.load("prepare", spec.prepare)
     with events.span(Phase.READ_SOURCE, source=sources.describe(spec.source)):
         source = sources.read(spark, spec.source)
+        left_out = sources.find_warnings(spark, spec.source, source)
     with events.span(Phase.PREPARE, prepare=spec.prepare):
         frame = prepare(spark, source, spec.prepare_params)
-        frame = transform(frame) if transform else frame
-        check_columns(frame, spec)
+        check_columns(transform(frame) if transform else frame, spec)
     shards = spec.shards or _choose_shards(spark, frame)
     split, counts = spec.split_column or splits.SPLIT, Observation()
     fractions = {} if spec.split_column or spec.split_at else spec.fractions
     split_by = spec.split_by if fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
         shuffled = splits.shuffle(_assign_splits(rows, spec), shards, spec.seed, split, counts, split_by)
+        written = transform(shuffled) if transform else shuffled
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
-            _write(shuffled, spec, split, _build_provenance(spark, spec, prepare.module, model))
+            _write(written, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     summary = version.summary(spec.dataset)
-    summary["warnings"] += split_quality.find_warnings(
+    deviations = split_quality.find_warnings(
         spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
     )
+    summary["warnings"] += [*left_out, *deviations]
     for warning in summary["warnings"]:
         print(f"WARNING: {warning}", flush=True)
     return summary

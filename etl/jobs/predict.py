@@ -41,7 +41,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
     keys = tuple(dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])]))
     with events.span(Phase.READ_SOURCE):
         files = destinations.list_source(spec)
-        rows = _read(spark, spec)
+        rows, warnings = _read(spark, spec)
     rows_per_batch = spec.rows_per_batch or _choose_batch_rows(rows, artifact.inputs, keys)
     if isinstance(rows, DatasetScan):
         rows.batch_rows = rows_per_batch
@@ -57,17 +57,23 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)
-    return {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
+    if not figures["rows"] and not figures.get("unchanged"):
+        warnings.append("there are no predictions: the source, prepare or postprocess has no rows")
+    for warning in warnings:
+        print(f"WARNING: {warning}", flush=True)
+    result = {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
+    return result | {"warnings": warnings}
 
 
-def _read(spark: SparkSession, spec: PredictSpec) -> Rows:
-    """Return the rows to predict for: a scan if they are those of a dataset, as a DataFrame all others."""
+def _read(spark: SparkSession, spec: PredictSpec) -> tuple[Rows, list[str]]:
+    """Return the rows to predict for, a scan if they are those of a dataset, and what Spark leaves out of a source."""
     if spec.source.format == FORMAT and spec.source.path and not spec.prepare and not spec.partition_by:
-        return DatasetScan(spark, spec.source.path, spec.source.options)
+        return DatasetScan(spark, spec.source.path, spec.source.options), []
     frame = sources.read(spark, spec.source)
+    warnings = sources.find_warnings(spark, spec.source, frame)
     if spec.prepare:
         frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
-    return frame
+    return frame, warnings
 
 
 def _choose_batch_rows(rows: Rows, inputs: Sequence[Column], keys: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trainyard import filesystems
 from trainyard.errors import TrainyardError, find_java_cause
+from trainyard.etl.jobs import source_files
 from trainyard.etl.scoring.scan import DatasetScan, select
 from trainyard.schemas.specs.source import FORMAT, Source
 
@@ -30,9 +31,15 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
         return select(rows, rows.schema.names)
     reader = spark.read.format(source.format).options(**source.options)
     try:
-        return reader.load(source.path) if source.path is not None else reader.load()
+        frame = reader.load(source.path) if source.path is not None else reader.load()
+        return _check_headers(spark, source, frame)
     except Exception as error:
-        raise TrainyardError(_explain(source, error)) from error
+        raise TrainyardError(_explain(spark, source, error)) from error
+
+
+def find_warnings(spark: SparkSession, source: Source, frame: DataFrame) -> list[str]:
+    """Return what Spark leaves out of the files of a source that was read, a sentence each."""
+    return [f"the source {describe(source)}: {text}" for text in source_files.find_left_out(spark, source, frame)]
 
 
 def describe(source: Source) -> str:
@@ -40,7 +47,24 @@ def describe(source: Source) -> str:
     return f"{source.format} at {source.path}" if source.path is not None else source.format
 
 
-def _explain(source: Source, error: Exception) -> str:
+def _check_headers(spark: SparkSession, source: Source, frame: DataFrame) -> DataFrame:
+    """Return a frame that refuses files of CSV whose header is another one: Spark takes their columns by position.
+
+    Spark compares headers with the names of columns, which are others where a header has an empty name or one twice.
+    """
+    options = {name.lower(): value for name, value in source.options.items()}
+    has_header = source.format.lower() == "csv" and options.get("header", "").lower() == "true"
+    if not has_header or "enforceschema" in options or len(frame._jdf.inputFiles()) < 2:
+        return frame
+    texts = {name: value for name, value in source.options.items() if name.lower() not in ("header", "inferschema")}
+    header = spark.read.format(source.format).options(**texts).load(source.path).head() or ()
+    if not all(header) or len({name.lower() for name in header}) < len(header):
+        return frame
+    reader = spark.read.format(source.format).options(**source.options, enforceSchema="false").schema(frame.schema)
+    return reader.load(source.path)
+
+
+def _explain(spark: SparkSession, source: Source, error: Exception) -> str:
     condition = error.getCondition() or "" if isinstance(error, AnalysisException) else ""
     text = str(error)
     if condition == "DATA_SOURCE_NOT_FOUND" or "ClassNotFoundException" in text:
@@ -51,10 +75,10 @@ def _explain(source: Source, error: Exception) -> str:
     if condition in _MISSING_PATH:
         return f"the source {describe(source)} does not exist. Check the path, and that the cluster has access to it."
     if condition == "UNABLE_TO_INFER_SCHEMA":
-        return (
-            f"the source {describe(source)} has no files that Spark reads. Check that it is not empty; names that "
-            "begin with '_' or '.' are hidden from Spark: rename them."
-        )
+        hidden = ""
+        with suppress(Exception):  # it is found by the way
+            hidden = source_files.describe_hidden(spark, source)
+        return f"the source {describe(source)} has no files that Spark reads. {hidden or 'Check that it is not empty.'}"
     cause = find_java_cause(text) or re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
     return f"the source {describe(source)} cannot be read: {cause}{_explain_types(source, condition)}"
 

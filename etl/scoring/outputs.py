@@ -18,6 +18,9 @@ from trainyard.etl.scoring import arrays, worker_model
 from trainyard.etl.scoring.arrays import Columns
 from trainyard.trainer.model.trained_model import PREDICTION, TrainedModel, check_prediction, to_array
 
+ROWS = 256
+"""The rows that a network is applied to at a time for features: the last bits of its outputs depend on their number."""
+
 
 def describe_predictions(uri: str, document: str) -> tuple[StructType, int]:
     """Return the columns of a model's predictions, as they are for two rows of zeros, and the bytes of a row.
@@ -99,7 +102,7 @@ def featurize_batches(
         max_rows: The largest number of rows of a result.
     """
     apply = partial(_apply_layer, layer=layer, name=schema.names[-1])
-    return _add_columns(batches, uri, document, kept, schema, None, max_rows, apply)
+    return _add_columns(batches, uri, document, kept, schema, min(ROWS, max_rows), max_rows, apply)
 
 
 def _add_columns(

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trainyard.etl.datasource.columns import get_column, read_schema
+from trainyard.etl.datasource.map_in_arrow import map_in_arrow
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.schemas import manifest as manifests
@@ -99,9 +100,7 @@ def map_batches(rows: Rows, columns: Sequence[str], function: BatchFunction, sch
     """
     if isinstance(rows, DatasetScan):
         return rows.map_batches(columns, function, schema)
-    # pyspark's mapInArrow, checked in 4.2.0, selects columns by names that it does not quote.
-    numbered = rows.select(*(get_column(name).alias(str(number)) for number, name in enumerate(columns)))
-    return numbered.mapInArrow(lambda batches: function(_convert(batch, columns) for batch in batches), schema)
+    return map_in_arrow(select(rows, columns), lambda batches: function(map(_convert, batches)), schema)
 
 
 def merge_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -137,15 +136,15 @@ def _pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _convert(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Return a batch with other names, and with timestamps in UTC, as those of a dataset are."""
+def _convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with timestamps in UTC, as those of a dataset are."""
     values = [
         column.cast(pa.timestamp(column.type.unit, tz="UTC"))
         if pa.types.is_timestamp(column.type) and column.type.tz
         else column
         for column in batch.columns
     ]
-    return pa.RecordBatch.from_arrays(values, names=list(names))
+    return pa.RecordBatch.from_arrays(values, names=batch.schema.names)
 
 
 def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec
 
-from trainyard import atomic, deadlines
+from trainyard import atomic, deadlines, object_stores
 from trainyard.errors import DeadlineError, TrainyardError, UnavailableError
 
 _OF_THE_WEB = frozenset(["data", "ftp", "gist", "git", "github", "http", "https", "jlab", "jupyter"])
@@ -113,8 +113,10 @@ def _open(uri: str, scheme: str) -> tuple[Any, str]:
         fs = hdfs.connect(uri)
         return fs, fs._strip_protocol(uri)
     # What another process wrote must be seen: clients of object stores keep listings by default.
-    options = {"use_listings_cache": False} if uri.startswith(atomic.OBJECT_STORES) else {}
-    return fsspec.core.url_to_fs(uri, **options)  # type: ignore[no-any-return]
+    if uri.startswith(atomic.OBJECT_STORES):
+        fs, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
+        return object_stores.guard(fs), path
+    return fsspec.core.url_to_fs(uri)  # type: ignore[no-any-return]
 
 
 def _authority(uri: str) -> str:

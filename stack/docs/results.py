@@ -12,7 +12,8 @@ DATASET = {
     "shards": "The number of files.",
     "record_batches": "The number of record batches.",
     "bytes": "The size of the shards.",
-    "warnings": "Columns that drifted beyond `warn`, splits without rows and the like, a sentence each.",
+    "warnings": "Columns that drifted beyond `warn`, splits without rows, files that Spark does not read and the like, "
+    "a sentence each.",
     "reused": "True if the export was skipped; otherwise the key is missing.",
 }
 MODEL = {
@@ -65,6 +66,7 @@ PREDICTIONS = {
     "partitions": "The partitions that were predicted, with `partition_by`.",
     "unchanged": "The number of partitions that were left as they are, with `partition_by`.",
     "stale": "The partitions in the output that have no rows now, with `partition_by`, if there are any.",
+    "warnings": "What Spark does not read of the source, and that there are no predictions, a sentence each.",
 }
 CHAMPION = {
     "uri": "The URI of the champion.",

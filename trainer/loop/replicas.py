@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
@@ -176,10 +177,16 @@ def _compute_digest(tensor: Tensor) -> Tensor:
     values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     words = values.contiguous().view(-1).view(WORDS[values.itemsize]) if values.numel() else values.new_zeros(1).long()
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    weights = _build_weights(min(DIGESTED, 1 << len(words).bit_length()), words.dtype, tensor.device)
     for piece in torch.split(words, DIGESTED):
-        places = torch.arange(1, len(piece) + 1, device=tensor.device)
-        total = total * 31 + (piece.long() * (places % 65521 + 1)).sum()
+        total = total * 31 + (piece * weights[: len(piece)]).sum(dtype=torch.int64)
     return total % 2**62
+
+
+@lru_cache(maxsize=8)
+def _build_weights(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the weight of each place: it is odd, so that the product of a word, without its overflow, is its own."""
+    return (torch.arange(count, device=device) % 65521 * 2 + 1).to(dtype)
 
 
 def _list_whole(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

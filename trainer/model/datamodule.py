@@ -6,26 +6,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from lightning import LightningDataModule
+from lightning import LightningDataModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.loader import Columns
+
+AnyDataset = TypeVar("AnyDataset", bound=Dataset)
 
 TRAINING_OPTIONS = ("transform", "augment", "bucket_by", "balance", "weight_by", "mix")
 """Options of Dataset that apply to the training split only."""
 
 
+class _TrainingRows(Dataset):
+    """The training split, whose epochs are those of a Trainer.
+
+    A Trainer counts the batches of an epoch itself: its length is that of a whole one also where training resumes in
+    the middle, and rows that it has left out, as with `limit_train_batches`, are no part of the next epoch.
+    """
+
+    trainer: Trainer | None = None
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[Columns]:
+        epoch, step, _ = self._position.load()
+        if step and self.trainer:
+            loop = self.trainer.fit_loop
+            if not (loop.restarting and loop.epoch_loop.batch_progress.current.ready == step):
+                self.set_epoch(epoch + 1)
+        return super().__iter__()
+
+
 class TrainyardDataModule(LightningDataModule):
     """The splits "train", "validation" and "test" of a dataset, as far as they exist.
 
-    A checkpoint of the Trainer contains the position in the data, and training resumes there. A dataloader that the
-    Trainer reloads, and another fit with the same module, start with the next epoch.
+    A checkpoint of the Trainer contains the position in the data, and training resumes there, also within an epoch. A
+    dataloader that the Trainer reloads, another fit with the same module, and an epoch after one that the Trainer ended
+    early start with the next epoch.
 
     Args:
         uri: The dataset.
@@ -57,13 +82,14 @@ class TrainyardDataModule(LightningDataModule):
         self._uri, self._columns, self._batch_size, self._seed = uri, tuple(columns), batch_size, seed
         self._manifest = manifest or manifests.read_current(uri)
         self._batch: Callable[[Any], Any] = batch or (lambda tensors: tuple(tensors[name] for name in self._columns))
-        self._train: Dataset | None = None
+        self._train: _TrainingRows | None = None
         self._state: dict[str, Any] = {}
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the batches of the split "train", shuffled, from the position in the data on."""
         state = self.state_dict()
-        self._train, self._state = self._build_dataset("train", shuffle=True), {}
+        self._train, self._state = self._build_dataset("train", _TrainingRows), {}
+        self._train.trainer = self.trainer
         if state:
             self._train.load_state_dict(state)
         return self._build_dataloader(self._train)
@@ -87,12 +113,12 @@ class TrainyardDataModule(LightningDataModule):
     def _build_evaluation(self, split: str) -> Any:
         if split not in self._manifest.splits:
             return []
-        return self._build_dataloader(self._build_dataset(split, shuffle=False))
+        return self._build_dataloader(self._build_dataset(split, Dataset))
 
-    def _build_dataset(self, split: str, shuffle: bool) -> Dataset:
-        trainer = self.trainer
+    def _build_dataset(self, split: str, kind: type[AnyDataset]) -> AnyDataset:
+        trainer, shuffle = self.trainer, kind is _TrainingRows
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        return Dataset(
+        return kind(
             self._uri, split, self._columns, batch_size=self._batch_size, shuffle=shuffle, seed=self._seed,
             rank=rank, world=world, manifest=self._manifest, resume=shuffle,
             **{name: value for name, value in self._options.items() if shuffle or name not in TRAINING_OPTIONS},

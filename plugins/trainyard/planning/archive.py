@@ -25,7 +25,7 @@ PACKAGE = Path(__file__).parents[1]
 DRIVER = PACKAGE / "backends" / "driver.py"
 SHIPPED_MODULES = (
     "__init__.py", "atomic.py", "deadlines.py", "errors.py", "filesystems.py", "hadoop_conf.py", "hdfs.py",
-    "progress_bar.py", "retries.py", "stalls.py", "storage.py", "text.py",
+    "object_stores.py", "progress_bar.py", "retries.py", "stalls.py", "storage.py", "text.py",
 )  # fmt: skip
 SHIPPED_PACKAGES = ("schemas", "trainer", "etl")
 _EPOCH = (1980, 1, 1, 0, 0, 0)

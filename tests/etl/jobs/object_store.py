@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.etl.jobs import faulty_store
 from tests.plugins.test_storage import race
-from trainyard import storage
+from trainyard import retries, storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import export
 from trainyard.schemas import events, manifest, versions
@@ -119,6 +121,37 @@ def mlflow(folder: str) -> list[str]:
         (path / name).write_text(name)
     _publish(path, "MLmodel", "s3://bucket/served")
     return [*written, *(file.path for file in storage.find_files("s3://bucket/served"))]
+
+
+def outages(_: str) -> dict[str, list[str]]:
+    """Return how a worker ends if the store fails: while it is read, listed, written, or a file of it is read."""
+    import s3fs
+
+    from trainyard.trainer.group.outcome import _classify
+
+    uri, s3fs.S3FileSystem.retries = "s3://bucket/outage/ä", 1
+    storage.replace(uri, b"0123456789")
+    s3fs.S3FileSystem.clear_instance_cache()
+    ended: dict[str, list[str]] = {}
+    with faulty_store.run() as faults:
+        for code in (*faulty_store.STATUSES, "reset"):
+            faults.left = 0
+            file = storage.open_input(uri)
+            calls = (
+                partial(storage.read, uri), partial(storage.list_names, "s3://bucket/outage"), partial(file.read, 1),
+                partial(storage.create, f"{uri}-new", b"1"), partial(storage.open_input, uri),
+            )  # fmt: skip
+            for call in calls:
+                faults.code, faults.left = code, 100
+                try:
+                    call()
+                except Exception as error:
+                    ended.setdefault(code, []).append(_classify(error))
+                else:
+                    ended.setdefault(code, []).append("succeeded")
+        faults.code, faults.left = "SlowDown", 2
+        ended["for two requests"] = [retries.read_file(uri).decode()]
+    return ended
 
 
 if __name__ == "__main__":

@@ -105,6 +105,15 @@ def test_a_part_of_an_object_is_read(use: Callable[[str], Any]) -> None:
     assert use("ranges") == ["01", "45", "89"]
 
 
+def test_a_store_that_is_busy_or_unreachable_is_no_error_of_the_user(use: Callable[[str], Any]) -> None:
+    ended = use("outages")
+    assert ended.pop("for two requests") == ["0123456789"]
+    assert {code: set(ends) for code, ends in ended.items()} == {
+        "SlowDown": {"lost"}, "ServiceUnavailable": {"lost"}, "InternalError": {"lost"}, "reset": {"lost"},
+        "ExpiredToken": {"lost"}, "AccessDenied": {"failed"},
+    }  # fmt: skip
+
+
 def test_what_needs_a_rename_is_refused_by_name_before_anything_is_computed(use: Callable[[str], Any]) -> None:
     parquet, move = use("refusals")
     assert parquet.startswith("output='s3://bucket/p' is on a storage that copies a directory file by file")

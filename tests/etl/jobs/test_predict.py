@@ -120,6 +120,18 @@ def test_predictions_are_written_as_a_dataset(spark: Any, model: str, tmp_path: 
     assert group_by_key(spark.read.format("trainyard").load(str(tmp_path / "out"))) == predict_locally(model, rows)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "trainyard"])
+def test_predictions_without_rows_are_written_with_a_warning(spark: Any, model: str, tmp_path: Path, kind: str) -> None:
+    fault = {"postprocess": "tests.etl.prepares:only", "postprocess_params": {"class_": 99}}
+    for options, count in ((fault, 0), ({}, 40), (fault, 0)):
+        summary = predict_rows(
+            spark, model, tmp_path, datasets.blobs(40), tmp_path / "out", output_format=kind, **options
+        )
+        rows = spark.read.format(kind).load(str(tmp_path / "out"))
+        assert summary["rows"] == rows.count() == count and rows.columns[0] == "key"
+        assert [text.partition(":")[0] for text in summary["warnings"]] == ["there are no predictions"] * (not count)
+
+
 def test_the_version_that_is_scanned_does_not_expire_meanwhile(spark: Any, model: str, tmp_path: Path) -> None:
     uri = str(tmp_path / "dataset")
     make_frame(spark, datasets.blobs(40, seed=7)).write.format("trainyard").mode("append").save(uri)

@@ -106,7 +106,50 @@ def test_types_that_spark_does_not_read_are_named_with_what_pandas_calls_the_rem
         sources.read(spark, Source(format="parquet", path=str(tmp_path)))
 
 
-def test_a_file_that_spark_takes_for_hidden_is_explained(spark, tmp_path):
-    pq.write_table(pa.table({"x": range(9)}), tmp_path / "_part.parquet")
-    with pytest.raises(TrainyardError, match=r"has no files that Spark reads.* begin with '_' or '\.' are hidden"):
-        sources.read(spark, Source(format="parquet", path=str(tmp_path)))
+def test_files_that_spark_takes_for_hidden_are_counted_and_one_is_named(spark, tmp_path):
+    table = pa.table({"x": range(9)})
+    pq.write_table(table, tmp_path / "_part.parquet")
+    source = Source(format="parquet", path=str(tmp_path))
+    message = r"has no files that Spark reads. Spark does not read 1 files or folders, for example '_part.parquet'"
+    with pytest.raises(TrainyardError, match=message):
+        sources.read(spark, source)
+    (tmp_path / "_day=ü").mkdir()
+    for name in ("_SUCCESS", "_day=ü/a b[1].parquet", "_day=ü/.a.parquet.crc", "_day=ü/._a.parquet"):
+        pq.write_table(table, tmp_path / name)
+    (tmp_path / "_part.parquet").rename(tmp_path / "_metadata_of_tests")
+    assert sources.find_warnings(spark, source, sources.read(spark, source)) == []
+    for name in ("_day=ü/.b.parquet", "_day=ü/_ä.parquet"):
+        pq.write_table(table, tmp_path / name)
+    (warning,) = sources.find_warnings(spark, source, sources.read(spark, source))
+    assert warning.startswith(
+        f"the source parquet at {tmp_path}: Spark does not read 2 files or folders, for example '.b"
+    )
+    selected = source.model_copy(update={"path": f"{tmp_path}/*", "options": {"pathGlobFilter": "*.parquet"}})
+    assert "for example '_ä.parquet'" not in sources.find_warnings(spark, selected, sources.read(spark, selected))[0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_columns_that_the_first_file_does_not_have_are_named(spark, tmp_path, kind):
+    frames = [spark.range(2, numPartitions=1)] * 2 + [spark.range(2).selectExpr("id", "id as `größe`", "'b' as ID2")]
+    for number, frame in enumerate(frames):
+        frame.coalesce(1).write.format(kind).save(f"{tmp_path}/day={number}")
+    source = Source(format=kind, path=str(tmp_path))
+    (warning,) = sources.find_warnings(spark, source, sources.read(spark, source))
+    assert "does not read 'größe', 'ID2' of others (3 of 3 files were compared). To read them, write" in warning
+    merged = source.model_copy(update={"options": {"mergeSchema": "true"}})
+    assert sources.find_warnings(spark, merged, sources.read(spark, merged)) == []
+
+
+def test_a_csv_file_whose_header_has_another_order_is_refused_by_name(spark, tmp_path):
+    (tmp_path / "1.csv").write_text("größe,y\n1,2\n")
+    (tmp_path / "2.csv").write_text("y,größe\n20,10\n")
+    source = Source(format="csv", path=str(tmp_path), options={"header": "true", "inferSchema": "true"})
+    with pytest.raises(Exception, match="An error occurred while calling") as raised:
+        sources.read(spark, source).toArrow()
+    assert "CSV header does not conform to the schema" in describe_failure(raised.value)[0]
+    (tmp_path / "2.csv").write_text("größe,y\n20,10\n")
+    assert sorted(map(tuple, sources.read(spark, source).collect())) == [(1, 2), (20, 10)]
+    for number in (1, 2):
+        (tmp_path / f"{number}.csv").write_text(",y\n0,1\n")  # as pandas writes an index, which Spark names _c0
+    assert sources.read(spark, source).columns == ["_c0", "y"]
+    assert sources.read(spark, source).count() == 2

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
@@ -204,6 +205,21 @@ def test_a_trainer_resumes_in_the_order_of_its_checkpoint(ids: str, tmp_path: Pa
     uninterrupted, first = seen(3, None), seen(1, None)
     assert [len(batch) for batch in uninterrupted] == 3 * [30, 30, 30, 10]
     assert first + seen(3, tmp_path / "1.ckpt", reload_dataloaders_every_n_epochs=reload) == uninterrupted
+
+
+def test_a_trainer_resumes_within_an_epoch_and_runs_all_further_steps(ids: str, tmp_path: Path) -> None:
+    def seen(checkpoint: Path | None, **options: Any) -> list[list[int]]:
+        module = RecordingModule()
+        run = trainer(tmp_path, 2, **options)
+        run.fit(module, TrainyardDataModule(ids, ["id"], batch_size=30), ckpt_path=checkpoint, weights_only=True)
+        return module.seen
+
+    each = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
+    uninterrupted = seen(None, callbacks=[each])
+    for step in (1, 3, 4, 6, 8):
+        assert seen(tmp_path / f"step={step}.ckpt", enable_checkpointing=False) == uninterrupted[step:]
+    limited = seen(None, limit_train_batches=3, enable_checkpointing=False)
+    assert limited == uninterrupted[:3] + uninterrupted[4:7]
 
 
 def test_each_epoch_has_an_order_of_its_own_if_dataloaders_are_reloaded(ids: str, tmp_path: Path) -> None:
