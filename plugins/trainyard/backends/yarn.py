@@ -37,7 +37,16 @@ from trainyard.text import Log
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger
 from trainyard.usage import resource_usage
 from trainyard.yarn import cluster, fit
-from trainyard.yarn.lifecycle import Submit, UseResult, decide_on_start
+from trainyard.yarn.lifecycle import (
+    Explain,
+    GiveUp,
+    Reattach,
+    StartAgain,
+    Submit,
+    UseResult,
+    decide_on_end,
+    decide_on_start,
+)  # fmt: skip
 from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager, UnreachableError
 from trainyard.yarn.snapshot import ClusterSnapshot, OtherSchedulerError
 
@@ -124,43 +133,61 @@ class YarnBackend:
     def collect(self, event: Mapping[str, Any], log: Log) -> RunRecord | ApplicationTrigger:
         """Log the end of the application in the trigger's event, and return its record; wait on if it has not ended.
 
-        A task that is cleared starts again while its application runs, and reattaches to it; then the trigger of the
-        cleared attempt kills that application. So one that was reattached to and killed is submitted again.
+        One that was killed with the attempt that it was reattached from is submitted again.
 
         Raises:
             TrainyardError: The application wrote no record; the message has the cause, where it is recognized.
         """
-        id, no_answer = str(event["application"]), event.get("error")
-        ended, logs = None, postmortem.ContainerLogs()
+        id, is_of_earlier = str(event["application"]), bool(event.get("reattached"))
+        application, error = self._look_up(id)
+        no_answer = None if application else event.get("error") or error
+        record = None if application and application.live else self._record_of(id)
+        logs = postmortem.ContainerLogs()
+        if application and not application.live:
+            logs = self._log_end(application, record, log)
+        match decide_on_end(application, record, no_answer, is_of_earlier, self._killed):
+            case Reattach(live):
+                log(f"{id} is {live.state}; this attempt waits for it.")
+                return self._wait_for(id, is_of_earlier)
+            case UseResult(succeeded):
+                return succeeded
+            case StartAgain():
+                log(f"{id} of an earlier attempt was killed when that attempt was cleared.")
+                return self.run(log)
+            case GiveUp(reason):
+                waited = f" for {PATIENCE_SECONDS / 60:.0f} minutes" if event.get("error") else ""
+                raise TrainyardError(
+                    f"{self._operator}: the ResourceManager has returned no status for {id}{waited}: {reason}. The "
+                    "next attempt reattaches to the application if it still runs."
+                )
+            case Explain(failed):
+                return self._explain(id, application, failed, logs, log)
+
+    def _look_up(self, id: str) -> tuple[Application | None, str | None]:
+        """Return an application, or why YARN does not answer; neither if YARN does not have it any more."""
         try:
             manager = cluster.resource_manager()
-            ended = manager.application(id)
+            application = manager.application(id)
         except TrainyardError as error:
-            no_answer = no_answer or str(error)
-        if ended:
-            no_answer, self.pages = None, _pages(manager, ended)
-            if ended.live:
-                log(f"{id} is {ended.state}; this attempt waits for it.")
-                return self._wait_for(id, bool(event.get("reattached")))
-        record = self._record_of(id)
-        failed = record is None or record.status == "failed"
-        if ended:
-            log(f"{id} ended {ended.final_status}: {ended.tracking_url}")
-            logs = postmortem.log_containers(manager, ended, failed, log)
-            self._save_usage(manager, ended, log)
-            for submission in filter(is_submission_tag, ended.tags):
-                self._remove_owner(submission)
-        if record and not failed:
-            return record
-        if not record and ended and ended.state == "KILLED" and event.get("reattached") and not self._killed:
-            log(f"{id} of an earlier attempt was killed when that attempt was cleared.")
-            return self.run(log)
-        if not record and no_answer:
-            waited = f" for {PATIENCE_SECONDS / 60:.0f} minutes" if event.get("error") else ""
-            raise TrainyardError(
-                f"{self._operator}: the ResourceManager has returned no status for {id}{waited}: {no_answer}. The next "
-                "attempt reattaches to the application if it still runs."
-            )
+            return None, str(error)
+        if application:
+            self.pages = _pages(manager, application)
+        return application, None
+
+    def _log_end(self, ended: Application, record: RunRecord | None, log: Log) -> postmortem.ContainerLogs:
+        """Log the end of an application, save its resource usage, and return the logs of its containers."""
+        manager = cluster.resource_manager()
+        log(f"{ended.id} ended {ended.final_status}: {ended.tracking_url}")
+        logs = postmortem.log_containers(manager, ended, record is None or record.status == "failed", log)
+        self._save_usage(manager, ended, log)
+        for submission in filter(is_submission_tag, ended.tags):
+            self._remove_owner(submission)
+        return logs
+
+    def _explain(
+        self, id: str, ended: Application | None, record: RunRecord | None, logs: postmortem.ContainerLogs, log: Log
+    ) -> RunRecord:
+        """Return the record of a failure with its cause. Raises TrainyardError with the cause if there is no record."""
         try:
             plan = self._make_plan()
         except Exception as error:  # each storage raises exceptions of its own

@@ -1,4 +1,4 @@
-"""What a task does when it starts, for every state that a crash can leave behind."""
+"""What a task does when it starts, and when its application has ended, for every state that a crash can leave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import pytest
 
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.yarn.lifecycle import Reattach, Submit, UseResult, decide_on_start
+from trainyard.yarn.lifecycle import (
+    End,
+    Explain,
+    GiveUp,
+    Reattach,
+    StartAgain,
+    Submit,
+    UseResult,
+    decide_on_end,
+    decide_on_start,
+)
 from trainyard.yarn.resource_manager import Application
 
 PLACE = TaskKey(dag_id="d", run_id="r", task_id="t", directory="/s/runs/d/r")
@@ -70,3 +80,37 @@ def test_an_ended_application_without_a_successful_record_is_submitted_again(lat
 
 def test_a_superseded_result_is_computed_again() -> None:
     assert decide_on_start([application(1)], record(1), superseded=application(1).id) == Submit()
+
+
+RUNNING, ENDED = application(1, "RUNNING", "UNDEFINED"), application(1)
+KILLED, FAILED = application(1, "KILLED", "KILLED"), application(1, "FAILED", "FAILED")
+
+
+@pytest.mark.parametrize(
+    ("ended", "written", "no_answer", "is_of_earlier", "killed", "expected"),
+    [
+        (RUNNING, None, None, False, False, Reattach(RUNNING)),
+        (RUNNING, record(1), None, True, True, Reattach(RUNNING)),
+        (ENDED, record(1), None, False, False, UseResult(record(1))),
+        (FAILED, record(1), None, False, False, UseResult(record(1))),
+        (None, record(1), "no route", False, False, UseResult(record(1))),
+        (ENDED, record(1, "failed"), None, False, False, Explain(record(1, "failed"))),
+        (KILLED, record(1, "failed"), None, True, False, Explain(record(1, "failed"))),
+        (None, record(1, "failed"), "no route", False, False, Explain(record(1, "failed"))),
+        (KILLED, None, None, True, False, StartAgain()),
+        (KILLED, None, None, True, True, Explain(None)),
+        (KILLED, None, None, False, False, Explain(None)),
+        (FAILED, None, None, True, False, Explain(None)),
+        (None, None, "no route", True, False, GiveUp("no route")),
+        (None, None, None, True, False, Explain(None)),
+    ],
+)
+def test_the_record_decides_how_a_task_ends_and_without_one_the_application(
+    ended: Application | None,
+    written: RunRecord | None,
+    no_answer: str | None,
+    is_of_earlier: bool,
+    killed: bool,
+    expected: End,
+) -> None:
+    assert decide_on_end(ended, written, no_answer, is_of_earlier, killed) == expected
