@@ -88,6 +88,7 @@ def build_training(
     )
 
 
+@pytest.mark.full
 def test_workers_in_one_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
     shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2)
     operator = build_training("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
@@ -98,6 +99,7 @@ def test_workers_in_one_container_share_its_gpus(containers: list[Container], co
     assert (container.label, container.gpus, container.cores) == ("gpu", 2, 2)
 
 
+@pytest.mark.full
 def test_a_worker_group_that_lost_a_worker_resumes_within_its_application(
     containers: list[Container], configured: Cluster
 ) -> None:

@@ -89,6 +89,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.mark.full
 def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(installed: Installation) -> None:
     program = """
         import sys

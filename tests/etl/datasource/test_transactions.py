@@ -42,6 +42,7 @@ def test_killed_and_failed_attempts_leave_no_files(spark, tmp_path):
     assert dataset.splits["train"].statistics["x"].count == 1000
 
 
+@pytest.mark.full
 def test_of_two_concurrent_exports_one_succeeds_and_the_other_names_it(spark, tmp_path):
     os.mkfifo(tmp_path / "ready")
     os.mkfifo(tmp_path / "go")

@@ -61,11 +61,13 @@ def pipeline(use: Callable[[str], Any]) -> dict[str, Any]:
     return use("pipeline")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_each_export_adds_a_version(pipeline: dict[str, Any]) -> None:
     assert pipeline["versions"] == [1, 2]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize(("version", "rows"), [(1, [*range(100)]), (2, [*range(100), *range(50)])])
 def test_the_trainer_reads_each_row_once_in_order_and_shuffled(
@@ -76,17 +78,20 @@ def test_the_trainer_reads_each_row_once_in_order_and_shuffled(
     assert in_order != shuffled
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_reads_the_newest_version(pipeline: dict[str, Any]) -> None:
     assert pipeline["spark_rows"] == 150
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_leased_version_stays_and_another_expires(pipeline: dict[str, Any]) -> None:
     assert pipeline["expired_while_leased"] == [] and pipeline["expired"] == [1]
     assert pipeline["left"] == [2] and pipeline["unreferenced"] == []
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_events_of_a_run_are_stored_beside(pipeline: dict[str, Any]) -> None:
     assert pipeline["events"] > 0

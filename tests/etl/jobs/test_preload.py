@@ -46,6 +46,7 @@ print(json.dumps({"torch": [row.torch for row in rows], "daemons": len(daemons)}
 """
 
 
+@pytest.mark.full
 def test_workers_of_frames_and_of_rdds_have_torch_when_they_are_forked_from_one_daemon() -> None:
     path = os.pathsep.join(str(ROOT / part) for part in ("plugins", ""))
     env = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}

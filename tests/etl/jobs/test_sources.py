@@ -50,6 +50,7 @@ print(sources.read(spark, Source(format="trainyard", path=sys.argv[1], options={
 """
 
 
+@pytest.mark.full
 def test_a_dataset_is_read_in_a_session_that_did_not_know_its_format(spark, tmp_path):
     spark.range(7).write.format("trainyard").mode("append").save(str(tmp_path / "dataset"))
     env = os.environ | {"PYTHONPATH": str(ROOT / "plugins"), "PYSPARK_PYTHON": sys.executable}

@@ -95,12 +95,14 @@ def test_a_driver_that_is_killed_is_reported_with_its_last_output(plan, tmp_path
     assert "about to go" in message
 
 
+@pytest.mark.full
 def test_an_exception_of_user_code_is_the_error_of_the_record(plan) -> None:
     record = LocalBackend(plan("def rows(spark, source): raise ValueError('no column y')")).run(lambda line: None)
     assert record.status == "failed"
     assert "no column y" in str(record.error)
 
 
+@pytest.mark.full
 def test_archived_code_wins_over_code_in_the_working_directory(plan, tmp_path, monkeypatch) -> None:
     decoy = tmp_path / "elsewhere" / "etl"
     decoy.mkdir(parents=True)

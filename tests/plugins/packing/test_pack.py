@@ -47,6 +47,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archive
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_it_runs_where_it_is_unpacked(packed: Path, tmp_path: Path) -> None:
     with tarfile.open(packed) as tar:
@@ -64,6 +65,7 @@ def test_it_runs_where_it_is_unpacked(packed: Path, tmp_path: Path) -> None:
     assert (parse_java_version(done.stderr) or 0) >= 17
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_no_file_names_the_machine_where_it_was_packed(packed: Path) -> None:
     with tarfile.open(packed) as tar:
@@ -72,6 +74,7 @@ def test_no_file_names_the_machine_where_it_was_packed(packed: Path) -> None:
     assert {(entry.uid, entry.gid, entry.uname, entry.mtime) for entry in entries} == {(0, 0, "", 315532800)}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_python_needs_a_version_of_glibc(packed: Path, tmp_path: Path) -> None:
     with tarfile.open(packed) as tar:
