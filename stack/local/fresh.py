@@ -69,6 +69,20 @@ def install(environment: Path, *requirements: str) -> None:
     run(command, environment.parent)
 
 
+def link_bytecode(environment: Path) -> None:
+    """Link the compiled modules of this environment into another one with the same versions.
+
+    Python compiles the others: it compares the time of a source, which uv keeps. That takes half a minute otherwise.
+    """
+    ours, theirs = (
+        Path(next(root.glob("lib/python*/site-packages"))) for root in (Path(sys.executable).parents[1], environment)
+    )
+    for cache in ours.rglob("__pycache__"):
+        target = theirs / cache.relative_to(ours)
+        if target.parent.is_dir() and not target.exists():
+            shutil.copytree(cache, target, copy_function=os.link)
+
+
 def run_quick_start(folder: Path, environment: Path) -> str:
     """Run the quick start of the README in an empty folder, word by word; return what its commands print."""
     page = blocks(ROOT / "README.md")

@@ -69,6 +69,7 @@ class Installation:
 
     def install(self, *requirements: str) -> None:
         fresh.install(self.environment, *requirements, "-c", str(ROOT / "requirements.txt"))
+        fresh.link_bytecode(self.environment)
 
     def run(self, *command: str) -> str:
         variables = {
