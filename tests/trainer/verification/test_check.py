@@ -16,6 +16,7 @@ from tests.trainer import datasets
 from tests.trainer.verification import recipes
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring import outputs
+from trainyard.schemas.specs.strategies import Allreduce, Horovod
 from trainyard.trainer.formats import onnx
 from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import FitResult, fit
@@ -146,15 +147,15 @@ def test_weights_that_are_views_of_one_memory_are_saved_and_restored(batches: st
 
 
 def test_parameters_over_one_memory_are_refused_where_each_would_get_its_own() -> None:
-    for device, strategy in (("cuda", "allreduce"), ("cpu", "fsdp")):
+    for device, strategy in (("cuda", Allreduce()), ("cpu", FSDP())):
         with pytest.raises(
             TrainyardError, match=r"'encoder\.weight' and 'decoder\.weight' are two parameters over one"
         ):
             check_memory("tied", recipes.views("tied"), strategy, device)
         check_memory("interleaved", recipes.views("interleaved"), strategy, device)
-    check_memory("tied", recipes.views("tied"), "allreduce", "cpu")
+    check_memory("tied", recipes.views("tied"), Allreduce(), "cpu")
     with pytest.raises(TrainyardError, match=r"'layers\.0\.weight' is a view that is not contiguous"):
-        check_memory("interleaved", recipes.views("interleaved"), "horovod", "cpu")
+        check_memory("interleaved", recipes.views("interleaved"), Horovod(), "cpu")
 
 
 def test_an_optimizer_of_sparse_gradients_resumes(batches: str, tmp_path: Path) -> None:
