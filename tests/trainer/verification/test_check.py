@@ -16,7 +16,7 @@ from tests.trainer import datasets
 from tests.trainer.verification import recipes
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring import outputs
-from trainyard.schemas.specs.strategies import Allreduce, Horovod
+from trainyard.schemas.specs.strategies import FSDP, Allreduce, Horovod
 from trainyard.trainer.formats import onnx
 from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import FitResult, fit
