@@ -51,10 +51,6 @@ class Scores(Part):
         """The metrics that are one number, or None: without matrices and values for each class."""
         return {name: value for name, value in self.metrics.items() if isinstance(value, int | float | None)}
 
-    def summary(self) -> dict[str, Any]:
-        """Return the part for an XCom."""
-        return self.model_dump(mode="json", exclude={"slices"}) | {"metrics": self.numbers}
-
 
 class Baseline(Scores):
     """The metrics of a baseline, and by how much the model exceeds them."""
@@ -121,12 +117,3 @@ class Evaluation(Document):
     def save(self) -> None:
         """Store the evaluation beside the weights."""
         storage.replace(self.uri, self.to_json().encode())
-
-    def summary(self) -> dict[str, Any]:
-        """Return the part for an XCom, with the model's `uri`, and this document's URI as `evaluation`.
-
-        Metrics that are no numbers are in the document alone: a confusion matrix of 1,000 classes has 8 MB.
-        """
-        dumped = self.model_dump(mode="json", exclude={"model", "baselines", "curves", "examples"})
-        baselines = [other.summary() for other in self.baselines]
-        return {**self.model.summary(), **dumped, "baselines": baselines, "evaluation": self.uri}

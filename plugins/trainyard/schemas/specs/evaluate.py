@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.specs.fields import Location, Metric, Name
 from trainyard.schemas.specs.job import JobSpec
 
@@ -30,6 +31,7 @@ class EvaluateSpec(JobSpec):
 
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
+    RESULT = EvaluationResult
 
     model: Location
     weights: dict[str, str] = {}

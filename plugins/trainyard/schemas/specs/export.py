@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.manifest import fold_name
+from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
@@ -85,6 +86,7 @@ class ExportSpec(JobSpec):
 
     KIND: ClassVar[str] = "export spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.export:run"
+    RESULT = DatasetResult
 
     prepare: ImportPath
     prepare_params: Params = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from trainyard.schemas.document import Document
+from trainyard.schemas.results import Result
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -13,11 +14,13 @@ class JobSpec(Document):
 
     Attributes:
         ENTRY: The function that runs the job, as `module:name`.
+        RESULT: What it returns.
         HAS_HEARTBEATS: Whether it is a worker group, which detects by itself that it hangs.
         task_key: The Airflow task that the job belongs to.
     """
 
     ENTRY: ClassVar[str]
+    RESULT: ClassVar[type[Result]]
     HAS_HEARTBEATS: ClassVar[bool] = False
     task_key: TaskKey
 

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source, refuse_overlap
@@ -35,6 +36,7 @@ class PredictSpec(JobSpec):
 
     KIND: ClassVar[str] = "predict spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
+    RESULT = PredictionsResult
 
     model: Location
     weights: dict[str, str] = {}

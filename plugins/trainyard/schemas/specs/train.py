@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
+from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.fields import (
     Format,
     ImportPath,
@@ -122,6 +123,7 @@ class TrainSpec(JobSpec):
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
+    RESULT = ModelResult
     HAS_HEARTBEATS = True
 
     recipe: ImportPath
