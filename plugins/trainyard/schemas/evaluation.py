@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
 
 Interval = tuple[float, float]
@@ -113,6 +115,12 @@ class Evaluation(Document):
                 f"{uri} evaluates the weights {self.model.weights_sha256[:16]}, but lies beside {weights}."
             )
         return self.model_copy(update={"model": self.model.model_copy(update={"uri": model})})
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the models, and the version of the dataset."""
+        yield Reference(self.dataset, self.dataset_version)
+        for scores in (self.model, *self.baselines):
+            yield Reference(scores.uri, scores.weights_sha256)
 
     def save(self) -> None:
         """Store the evaluation beside the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from pydantic_core import to_jsonable_python
@@ -9,6 +10,7 @@ from pydantic_core import to_jsonable_python
 from trainyard.schemas.document import Part
 from trainyard.schemas.evaluation import Difference, Evaluation, Interval
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
 
 Numbers = dict[str, int | float | None]
@@ -24,6 +26,10 @@ class Result(Part):
         """Return the fields that the job has set, as JSON; numbers that JSON does not have, such as NaN, are None."""
         xcom: dict[str, Any] = to_jsonable_python(self.model_dump(exclude_unset=True), inf_nan_mode="null")
         return xcom
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of datasets and models that the result names."""
+        yield from ()
 
 
 class DatasetResult(Result):
@@ -64,6 +70,10 @@ class DatasetResult(Result):
             shards=len(shards), record_batches=sum(len(shard.lengths) for shard in shards),
             bytes=sum(shard.bytes for shard in shards), warnings=manifest.provenance.warnings,
         )  # fmt: skip
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the version of the dataset."""
+        yield Reference(self.uri, self.version)
 
 
 class EpochModel(Part):
@@ -119,6 +129,11 @@ class ModelResult(Result):
     gpu_utilization: float | None = None
     gpu_memory_gib: float | None = None
     restarts: int
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model and those of the epochs; `dataset_version` is of the dataset in the spec."""
+        yield Reference(self.uri, self.weights_sha256)
+        yield from (Reference(model.uri, model.weights_sha256) for model in self.epoch_models)
 
 
 class ScriptResult(Result):
@@ -198,6 +213,12 @@ class EvaluationResult(Result):
             application=evaluation.application, baselines=tuple(baselines), evaluation=evaluation.uri,
         )  # fmt: skip
 
+    def references(self) -> Iterator[Reference]:
+        """Yield the models, and the version of the dataset."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield Reference(self.uri, self.weights_sha256)
+        yield from (Reference(other.uri, other.weights_sha256) for other in self.baselines)
+
 
 class PredictionsResult(Result):
     """The result of a prediction.
@@ -223,3 +244,8 @@ class PredictionsResult(Result):
     partitions: tuple[str, ...] = ()
     unchanged: int | None = None
     stale: tuple[str, ...] = ()
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model, and the version of the dataset if the predictions are one."""
+        yield Reference(self.model, self.weights_sha256)
+        yield Reference(self.uri, self.version)

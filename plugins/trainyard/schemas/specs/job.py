@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 from trainyard.schemas.document import Document
+from trainyard.schemas.references import Reference
 from trainyard.schemas.results import Result
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -23,6 +25,10 @@ class JobSpec(Document):
     RESULT: ClassVar[type[Result]]
     HAS_HEARTBEATS: ClassVar[bool] = False
     task_key: TaskKey
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of datasets and models that the spec names."""
+        yield from ()
 
     def place(self, uri: str) -> Self:
         """Return the spec as one that lies at `DIRECTORY/specs/TASK.json`, or `DIRECTORY/attempts/TASK/N.json`.

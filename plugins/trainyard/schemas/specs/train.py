@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
+from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.fields import (
     Format,
@@ -154,3 +156,9 @@ class TrainSpec(JobSpec):
             )
         refuse_combinations(self.strategy, self.options)
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of the datasets, and what the parameters name."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield from (Reference(mixed.dataset, mixed.version) for mixed in self.mix)
+        yield from find_results(self.recipe_params)

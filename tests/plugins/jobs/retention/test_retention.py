@@ -21,7 +21,7 @@ from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
 from trainyard.schemas import checkpoint, manifest, model_artifact, versions
 from trainyard.schemas.owner import Owner
-from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs import SPECS, TrainSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import Application, _application
 
@@ -213,7 +213,9 @@ def test_a_version_stays_that_a_run_that_stays_wrote_or_read(store: Store) -> No
 def test_a_record_with_a_version_alone_is_of_the_dataset_in_the_spec(store: Store) -> None:
     dataset = store.dataset([100, 99, 98])
     run = store.run("r1", 1, job="train", uri=f"{store.root}/toy/model", dataset_version=1)
-    storage.replace(f"{run}/specs/train.json", f'{{"version": 3, "dataset": "{dataset}"}}'.encode())
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=run)
+    spec = TrainSpec(task_key=key, recipe="toy.recipe:network", dataset=dataset, model="/elsewhere")
+    storage.replace(f"{run}/specs/train.json", spec.to_json().encode())
     assert listed(store) == {"toy/dataset/versions/00000002.json"}
 
 
