@@ -31,6 +31,7 @@ from trainyard.etl.jobs.source_partitions import SourceFile
 from trainyard.etl.scoring.scan import Rows, select
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.predict import PredictSpec
 
 PredictFunction = Callable[[Rows], DataFrame]
@@ -119,7 +120,7 @@ def write(
     rows: Rows,
     predict: PredictFunction,
     files: list[SourceFile] | None,
-) -> dict[str, Any]:
+) -> PredictionsResult:
     """Write the predictions for some rows.
 
     Args:
@@ -131,15 +132,17 @@ def write(
         files: What `list_source` returned before the rows were read.
 
     Returns:
-        The number of rows written and their columns; further figures by kind of output.
+        The number of rows written and their columns; further counts by kind of output.
 
     Raises:
         TrainyardError: The output contains something else than predictions by now, or `partition_by` is not a column
             of single values, or its values were changed by `predict`.
     """
     if spec.partition_by:
-        return _write_partitions(spark, spec, weights, select(rows, rows.schema.names), predict, files)
-    return _WRITERS[spec.output_format](spark, spec, weights, predict(rows))
+        counts = _write_partitions(spark, spec, weights, select(rows, rows.schema.names), predict, files)
+    else:
+        counts = _WRITERS[spec.output_format](spark, spec, weights, predict(rows))
+    return PredictionsResult(uri=spec.output, model=spec.model, weights_sha256=weights, **counts)
 
 
 def _write_parquet(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import SparkSession
 
 from trainyard.etl.evaluation.evaluate import evaluate
@@ -14,11 +12,12 @@ from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
+from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
-def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, Any]:
-    """Evaluate the models and write the evaluation beside the first; return its summary.
+def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> EvaluationResult:
+    """Evaluate the models and write the evaluation beside the first.
 
     Raises:
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
@@ -44,4 +43,4 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> dict[str, 
         split=spec.split, confidence=spec.confidence, query=spec.query, application=application,
     )  # fmt: skip
     evaluation.save()
-    return evaluation.summary()
+    return EvaluationResult.from_evaluation(evaluation)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -26,6 +25,7 @@ from trainyard.schemas import manifest
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.phases import Phase
+from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.export import ExportSpec
 
 
@@ -35,7 +35,7 @@ def run(
     events: EventLog,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     model: str = "",
-) -> dict[str, Any]:
+) -> DatasetResult:
     """Export a dataset in one pass over the source. With `stratify` the prepared rows are stored on disk meanwhile.
 
     The number of shards defaults to the number of the application's cores; with dynamic allocation to that of the
@@ -50,7 +50,7 @@ def run(
         model: The sha256 of the weights that `transform` applies.
 
     Returns:
-        The summary of the dataset's version.
+        The counts of the dataset's version, and its warnings.
 
     Raises:
         TrainyardError: The user can correct what is wrong. The current version of the dataset is unchanged then.
@@ -74,14 +74,14 @@ def run(
             _write(written, spec, split, _build_provenance(spark, spec, prepare.module, model))
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
-    summary = version.summary(spec.dataset)
+    result = DatasetResult.from_manifest(spec.dataset, version)
     deviations = split_quality.find_warnings(
         spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
     )
-    summary["warnings"] += [*left_out, *deviations]
-    for warning in summary["warnings"]:
+    result = result.model_copy(update={"warnings": (*result.warnings, *left_out, *deviations)})
+    for warning in result.warnings:
         print(f"WARNING: {warning}", flush=True)
-    return summary
+    return result
 
 
 def _choose_shards(spark: SparkSession, frame: DataFrame) -> int:

@@ -19,11 +19,12 @@ from trainyard.etl.scoring.scan import map_batches
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.export import FeaturizeSpec
 
 
-def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> dict[str, Any]:
-    """Export a dataset of features; return its summary. Arguments and errors are those of the export job."""
+def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> DatasetResult:
+    """Export a dataset of features. Arguments and errors are those of the export job."""
     preload(spark)
     sha256 = model_artifact.read(spec.model, spec.weights).weights_sha256
     weights = {spec.model: sha256}

@@ -23,12 +23,13 @@ from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.phases import Phase
+from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
 
 
-def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, Any]:
-    """Read and prepare the source, predict, postprocess and write; return the output's URI and figures.
+def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> PredictionsResult:
+    """Read and prepare the source, predict, postprocess and write.
 
     Raises:
         TrainyardError: The user can correct what is wrong. The output's previous predictions are unchanged then.
@@ -56,13 +57,12 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> dict[str, A
         events.span(Phase.PREDICT),
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
-        figures = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)
-    if not figures["rows"] and not figures.get("unchanged"):
+        result = destinations.write(spark, spec, artifact.weights_sha256, rows, build_predictions, files)
+    if not result.rows and not result.unchanged:
         warnings.append("there are no predictions: the source, prepare or postprocess has no rows")
     for warning in warnings:
         print(f"WARNING: {warning}", flush=True)
-    result = {"uri": spec.output, "model": spec.model, "weights_sha256": artifact.weights_sha256, **figures}
-    return result | {"warnings": warnings}
+    return result.model_copy(update={"warnings": tuple(warnings)})
 
 
 def _read(spark: SparkSession, spec: PredictSpec) -> tuple[Rows, list[str]]:

@@ -118,7 +118,7 @@ def _render_class(owner: type) -> str:
         f"How-to: {guides}." if guides else "",
         constructor_table(declares, [declares], _templates(declares)) if "__init__" in vars(declares) else "",
         _inherited(owner),
-        _render_result(owner.__name__),
+        _render_result(owner),
     )
 
 
@@ -126,11 +126,13 @@ def _render_base(base: type) -> str:
     return section(ABOUT[base], constructor_table(base, [base], _templates(base)), _render_defaults(base))
 
 
-def _render_result(name: str) -> str:
+def _render_result(owner: type) -> str:
     """Return the table of what a class returns."""
-    keys = RESULTS.get(name, {})
+    result = owner.SPEC.RESULT if issubclass(owner, JobOperator) else None
+    keys = docstrings.read(result).entries if result else RESULTS.get(owner.__name__, {})
     rows = [[code(key), meaning] for key, meaning in keys.items()]
-    return section("Result of " + name, table(["XCom key of `return_value`", "meaning"], rows), level=3) if rows else ""
+    header = ["XCom key of `return_value`", "meaning"]
+    return section(f"Result of {owner.__name__}", table(header, rows), level=3) if rows else ""
 
 
 def _render_defaults(base: type) -> str:

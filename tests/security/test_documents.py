@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 import trainyard.schemas
 from tests.plugins.evaluations import evaluation, scores, write_model
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.report import curves, timeline
@@ -62,10 +63,10 @@ def build_key(directory: str, task: str = "train") -> TaskKey:
     return TaskKey(dag_id="toy", run_id="r", task_id=task, directory=directory)
 
 
-def build_record(directory: str, task: str = "train", **output: Any) -> RunRecord:
+def build_record(directory: str, task: str = "train", **fields: Any) -> RunRecord:
     return RunRecord(
         task_key=build_key(directory, task), job="train", application="application_1_0001", started_at=1.0,
-        seconds=1.0, status="succeeded", output=output,
+        seconds=1.0, status="succeeded", output=output("train", **fields),
     )  # fmt: skip
 
 
@@ -332,7 +333,7 @@ def test_each_document_has_a_size_that_is_read_at_most(tmp_path: Path, kind: typ
 
 def test_a_document_that_would_not_be_read_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="a run record of 17 MiB cannot be stored"):
-        build_record(str(tmp_path), text="a" * (17 << 20)).save()
+        build_record(str(tmp_path), advice="a" * (17 << 20)).save()
 
 
 def test_a_huge_file_of_events_is_not_read(tmp_path: Path) -> None:

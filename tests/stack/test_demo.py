@@ -13,12 +13,14 @@ from rich.console import Console
 
 from stack.local import demo
 from stack.local.demo import Stage
+from tests.plugins.results import output
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress
 
 PROGRAM = """
 import pathlib, sys, time
+from tests.plugins.results import output
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -28,7 +30,8 @@ run = pathlib.Path(sys.argv[1])
 print("a line of Airflow's log", flush=True)
 time.sleep(1.5)
 key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory=str(run))
-RunRecord(task_key=key, job="export", application="a", started_at=time.time(), seconds=2.0, status="succeeded").save()
+RunRecord(task_key=key, job="export", application="a", started_at=time.time(), seconds=2.0, status="succeeded",
+          output=output("export")).save()
 sys.exit(int(sys.argv[2]))
 """
 
@@ -48,6 +51,7 @@ def end(run: Path, task: str, at: float, status: str = "succeeded") -> None:
     error = "lost" if status == "failed" else None
     RunRecord(
         task_key=key(run, task), job="export", application="a", started_at=at, seconds=3.0, status=status, error=error,
+        output=output("export"),
     ).save()  # fmt: skip
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import html
-import inspect
 import re
-import textwrap
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from stack.docs import airflow_pages, docstrings, recording, troubleshooting
 from stack.docs.__main__ import DOCS, render_all
-from stack.docs.results import DATASET, EVALUATION, MODEL, PREDICTIONS, RESULTS
+from stack.docs.results import RESULTS
 from stack.docs.symptoms import SYMPTOMS
 from trainyard import operators, sensors, triggers
 from trainyard.diagnosis.rules import EXIT_CODE_RULES, RULES
-from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.metrics import CLASSIFICATION, RANKING, REGRESSION
 
 
@@ -63,28 +57,11 @@ def test_templates_are_the_template_fields() -> None:
     assert re.search(r"\| `grow_memory_to` \| .+? \| `None` \| yes \|", page)
 
 
-def list_keys(function: Callable[..., Any]) -> set[str]:
-    """Return the keys of the dicts that a function's code has as literals."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    dicts = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
-    return {key.value for node in dicts for key in node.keys if isinstance(key, ast.Constant)}
-
-
-@pytest.mark.slow
-def test_the_results_have_the_keys_of_the_code() -> None:
-    from trainyard.etl.jobs import destinations, predict
-    from trainyard.trainer.group.worker import _build_result
-
-    assert list_keys(DatasetManifest.summary) | {"reused"} == set(DATASET)
-    assert list_keys(_build_result) | {"restarts", "gpu_utilization", "gpu_memory_gib"} == set(MODEL)
-    writers = (
-        destinations._write_parquet, destinations._write_dataset, destinations._write_partitions,
-        destinations._find_stale,
-    )  # fmt: skip
-    assert list_keys(predict.run).union(*map(list_keys, writers)) == set(PREDICTIONS)
-    fields = set(Evaluation.model_fields) - {"model", "curves", "examples"}
-    assert fields | {"evaluation", "uri", "weights_sha256", "metrics", "intervals"} == set(EVALUATION)
-    assert set(RESULTS) <= {*operators.__all__, *sensors.__all__}
+def test_every_field_of_a_result_has_a_meaning() -> None:
+    results = {spec.RESULT for spec in SPECS.values()}
+    assert [one for one in results if {*docstrings.read(one).entries, "warnings"} != {*one.model_fields}] == []
+    stages = {operator.__name__ for operator in airflow_pages.STAGES}
+    assert {*RESULTS} <= {*operators.__all__, *sensors.__all__} - stages, "those have the results of their jobs"
 
 
 def test_the_metrics_page_has_every_metric(rendered: dict[str, str]) -> None:

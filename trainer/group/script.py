@@ -18,6 +18,7 @@ from typing import Any
 from trainyard.errors import TrainyardError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
+from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
@@ -34,7 +35,7 @@ STORE_TIMEOUT = timedelta(minutes=30)
 """As torch's default of a process group."""
 
 
-def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
+def run(spark: Any, spec: ScriptSpec, events: EventLog) -> ScriptResult:
     """Run the script on `spec.workers` workers.
 
     Args:
@@ -50,7 +51,8 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> dict[str, Any]:
     def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         return _run_worker(task, ScriptSpec.from_json(text), start, driver, cores)
 
-    return supervisor.supervise(spark.sparkContext, work, events, spec.workers, spec.workers, spec.max_restarts)
+    context, size = spark.sparkContext, spec.workers
+    return ScriptResult(**supervisor.supervise(context, work, events, size, size, spec.max_restarts))
 
 
 def build_environment(

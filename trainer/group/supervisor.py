@@ -22,6 +22,7 @@ from trainyard.schemas import checkpoint, run_record, versions
 from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
+from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
@@ -44,7 +45,7 @@ ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | None],
 """Publish the progress of the workers, and of the training."""
 
 
-def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
+def run(spark: Any, spec: TrainSpec, events: EventLog) -> ModelResult:
     """Train on `spec.workers` workers, and return the result of rank 0.
 
     Args:
@@ -70,10 +71,11 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> dict[str, Any]:
     with ExitStack() as leases:
         for uri, manifest in datasets:
             leases.enter_context(versions.lease(uri, manifest.number, application))
-        return supervise(
+        result = supervise(
             context, work, events, spec.min_workers or spec.workers, spec.workers, spec.max_restarts,
             lambda: _count_saved_updates(root, application), 60 * spec.hang_minutes, report,
         )  # fmt: skip
+    return ModelResult(**result)
 
 
 def supervise(

@@ -93,7 +93,7 @@ def describe_failure(failure: Exception) -> tuple[str, str | None]:
 def run(spec: JobSpec) -> RunRecord:
     """Run the job, and return the record of its success or failure."""
     started, clock = time.time(), time.perf_counter()
-    application, output, error, trace = _application_on_yarn(), {}, None, None
+    application, result, error, trace = _application_on_yarn(), None, None, None
     stalls: StallDetector | None = None
     try:
         with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
@@ -109,13 +109,13 @@ def run(spec: JobSpec) -> RunRecord:
             if not spec.HAS_HEARTBEATS:
                 stalls = StallDetector(spark.sparkContext, get_minutes(spark.conf))
             with stalls or nullcontext():
-                output = job(spark, spec, events)
+                result = job(spark, spec, events)
     except Exception as failure:
         error, trace = (stalls.stall, None) if stalls and stalls.stall else describe_failure(failure)
     return RunRecord(
         task_key=spec.task_key, job=spec.KIND.removesuffix(" spec"), application=application,
         started_at=started, seconds=time.perf_counter() - clock,
-        status="failed" if error else "succeeded", output=output, error=error, traceback=trace,
+        status="failed" if error else "succeeded", output=result, error=error, traceback=trace,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ def show(directory: str) -> str:
         raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
-    if warnings := [f"warning: {r.task_key.task}: {text}" for r in records for text in r.output.get("warnings", ())]:
+    warned = [(record.task_key.task, record.result.warnings) for record in records if record.result]
+    if warnings := [f"warning: {task}: {text}" for task, texts in warned for text in texts]:
         lines += ["", *warnings]
     if unreadable:
         lines += ["", *(f"cannot be read: {name}: {why}" for name, why in unreadable.items())]

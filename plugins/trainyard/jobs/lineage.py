@@ -18,6 +18,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import Column, Split, Statistics
+from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult, PredictionsResult, Result
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
 from trainyard.schemas.specs.job import JobSpec
@@ -82,7 +83,7 @@ class Lineage:
     outputs: tuple[Item, ...] = ()
 
 
-def describe(spec: JobSpec, output: Mapping[str, Any]) -> Lineage:
+def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
     """Return what a job reads and writes.
 
     Versions, columns and statistics are those of the result; before there is one, inputs and outputs are names alone.
@@ -90,23 +91,23 @@ def describe(spec: JobSpec, output: Mapping[str, Any]) -> Lineage:
 
     Args:
         spec: The spec of the job.
-        output: What the job returned; empty before it has ended, and after a failure.
+        result: What the job returned; None before it has ended, and after a failure.
     """
-    match spec:
-        case ExportSpec():
+    match spec, result:
+        case ExportSpec(), DatasetResult() | None:
             inputs = _describe_source(spec.source)
             if isinstance(spec, FeaturizeSpec):
-                inputs += (_describe_model(spec.model, bool(output), spec.weights),)
-            return Lineage(inputs, (_describe_written(spec.dataset, output),))
-        case TrainSpec():
-            return _describe_training(spec, output)
-        case EvaluateSpec():
-            models = [_describe_model(uri, bool(output), spec.weights) for uri in (spec.model, *spec.baselines)]
-            dataset = _describe_read(spec.dataset, output.get("dataset_version"), (spec.split,))
-            return Lineage((dataset, *models), _describe_evaluation(output))
-        case PredictSpec():
-            inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(output), spec.weights))
-            return Lineage(inputs, _describe_predictions(spec, output))
+                inputs += (_describe_model(spec.model, bool(result), spec.weights),)
+            return Lineage(inputs, (_describe_written(spec.dataset, result),))
+        case TrainSpec(), ModelResult() | None:
+            return _describe_training(spec, result)
+        case EvaluateSpec(), EvaluationResult() | None:
+            models = [_describe_model(uri, bool(result), spec.weights) for uri in (spec.model, *spec.baselines)]
+            dataset = _describe_read(spec.dataset, result.dataset_version if result else None, (spec.split,))
+            return Lineage((dataset, *models), (_evaluation_item(result.evaluation),) if result else ())
+        case PredictSpec(), PredictionsResult() | None:
+            inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(result), spec.weights))
+            return Lineage(inputs, _describe_predictions(spec, result))
     return Lineage()
 
 
@@ -221,28 +222,24 @@ def _describe_source(source: Source) -> tuple[Item, ...]:
     return (Item(source.path, format=source.format),) if source.path else ()
 
 
-def _describe_training(spec: TrainSpec, output: Mapping[str, Any]) -> Lineage:
-    artifact = model_artifact.read_current(spec.model) if output and model_artifact.exists(spec.model) else None
+def _describe_training(spec: TrainSpec, result: ModelResult | None) -> Lineage:
+    artifact = model_artifact.read_current(spec.model) if result and model_artifact.exists(spec.model) else None
     trained_on = {mixed.dataset: mixed.dataset_version for mixed in artifact.mix} if artifact else {}
     splits = None if spec.options.fold else ("train", "validation")
-    dataset = _describe_read(spec.dataset, output.get("dataset_version"), splits, spec.dataset_since)
+    dataset = _describe_read(spec.dataset, result.dataset_version if result else None, splits, spec.dataset_since)
     mix = [_describe_read(mixed.dataset, trained_on.get(mixed.dataset), ("train",)) for mixed in spec.mix]
-    return Lineage((dataset, *mix), (_describe_model(spec.model, bool(output)),))
+    return Lineage((dataset, *mix), (_describe_model(spec.model, bool(result)),))
 
 
-def _describe_predictions(spec: PredictSpec, output: Mapping[str, Any]) -> tuple[Item, ...]:
+def _describe_predictions(spec: PredictSpec, result: PredictionsResult | None) -> tuple[Item, ...]:
     if spec.output_format == "table":
         return ()
     if spec.output_format == "trainyard":
-        return (_describe_written(spec.output, output),)
+        return (_describe_written(spec.output, result),)
     item = Item(spec.output, format=spec.output_format)
-    if not output:
+    if not result:
         return (item,)
-    return (replace(item, fields=dict.fromkeys(output["columns"]), written=Summary(output["rows"])),)
-
-
-def _describe_evaluation(output: Mapping[str, Any]) -> tuple[Item, ...]:
-    return (_evaluation_item(output["evaluation"]),) if "evaluation" in output else ()
+    return (replace(item, fields=dict.fromkeys(result.columns), written=Summary(result.rows)),)
 
 
 def _evaluation_item(uri: str) -> Item:
@@ -271,11 +268,11 @@ def _describe_read(
     return replace(item, version=str(version), fields=_describe_fields(manifest.columns), content=_summarize(used))
 
 
-def _describe_written(uri: str, output: Mapping[str, Any]) -> Item:
+def _describe_written(uri: str, result: DatasetResult | PredictionsResult | None) -> Item:
     """Return a dataset that is written, with its version and what was added to it once they are known."""
-    version = output.get("version")
+    version = result.version if result else None
     item = _describe_read(uri, version)
-    if version is None or output.get("reused"):
+    if version is None or (isinstance(result, DatasetResult) and result.reused):
         return item
     return replace(item, written=_summarize(manifests.read_version(uri, version, version - 1).splits.values()))
 

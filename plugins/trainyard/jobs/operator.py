@@ -497,10 +497,10 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         output = output_asset(self.output_name, self.conn_id)
         for asset in self.outlets:
             if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
-                context["outlet_events"][asset].extra = {k: v for k, v in record.result.items() if k != "uri"}
+                context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
         run_record.mark_used(task_key, record)
         self._lineage = lineage.keep(lambda: self._describe_read_and_written(record))
-        return record.result
+        return record.output
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """Return the names of inputs and outputs, for the OpenLineage provider."""
@@ -511,13 +511,13 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         return lineage.to_openlineage(self._lineage) if self._lineage else self.get_openlineage_facets_on_start()
 
     def _describe_names(self) -> lineage.Lineage:
-        return lineage.describe(self._build_described_spec(), {})
+        return lineage.describe(self._build_described_spec())
 
     def _describe_read_and_written(self, record: RunRecord) -> lineage.Lineage:
         """Return the lineage of the application's own spec, which has the models' versions, if there was one."""
         uri = paths.attempt_uri(record.task_key)
         spec = self.SPEC.load(uri) if storage.exists(uri) else self._build_described_spec()
-        return lineage.describe(spec, record.output)
+        return lineage.describe(spec, record.result)
 
     def _build_described_spec(self) -> JobSpec:
         root = self.read_settings().storage

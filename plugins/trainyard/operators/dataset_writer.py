@@ -18,6 +18,7 @@ from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, St
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.export import ExportSpec
 
@@ -157,10 +158,11 @@ class DatasetOperator(SparkStageOperator):
 
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
         """Publish the dataset that exists as the result of this task."""
+        result = DatasetResult.from_manifest(plan.spec["dataset"], manifest)
         record = RunRecord(
             task_key=plan.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
             application=f"reused {plan.task_key.try_number}", status="succeeded",
-            output=manifest.summary(plan.spec["dataset"]) | {"reused": True},
+            output=result.model_copy(update={"reused": True}),
         )  # fmt: skip
         record.save()
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)

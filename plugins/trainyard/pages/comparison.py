@@ -17,6 +17,7 @@ from trainyard.report.evaluations import format_metric
 from trainyard.report.formats import format_duration
 from trainyard.report.overview import SCORING, measure_seconds
 from trainyard.schemas import events
+from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
 
@@ -62,12 +63,12 @@ def collect_metrics(records: Sequence[Sequence[RunRecord]]) -> list[Line]:
     cells: dict[tuple[int, str, str], dict[int, str]] = {}
     for number, of_run in enumerate(records):
         for record in of_run:
-            if record.job not in SCORING:
+            if not isinstance(result := record.result, SCORING):
                 continue
-            intervals = record.output.get("intervals", {})
-            for name, value in record.output.get("metrics", {}).items():
-                if isinstance(value, int | float):
-                    key = (SCORING.index(record.job), record.task_key.task, name)
+            intervals = result.intervals if isinstance(result, EvaluationResult) else {}
+            for name, value in result.metrics.items():
+                if value is not None:
+                    key = (SCORING.index(type(result)), record.task_key.task, name)
                     cells.setdefault(key, {})[number] = format_metric(value, intervals.get(name))
     metrics = [
         _line(task, curves.humanize(name), by_run, len(records))

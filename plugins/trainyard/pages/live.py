@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from trainyard import storage
-from trainyard.errors import TrainyardError, noted
+from trainyard.errors import noted
 from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
 from trainyard.schemas import events, failure, run_record, worker_progress
 from trainyard.schemas.failure import Failure
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs import load_spec
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress
@@ -75,7 +74,7 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[StartedTas
                 if name.startswith(".") or unreadable.keys() & {f"records/{name}", f"failures/{name}"}:
                     continue
                 uri = storage.join(directory, name)
-                spec = _read_spec(uri) if modified is None else _read_spec_once(uri, size, modified)
+                spec = load_spec(uri) if modified is None else _read_spec_once(uri, size, modified)
                 task = spec.task_key.task
                 if not _has_ended(spec.task_key.try_number, records.get(task), failures.get(task)):
                     running.append(StartedTask(spec, modified))
@@ -84,16 +83,7 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[StartedTas
 
 @lru_cache(CACHED_SPECS)
 def _read_spec_once(uri: str, size: int, modified: float) -> JobSpec:
-    return _read_spec(uri)
-
-
-def _read_spec(uri: str) -> JobSpec:
-    text = storage.read(uri, JobSpec.MAX_BYTES)
-    try:
-        kind = SPECS[json.loads(text)["document"]]
-    except (ValueError, KeyError, TypeError):
-        raise TrainyardError(f"{uri} is not the spec of a job that this release of Trainyard runs.") from None
-    return kind.from_json(text, origin=uri).place(uri)
+    return load_spec(uri)
 
 
 def _has_ended(attempt: int, record: RunRecord | None, failed: Failure | None) -> bool:

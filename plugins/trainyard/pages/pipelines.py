@@ -95,6 +95,6 @@ def _read_value(run: Run, metric: Metric) -> float | None:
     """Return the value of a metric in a run; None where the run has none or cannot be read."""
     uri = storage.join(run.directory, "records", f"{metric.task}.json")
     with suppress(TrainyardError, OSError, RuntimeError):
-        value = RunRecord.load(uri).output.get("metrics", {}).get(metric.name) if storage.exists(uri) else None
-        return float(value) if isinstance(value, int | float) else None
+        result = RunRecord.load(uri).result if storage.exists(uri) else None
+        return result.metrics.get(metric.name) if isinstance(result, overview.SCORING) else None
     return None

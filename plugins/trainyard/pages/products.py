@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trainyard import storage
 from trainyard.errors import noted
@@ -13,9 +12,9 @@ from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
 from trainyard.report.overview import SCORING
-from trainyard.report.stages import EXPORTS
 from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.promotion import Promotion
+from trainyard.schemas.results import DatasetResult, EvaluationResult, PredictionsResult
 from trainyard.schemas.run_record import RunRecord
 
 
@@ -67,11 +66,12 @@ def collect_figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Fig
     values: dict[tuple[int, str, str], dict[str, float]] = {}
     for run_id, records in runs:
         for record in records:
-            if record.job not in SCORING:
+            if not isinstance(result := record.result, SCORING):
                 continue
-            for name, value in record.output.get("metrics", {}).items():
-                if isinstance(value, int | float) and math.isfinite(value):
-                    values.setdefault((SCORING.index(record.job), record.task_key.task, name), {})[run_id] = value
+            for name, value in result.metrics.items():
+                if value is not None and math.isfinite(value):
+                    key = (SCORING.index(type(result)), record.task_key.task, name)
+                    values.setdefault(key, {})[run_id] = value
     ordered = sorted(values.items(), key=lambda item: item[0][:2])
     return [Figure(task, name, by_run) for (_, task, name), by_run in ordered]
 
@@ -82,9 +82,9 @@ def collect_datasets(
     """Return the datasets below `root` that these runs (id, records) wrote; note those that are `unreadable`."""
     by_dataset: dict[str, dict[str, tuple[int, int]]] = {}
     for run_id, records in runs:
-        for output in _outputs(records, EXPORTS):
-            if storage.is_below(root, output["uri"]):
-                by_dataset.setdefault(output["uri"], {})[run_id] = (output["version"], output["rows"])
+        for written in (record.result for record in records if isinstance(record.result, DatasetResult)):
+            if storage.is_below(root, written.uri):
+                by_dataset.setdefault(written.uri, {})[run_id] = (written.version, written.rows)
     datasets = []
     for uri, by_run in by_dataset.items():
         with noted(unreadable, uri):
@@ -97,8 +97,9 @@ def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[
 
     Those that cannot be read are noted in `unreadable`.
     """
-    baselines = [other["uri"] for output in _outputs(records, ("evaluate",)) for other in output.get("baselines", ())]
-    used = [output["model"] for output in _outputs(records, ("predict",))]
+    results = [record.result for record in records]
+    used = [result.model for result in results if isinstance(result, PredictionsResult)]
+    baselines = [one.uri for result in results if isinstance(result, EvaluationResult) for one in result.baselines]
     champions = []
     for uri in dict.fromkeys([*used, *baselines]):
         with noted(unreadable, uri):
@@ -106,7 +107,3 @@ def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
                 champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
     return champions
-
-
-def _outputs(records: Iterable[RunRecord], jobs: Sequence[str]) -> list[dict[str, Any]]:
-    return [record.output for record in records if record.job in jobs and record.status == "succeeded"]

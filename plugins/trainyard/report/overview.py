@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from trainyard.report.curves import humanize
 from trainyard.report.formats import format_duration, format_number
 from trainyard.schemas.evaluation import Interval
 from trainyard.schemas.phases import computes, is_in_step
+from trainyard.schemas.results import EvaluationResult, ModelResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.usage import usage_report
 from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine
 
-SCORING = ("evaluate", "train")
-"""Jobs with metrics; those of the first are preferred."""
+SCORING = (EvaluationResult, ModelResult)
+"""Results with metrics; those of the first are preferred."""
 MAX_SUGGESTIONS = 3
 LONG_TAIL = 3
 """After so many epochs without improvement, early stopping is suggested."""
@@ -96,17 +97,14 @@ def build_overview(records: Sequence[RunRecord], usages: Sequence[ResourceUsage]
 
 def find_metric(records: Sequence[RunRecord]) -> Metric | None:
     """Return the key metric: the first one of the last evaluation, else the monitored one of the last training."""
-    newest_first = [record for record in reversed(records) if record.job in SCORING and record.status == "succeeded"]
-    for record in sorted(newest_first, key=lambda record: SCORING.index(record.job)):
-        numbers = {n: v for n, v in record.output.get("metrics", {}).items() if isinstance(v, int | float)}
-        if not numbers:
+    newest_first = [(r.task_key.task, r.result) for r in reversed(records) if isinstance(r.result, SCORING)]
+    for task, result in sorted(newest_first, key=lambda scored: SCORING.index(type(scored[1]))):
+        if not (numbers := {name: value for name, value in result.metrics.items() if value is not None}):
             continue
-        name = next(iter(numbers)) if record.job == "evaluate" else _training_metric(numbers)
-        interval = record.output.get("intervals", {}).get(name)
-        return Metric(
-            record.task_key.task, name, numbers[name], tuple(interval) if interval else None,
-            record.output.get("confidence"),
-        )  # fmt: skip
+        if isinstance(result, ModelResult):
+            return Metric(task, name := _training_metric(numbers), numbers[name])
+        name = next(iter(numbers))
+        return Metric(task, name, numbers[name], result.intervals.get(name), result.confidence)
     return None
 
 
@@ -136,23 +134,21 @@ def describe_bottleneck(records: Sequence[RunRecord]) -> str:
     between = total - _covered_seconds(ended)
     if between > longest.seconds:
         return f"{format_duration(between)} of {format_duration(total)} pass between the stages, while none runs."
-    statement = longest.output.get("limited_by", "")
+    statement = longest.result.limited_by if isinstance(longest.result, ModelResult) else ""
     if len(ended) == 1:
         return f"{statement}." if statement else ""
     duration = f"{format_duration(longest.seconds)} of {format_duration(total)}"
     sentence = f"{longest.task_key.task} is the longest stage: {duration}"
-    if not statement or not computes_mostly(longest.output, longest.seconds):
+    if not statement or not computes_mostly(longest):
         return f"{sentence}."
     return f"{sentence}. {statement}."
 
 
-def computes_mostly(output: Mapping[str, Any], seconds: float) -> bool:
+def computes_mostly(record: RunRecord) -> bool:
     """Return whether the steps of a training take a relevant part of its time; True where phases are not recorded."""
-    phases = output.get("seconds")
-    if not isinstance(phases, Mapping):
-        return True
-    computed = sum(float(value) for name, value in phases.items() if computes(name) or is_in_step(name))
-    return computed >= MIN_STEPS_SHARE * seconds
+    phases = record.result.seconds if isinstance(record.result, ModelResult) else {}
+    computed = sum(seconds for name, seconds in phases.items() if computes(name) or is_in_step(name))
+    return not phases or computed >= MIN_STEPS_SHARE * record.seconds
 
 
 def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
@@ -161,23 +157,22 @@ def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
         if record.status == "failed":
             yield f"Fix the cause of the failure of {record.task_key.task}, and clear the task."
     for record in records:
-        if record.output.get("warnings"):
+        if record.result and record.result.warnings:
             yield f"Read the warnings of {record.task_key.task}."
-    trainings = [record for record in records if record.job == "train" and record.status == "succeeded"]
-    for record in trainings:
-        yield from _suggest_epochs(record)
     for record in records:
-        if record.job == "evaluate" and record.status == "succeeded":
-            yield from _suggest_rows(record)
-    for record in trainings:
-        advice = record.output.get("advice")
-        if advice and computes_mostly(record.output, record.seconds):
-            yield f"To make {record.task_key.task} faster: {advice}."
+        if isinstance(record.result, ModelResult):
+            yield from _suggest_epochs(record.task_key.task, record.result)
+    for record in records:
+        if isinstance(record.result, EvaluationResult):
+            yield from _suggest_rows(record.result)
+    for record in records:
+        if isinstance(record.result, ModelResult) and record.result.advice and computes_mostly(record):
+            yield f"To make {record.task_key.task} faster: {record.result.advice}."
 
 
-def _suggest_epochs(record: RunRecord) -> Iterator[str]:
-    task, epochs, best = record.task_key.task, record.output.get("epochs"), record.output.get("best_epoch")
-    if not epochs or not best or record.output.get("stopped_early"):
+def _suggest_epochs(task: str, result: ModelResult) -> Iterator[str]:
+    epochs, best = result.epochs, result.best_epoch
+    if result.stopped_early:
         return
     if best == epochs > 1:
         yield f"The last epoch of {task} was the best one: more epochs may improve the model."
@@ -188,13 +183,13 @@ def _suggest_epochs(record: RunRecord) -> Iterator[str]:
         )
 
 
-def _suggest_rows(record: RunRecord) -> Iterator[str]:
+def _suggest_rows(result: EvaluationResult) -> Iterator[str]:
     """Suggest more rows where the interval of the difference to a baseline contains zero."""
-    name = next(iter(record.output.get("metrics", {})), "")
-    for baseline in record.output.get("baselines", ()):
-        interval = baseline.get("differences", {}).get(name, {}).get("interval")
-        other = baseline["uri"].rpartition("/")[2]
-        if baseline.get("weights_sha256") and baseline["weights_sha256"] == record.output.get("weights_sha256"):
+    name = next(iter(result.metrics), "")
+    for baseline in result.baselines:
+        interval = baseline.differences[name].interval if name in baseline.differences else None
+        other = baseline.uri.rpartition("/")[2]
+        if baseline.weights_sha256 == result.weights_sha256:
             yield f"The outputs are identical to those of {other}, which has the same weights: choose another baseline."
         elif interval and interval[0] == interval[1] == 0:
             yield (

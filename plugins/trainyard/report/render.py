@@ -21,6 +21,7 @@ from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas import events, manifest, outcomes
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.storage import StoredFile
@@ -143,15 +144,15 @@ def render_page(
         unreadable: What cannot be read, and why, to which evaluations are added; None raises their errors.
     """
     root = records[0].task_key.directory.rsplit("/", 3)[0] if records else ""  # ROOT/runs/DAG/RUN
-    exports = [record for record in records if record.job in stages.EXPORTS and record.status == "succeeded"]
+    results = [record.result for record in records]
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
         overview=overview.build_overview(records, usages),
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
         trainings=_build_trainings(records, trace),
-        evaluations=_read_evaluations(root, records, unreadable),
-        datasets=[_read_dataset(root, record, unreadable) for record in exports],
+        evaluations=_read_evaluations(root, [one for one in results if isinstance(one, EvaluationResult)], unreadable),
+        datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
         unreadable=unreadable or {},
     )
 
@@ -171,15 +172,15 @@ class Training:
 
 def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any]]) -> list[Training]:
     """Return the tasks whose workers have curves or phases, in the order of their start."""
-    outputs = {record.task_key.task: record.output for record in records}
+    results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
     trainings = []
     for task, its_events in timeline.group_by_task(trace).items():
-        output, epochs = outputs.get(task, {}), curves.read_epochs(its_events)
-        best_epoch = output.get("best_epoch")
+        result, epochs = results.get(task), curves.read_epochs(its_events)
+        best_epoch = result.best_epoch if result else None
         trainings.append(
             Training(
                 task=task, charts=curves.build_charts(epochs, best_epoch), table=curves.build_table(epochs),
-                best_epoch=best_epoch, bottleneck=str(output.get("bottleneck") or ""),
+                best_epoch=best_epoch, bottleneck=result.bottleneck if result else "",
                 phases=timeline.sum_phases(its_events), clocks=timeline.find_clock_offsets(its_events),
             )
         )  # fmt: skip
@@ -187,11 +188,11 @@ def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any
 
 
 def _read_evaluations(
-    root: str, records: Sequence[RunRecord], unreadable: dict[str, str] | None
+    root: str, results: Sequence[EvaluationResult], unreadable: dict[str, str] | None
 ) -> list[evaluations.EvaluationView]:
     """Return the evaluations in the storage that still exist; note those that are `unreadable`."""
     views: list[evaluations.EvaluationView] = []
-    for uri in [r.output["evaluation"] for r in records if r.job == "evaluate" and r.status == "succeeded"]:
+    for uri in [result.evaluation for result in results]:
         with noted(unreadable, uri):
             _check_reachable(root, uri)
             if storage.exists(uri):
@@ -199,15 +200,15 @@ def _read_evaluations(
     return views
 
 
-def _read_dataset(root: str, record: RunRecord, unreadable: dict[str, str] | None) -> dict[str, Any]:
+def _read_dataset(root: str, result: DatasetResult, unreadable: dict[str, str] | None) -> dict[str, Any]:
     """Return the result of an export, and the manifest of the dataset unless it was replaced or removed since."""
     dataset: DatasetManifest | None = None
-    with noted(unreadable, record.output["uri"]):
-        _check_reachable(root, record.output["uri"])
+    with noted(unreadable, result.uri):
+        _check_reachable(root, result.uri)
         with suppress(TrainyardError):
-            current = manifest.read_current(record.output["uri"])
-            dataset = current if current.content_hash == record.output["content_hash"] else None
-    return {"uri": record.output["uri"], "output": record.output, "manifest": dataset}
+            current = manifest.read_current(result.uri)
+            dataset = current if current.content_hash == result.content_hash else None
+    return {"result": result, "manifest": dataset}
 
 
 def _check_reachable(root: str, uri: str) -> None:

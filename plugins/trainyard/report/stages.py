@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainyard.report.formats import format_duration, format_number
+from trainyard.schemas.results import (
+    DatasetResult,
+    EvaluationResult,
+    ModelResult,
+    Numbers,
+    PredictionsResult,
+    ScriptResult,
+)
 from trainyard.schemas.run_record import RunRecord
 
-EXPORTS = ("export", "featurize")
+SPEEDS = ("rows_per_second", "bytes_per_step")
+"""Metrics of an epoch that do not judge the model."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Stage:
     @property
     def duration(self) -> str:
         """The duration as text."""
-        if self.record.output.get("reused"):
+        if isinstance(self.record.result, DatasetResult) and self.record.result.reused:
             return "reused"
         return format_duration(self.record.seconds) if self.record.seconds else ""
 
@@ -40,12 +49,12 @@ class Stage:
     @property
     def headline(self) -> str:
         """The main figures, or the error."""
-        return self.error or _describe_output(self.record)
+        return self.error or _describe_result(self.record)
 
     @property
     def warnings(self) -> Sequence[str]:
         """The warnings of the job."""
-        return tuple(self.record.output.get("warnings", ()))
+        return self.record.result.warnings if self.record.result else ()
 
 
 def build_stages(records: Sequence[RunRecord]) -> list[Stage]:
@@ -60,20 +69,21 @@ def build_stages(records: Sequence[RunRecord]) -> list[Stage]:
     return stages
 
 
-def _describe_output(record: RunRecord) -> str:
-    output = record.output
-    if record.status == "failed":
-        return ""
-    if record.job in EXPORTS and "record_batches" in output:
-        return f"{output['rows']:,} rows in {output['record_batches']:,} record batches of {output['shards']:,} shards"
-    if "rows" in output and record.job != "evaluate":
-        return f"{output['rows']:,} rows"
-    if record.job == "script":
-        return f"{output.get('workers', '?')} workers"
-    metrics = {k: v for k, v in output.get("metrics", {}).items() if isinstance(v, float)}
-    speeds = ("rows_per_second", "bytes_per_step")
-    text = ", ".join(f"{k.replace('_', ' ')} {format_number(v)}" for k, v in metrics.items() if k not in speeds)
-    if record.job == "train" and "epochs" in output:
-        best = f", best in epoch {output['best_epoch']}" if output.get("best_epoch") else ""
-        return f"{output['epochs']} epochs on {output['workers']} workers{best}: {text}"
-    return text
+def _describe_result(record: RunRecord) -> str:
+    match record.result:
+        case DatasetResult(rows=rows, record_batches=record_batches, shards=shards):
+            return f"{rows:,} rows in {record_batches:,} record batches of {shards:,} shards"
+        case PredictionsResult(rows=rows):
+            return f"{rows:,} rows"
+        case ScriptResult(workers=workers):
+            return f"{workers} workers"
+        case EvaluationResult(metrics=metrics):
+            return _describe_metrics(metrics)
+        case ModelResult(epochs=epochs, workers=workers, best_epoch=best, metrics=metrics):
+            return f"{epochs} epochs on {workers} workers, best in epoch {best}: {_describe_metrics(metrics)}"
+    return ""
+
+
+def _describe_metrics(metrics: Numbers) -> str:
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, float) and name not in SPEEDS}
+    return ", ".join(f"{name.replace('_', ' ')} {format_number(value)}" for name, value in numbers.items())

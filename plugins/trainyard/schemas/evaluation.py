@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
 
 Interval = tuple[float, float]
@@ -50,10 +52,6 @@ class Scores(Part):
     def numbers(self) -> Metrics:
         """The metrics that are one number, or None: without matrices and values for each class."""
         return {name: value for name, value in self.metrics.items() if isinstance(value, int | float | None)}
-
-    def summary(self) -> dict[str, Any]:
-        """Return the part for an XCom."""
-        return self.model_dump(mode="json", exclude={"slices"}) | {"metrics": self.numbers}
 
 
 class Baseline(Scores):
@@ -118,15 +116,12 @@ class Evaluation(Document):
             )
         return self.model_copy(update={"model": self.model.model_copy(update={"uri": model})})
 
+    def references(self) -> Iterator[Reference]:
+        """Yield the models, and the version of the dataset."""
+        yield Reference(self.dataset, self.dataset_version)
+        for scores in (self.model, *self.baselines):
+            yield Reference(scores.uri, scores.weights_sha256)
+
     def save(self) -> None:
         """Store the evaluation beside the weights."""
         storage.replace(self.uri, self.to_json().encode())
-
-    def summary(self) -> dict[str, Any]:
-        """Return the part for an XCom, with the model's `uri`, and this document's URI as `evaluation`.
-
-        Metrics that are no numbers are in the document alone: a confusion matrix of 1,000 classes has 8 MB.
-        """
-        dumped = self.model_dump(mode="json", exclude={"model", "baselines", "curves", "examples"})
-        baselines = [other.summary() for other in self.baselines]
-        return {**self.model.summary(), **dumped, "baselines": baselines, "evaluation": self.uri}

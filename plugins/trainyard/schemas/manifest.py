@@ -242,22 +242,6 @@ class DatasetManifest(Document):
         hashed = content_hash(self.columns, splits)
         return self.model_copy(update={"splits": splits, "partitions": newer, "content_hash": hashed})
 
-    def summary(self, uri: str) -> dict[str, Any]:
-        """Return counts of the dataset at `uri`, for an XCom."""
-        shards = [shard for split in self.splits.values() for shard in split.shards]
-        return {
-            "uri": uri,
-            "content_hash": self.content_hash,
-            "version": self.number,
-            "rows": self.rows,
-            "splits": {name: split.rows for name, split in self.splits.items()},
-            "partitions": len(self.partitions),
-            "shards": len(shards),
-            "record_batches": sum(len(shard.lengths) for shard in shards),
-            "bytes": sum(shard.bytes for shard in shards),
-            "warnings": list(self.provenance.warnings),
-        }
-
 
 def fold_name(number: int) -> str:
     """Return the name of the split of a fold, counted from 1."""

@@ -9,7 +9,7 @@ MODEL/epochs/003                         the model after epoch 3, a model of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt
@@ -18,6 +18,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.manifest import Column
+from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.specs.fields import ImportPath
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath
 
@@ -98,6 +99,12 @@ class ModelArtifact(Document):
             if not file.path.startswith(f"{self.folder}/"):
                 raise TrainyardError(f"{uri} names weights in {file.path!r}, which is not in its folder {self.folder}.")
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of the datasets that the model was trained on, and what its recipe reads."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield from (Reference(mixed.dataset, mixed.dataset_version) for mixed in self.mix)
+        yield from find_results(self.recipe_params)
 
     @property
     def folder(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, FiniteFloat
 
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.references import Reference
 from trainyard.schemas.specs import metrics
 from trainyard.schemas.types import Digest
 
@@ -65,3 +66,9 @@ class Promotion(Document):
     rule: Rule
     why: str
     promoted_at: str
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model, and the one that the evaluation lies beside: a release may not have stored its weights."""
+        yield Reference(self.model, self.weights_sha256)
+        model, _, weights = self.evaluation.partition("/evaluations/")[0].rpartition("/")
+        yield Reference(model, weights)

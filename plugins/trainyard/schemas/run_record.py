@@ -6,14 +6,17 @@ whether a job succeeded. `DIRECTORY/results/TASK` names the application whose re
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_serializer, field_validator
 
 from trainyard import storage
 from trainyard.schemas.document import Document
+from trainyard.schemas.results import Result
+from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.types import ApplicationId, ErrorText
+from trainyard.schemas.validation.complaints import complaints
 
 _USED_BYTES = 1 << 12
 
@@ -28,12 +31,13 @@ class RunRecord(Document):
         started_at: When the driver started, in seconds since the epoch.
         seconds: How long it ran.
         status: Whether the job succeeded.
-        output: What the job returned.
+        result: What the job returned, stored as `output`; None after a failure.
         error: The error, addressed to the user; None after success.
         traceback: The end of the error's traceback; None for an error that is for the user.
     """
 
     KIND: ClassVar[str] = "run record"
+    model_config = ConfigDict(serialize_by_alias=True)
 
     task_key: TaskKey
     job: str
@@ -41,7 +45,7 @@ class RunRecord(Document):
     started_at: float
     seconds: float
     status: Literal["succeeded", "failed"]
-    output: dict[str, Any] = {}
+    result: Result | None = Field(default=None, alias="output", validate_default=True)
     error: ErrorText | None = None
     traceback: ErrorText | None = None
 
@@ -49,22 +53,31 @@ class RunRecord(Document):
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""
         return self.model_copy(update={"task_key": self.task_key.place(uri)})
 
+    @field_validator("result", mode="before")
+    @classmethod
+    def _parse_result(cls, value: Any, fields: ValidationInfo) -> Result | None:
+        """Parse what the job returned, as its spec names it. A failed job has returned nothing."""
+        if fields.data.get("status") != "succeeded":
+            return None
+        if (spec := SPECS.get(f"{fields.data.get('job')} spec")) is None:
+            raise ValueError(f"there is no job of the kind {fields.data.get('job')!r}")
+        try:
+            return spec.RESULT.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(complaints(error)) from None
+
+    @field_serializer("result")
+    def _dump_result(self, result: Result | None) -> dict[str, Any]:
+        return self.output
+
     @property
-    def result(self) -> dict[str, Any]:
-        """The output as Airflow stores it: numbers that JSON does not have, such as NaN, are None."""
-        return {name: _replace_non_finite(value) for name, value in self.output.items()}
+    def output(self) -> dict[str, Any]:
+        """The result as Airflow stores it in XCom; empty after a failure."""
+        return self.result.to_xcom() if self.result else {}
 
     def save(self) -> None:
         """Store the record, replacing the one of an earlier attempt."""
         storage.replace(_uri(self.task_key.directory, self.task_key.task), self.to_json().encode())
-
-
-def _replace_non_finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def find_record(task_key: TaskKey) -> RunRecord | None:

@@ -19,6 +19,7 @@ from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
 from trainyard.schemas.document import Document
 from trainyard.schemas.phases import computes
+from trainyard.schemas.results import ModelResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log
@@ -107,8 +108,8 @@ def busy_seconds(record: RunRecord, driver: Iterable[Mapping[str, Any]]) -> floa
     For a training this is the mean over workers of the phases in which they compute; for other jobs, the time covered
     by the driver's spans, less those that belong to the start.
     """
-    if isinstance(phases := record.output.get("seconds"), Mapping):
-        return float(sum(seconds for name, seconds in phases.items() if computes(name)))
+    if isinstance(record.result, ModelResult):
+        return sum(seconds for name, seconds in record.result.seconds.items() if computes(name))
     spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in driver if e["ph"] == "X" and computes(e["name"]))
     total, until = 0.0, 0.0
     for begin, end in spans:

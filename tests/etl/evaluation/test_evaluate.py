@@ -68,7 +68,7 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
         task_key=make_task_key(tmp_path), model=model, baselines=(worse,), dataset=uri, split="train", slices=("of",),
         metrics=("accuracy", "f1", "confusion_matrix", "tests.etl.metrics.own:top"), examples=3,
     )  # fmt: skip
-    summary = run(spark, spec, make_log(spec))
+    summary = run(spark, spec, make_log(spec)).to_xcom()
 
     def predict(uri: str) -> Any:
         return load_model(uri).output(rows).argmax(1).numpy()
@@ -127,7 +127,7 @@ def test_the_model_of_each_epoch_has_the_same_metrics_on_spark_as_in_training(sp
         task_key=make_task_key(tmp_path), model=models[2], baselines=tuple(models[:2]), dataset=dataset,
         split="validation", metrics=("accuracy", "log_loss"),
     )  # fmt: skip
-    result = Evaluation.load(run(spark, spec, make_log(spec))["evaluation"])
+    result = Evaluation.load(run(spark, spec, make_log(spec)).evaluation)
     on_spark = [scores.metrics for scores in (*result.baselines, result.model)]
     for trained, scored in zip(fitted.history.epochs, on_spark, strict=True):
         assert trained["accuracy"] == pytest.approx(scored["accuracy"])

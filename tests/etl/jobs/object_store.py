@@ -35,7 +35,7 @@ def export_rows(spark: Any, folder: str, rows: int, partition: str) -> dict[str,
     log = events.EventLog(KEY.directory, KEY.task, "driver")
     result = export.run(spark, spec, log)
     log.flush()
-    return result
+    return result.to_xcom()
 
 
 def read_rows(version: int, shuffle: bool) -> list[float]:

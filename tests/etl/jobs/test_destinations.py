@@ -47,7 +47,8 @@ def write_partitions(
 
 def run(spark: Any, spec: PredictSpec, rows: Any, predict: Callable[[Any], Any] = lambda rows: rows) -> dict[str, Any]:
     destinations.check_output(spec)
-    return destinations.write(spark, spec, "weights", rows, predict, destinations.list_source(spec))
+    files = destinations.list_source(spec)
+    return destinations.write(spark, spec, "ab", rows, predict, files).to_xcom()
 
 
 @pytest.mark.parametrize("uri", ["wasbs://container@account/rows", "oss://bucket/rows"])

@@ -44,7 +44,7 @@ def run(spark, spec):
     log = events.EventLog(spec.task_key.directory, spec.task_key.task, "driver")
     result = export.run(spark, spec, log)
     log.flush()
-    return result
+    return result.to_xcom()
 
 
 def test_each_row_of_the_source_is_in_one_split(spark, tmp_path, source):

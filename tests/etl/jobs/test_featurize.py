@@ -66,7 +66,7 @@ def run_job(spark: Any, folder: Path, source: str, model: str, **options: Any) -
         task_key=make_task_key(folder), prepare="tests.etl.prepares:rows", source=Source(format="parquet", path=source),
         dataset=str(folder / "features"), model=model, **({"layer": "4"} | options),
     )  # fmt: skip
-    return featurize.run(spark, spec, make_log(spec))
+    return featurize.run(spark, spec, make_log(spec)).to_xcom()
 
 
 def test_features_of_a_network_trained_on_other_digits_improve_a_model_of_few_rows(

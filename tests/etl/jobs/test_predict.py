@@ -46,7 +46,7 @@ def run_job(spark: Any, model: str, directory: Path, source: str, output: Any, *
         task_key=make_task_key(directory), model=model, source=Source(format="parquet", path=source), keys=("key",),
         output=str(output), **options,
     )  # fmt: skip
-    return predict.run(spark, spec, make_log(spec))
+    return predict.run(spark, spec, make_log(spec)).to_xcom()
 
 
 def predict_locally(model: str, rows: datasets.Columns) -> dict[str, int]:
@@ -157,7 +157,7 @@ def test_the_rows_of_a_dataset_are_a_source(spark: Any, model: str, tmp_path: Pa
             task_key=make_task_key(tmp_path), model=model, keys=("key",), output=str(tmp_path / name),
             source=Source(format="trainyard", path=uri, options={"split": "test"}), **options,
         )  # fmt: skip
-        assert predict.run(spark, spec, make_log(spec))["rows"] == 20
+        assert predict.run(spark, spec, make_log(spec)).rows == 20
         expected = predict_locally(model, rows)
         found = group_by_key(spark.read.parquet(str(tmp_path / name)))
         assert found == {key: expected[key] for key in found} and len(found) == 20

@@ -53,7 +53,7 @@ def test_an_export_ends_whose_prepare_has_a_plain_udf(spark: Any, rows: dict[str
     spec = ExportSpec(
         task_key=make_task_key(tmp_path), source=rows["parquet"], prepare=PLAIN_UDF, dataset=str(tmp_path / "dataset")
     )
-    assert export.run(spark, spec, make_log(spec))["rows"] == ROWS
+    assert export.run(spark, spec, make_log(spec)).rows == ROWS
     written = spark.read.format("trainyard").load(spec.dataset).select("id", "y")
     assert sorted(map(tuple, written.collect())) == [(number, number / 4 + 1) for number in range(ROWS)]
 
@@ -70,6 +70,6 @@ def test_a_prediction_ends_whose_prepare_and_postprocess_have_a_plain_udf(
         output_format=output_format, prepare="tests.etl.python_functions:upper_keys",
         postprocess="tests.etl.python_functions:upper_keys",
     )  # fmt: skip
-    assert predict.run(spark, spec, make_log(spec))["rows"] == ROWS
+    assert predict.run(spark, spec, make_log(spec)).rows == ROWS
     written = spark.read.format(output_format).load(spec.output)
     assert {row.key for row in written.collect()} == {f"K{number}" for number in range(ROWS)}

@@ -45,7 +45,7 @@ def test_the_module_of_the_job_is_imported_while_spark_starts(monkeypatch: pytes
     (folder / "slow_job.py").write_text(
         "from tests.plugins.backends import test_driver\n"
         "test_driver.IMPORTED.set()\n"
-        "def run(spark, spec, events): return {'application': spark.sparkContext.applicationId}\n"
+        "def run(spark, spec, events): return {'workers': 1, 'restarts': 0}\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(ScriptSpec, "ENTRY", "slow_job:run")
@@ -58,7 +58,8 @@ def test_the_module_of_the_job_is_imported_while_spark_starts(monkeypatch: pytes
     monkeypatch.setattr(driver, "_session", start)
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
     record = driver.run(ScriptSpec(task_key=task_key, script="toy.script"))
-    assert (record.error, record.output) == (None, {"application": "local-1"})
+    assert (record.error, record.application) == (None, "local-1")
+    assert record.output == {"workers": 1, "restarts": 0}
 
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.minExecutors": "4"}

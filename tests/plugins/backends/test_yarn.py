@@ -18,6 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from tests.plugins.backends.threads import run_in_thread
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
+from tests.plugins.results import output
 from trainyard.backends import processes, yarn
 from trainyard.backends.yarn import YarnBackend
 from trainyard.errors import TrainyardError, UnavailableError
@@ -364,6 +365,7 @@ def write_record(task_key: TaskKey, **fields: Any) -> RunRecord:
         application=ID,
         started_at=1.0,
         seconds=2.0,
+        output=output("train"),
         **({"status": "succeeded"} | fields),
     )
     record.save()

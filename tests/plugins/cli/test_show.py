@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.cli import show
 from trainyard.errors import TrainyardError
@@ -17,13 +18,13 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 def save(
-    root: Path, run: str, task: str, started: float, error: str | None = None, dag: str = "toy", **output: Any
+    root: Path, run: str, task: str, started: float, error: str | None = None, dag: str = "toy", **fields: Any
 ) -> None:
     directory = f"{root}/runs/{dag}/{run}"
     RunRecord(
         task_key=TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory), job=task, application="a",
         started_at=started, seconds=12.34, status="failed" if error else "succeeded",
-        output={} if error else {"rows": 100, "metrics": {"accuracy": 0.98765}, **output}, error=error,
+        output=output(task, **fields), error=error,
     ).save()  # fmt: skip
 
 
@@ -31,21 +32,23 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     save(tmp_path, "r1", "train", 20.0)
     save(tmp_path, "r1", "export", 10.0)
     save(tmp_path, "r1", "predict", 30.0, error="no column y\nand more")
-    lines = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    *lines, blank, report = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    assert (blank, report) == ("", f"report  {tmp_path}/runs/toy/r1/report.html")
     assert [line.split()[:3] for line in lines] == [
         ["stage", "status", "seconds"],
         ["export", "succeeded", "12.3"],
         ["train", "succeeded", "12.3"],
         ["predict", "failed", "12.3"],
     ]
-    assert lines[1].endswith("rows 100, accuracy 0.9877")
+    assert lines[1].endswith("rows 40, train 30, validation 10, partitions 1, shards 2, record_batches 3, bytes 4000")
+    assert "  dataset_version 1, loss 0.25, accuracy 0.75, epochs 3, " in lines[2]
     assert lines[3].endswith("no column y")
 
 
 def test_warnings_are_below_the_stages(tmp_path: Path) -> None:
     save(tmp_path, "r1", "evaluate", 10.0, warnings=["The accuracy is low.", "Odd."])
     lines = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
-    assert lines[2:] == ["", "warning: evaluate: The accuracy is low.", "warning: evaluate: Odd."]
+    assert lines[2:5] == ["", "warning: evaluate: The accuracy is low.", "warning: evaluate: Odd."]
 
 
 def test_a_record_that_cannot_be_read_is_named_below_the_others(tmp_path: Path) -> None:

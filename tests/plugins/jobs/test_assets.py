@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset
 
+from tests.plugins.results import output
 from trainyard.operators import ExportOperator, PromoteOperator, TrainOperator, asset
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -74,9 +76,10 @@ def test_the_result_is_published_to_the_asset_of_the_connection_and_to_no_other(
     key = TaskKey(dag_id="d", run_id="r", task_id="t", directory=f"file://{tmp_path}")
     record = RunRecord(
         task_key=key, job="train", started_at=1.0, seconds=1.0, application="a", status="succeeded",
-        output={"uri": "u", "metrics": {"recall": float("nan"), "loss": 0.5}, "epochs": [1, float("inf")]},
+        output=output("train", metrics={"recall": math.nan, "loss": 0.5}, seconds={"forward": math.inf}),
     )  # fmt: skip
     result = task._publish_result({"outlet_events": events}, key, record)  # type: ignore[typeddict-item]
-    extra = {"metrics": {"recall": None, "loss": 0.5}, "epochs": [1, None]}
-    assert result == {"uri": "u", **extra}, "Airflow refuses numbers that JSON does not have"
+    expected = output("train", metrics={"recall": None, "loss": 0.5}, seconds={"forward": None})
+    assert result == expected, "Airflow refuses numbers that JSON does not have"
+    extra = {name: value for name, value in expected.items() if name != "uri"}
     assert {key: event.extra for key, event in events.items()} == {asset("toy/model", conn_id="east"): extra}

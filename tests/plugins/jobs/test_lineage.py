@@ -16,11 +16,13 @@ import pytest
 from openlineage.client import event_v2, facet_v2
 
 from tests.plugins.conftest import ROOT
+from tests.plugins.results import output
 from tests.trainer import datasets
 from trainyard import storage
 from trainyard.jobs import lineage
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Column
+from trainyard.schemas.results import DatasetResult, ModelResult, PredictionsResult
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
@@ -67,7 +69,7 @@ def export(**fields: Any) -> ExportSpec:
 
 
 def test_before_its_end_a_job_has_inputs_and_outputs_by_name_alone() -> None:
-    described = lineage.describe(export(dataset="/s/dataset"), {})
+    described = lineage.describe(export(dataset="/s/dataset"))
     assert [(item.uri, item.version) for item in (*described.inputs, *described.outputs)] == [
         ("/raw", ""), ("/s/dataset", ""),
     ]  # fmt: skip
@@ -75,7 +77,7 @@ def test_before_its_end_a_job_has_inputs_and_outputs_by_name_alone() -> None:
 
 def test_a_source_without_a_path_is_left_out() -> None:
     source = Source(format="jdbc", options={"dbtable": "rows"})
-    assert lineage.describe(export(source=source, dataset="/s/dataset"), {}).inputs == ()
+    assert lineage.describe(export(source=source, dataset="/s/dataset")).inputs == ()
 
 
 def test_an_output_that_is_a_table_is_left_out() -> None:
@@ -83,7 +85,7 @@ def test_an_output_that_is_a_table_is_left_out() -> None:
         task_key=KEY, model="/s/model", source=Source(format="parquet", path="/raw"), keys=("id",), output="db.rows",
         output_format="table",
     )  # fmt: skip
-    assert lineage.describe(spec, {"rows": 3}).outputs == ()
+    assert lineage.describe(spec, PredictionsResult(**output("predict"))).outputs == ()
 
 
 @pytest.fixture
@@ -96,16 +98,17 @@ def dataset(tmp_path: Path) -> str:
 
 def test_statistics_are_those_of_the_splits_that_a_job_reads(dataset: str) -> None:
     spec = TrainSpec(task_key=KEY, recipe="toy.recipe:network", dataset=dataset, model="/s/model")
-    (item,) = lineage.describe(spec, {"dataset_version": 1}).inputs
+    (item,) = lineage.describe(spec, ModelResult(**output("train"))).inputs
     assert item.content
     x = item.content.statistics["x"]
     assert (item.content.rows, x.count, x.min, x.max) == (16, 16, (0.0,), (15.0,))
 
 
 def test_an_unchanged_export_has_written_nothing(dataset: str) -> None:
-    output = manifests.read_current(dataset).summary(dataset)
+    result = DatasetResult.from_manifest(dataset, manifests.read_current(dataset))
     written, reused = (
-        lineage.describe(export(dataset=dataset), output | more).outputs[0] for more in ({}, {"reused": True})
+        lineage.describe(export(dataset=dataset), result.model_copy(update=more)).outputs[0]
+        for more in ({}, {"reused": True})
     )
     assert written.written and written.written.rows == 24
     assert (reused.version, reused.written) == ("1", None)
@@ -127,13 +130,14 @@ def test_a_broken_setting_is_logged_and_not_raised(
         raise ValueError("the transport is no JSON")
 
     monkeypatch.setattr(lineage, "is_enabled", fail)
-    assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"), {})) is None
+    assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"))) is None
     assert "OpenLineage gets no versions of inputs and outputs: the transport is no JSON" in caplog.text
 
 
 def test_an_error_is_logged_and_not_raised(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(lineage, "is_enabled", lambda: True)
-    assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"), {"version": 3})) is None
+    result = DatasetResult(**output("export", version=3))
+    assert lineage.keep(lambda: lineage.describe(export(dataset="/nowhere"), result)) is None
     assert "OpenLineage gets no versions of inputs and outputs: /nowhere has no version 3" in caplog.text
 
 

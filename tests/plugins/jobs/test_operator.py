@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from fsspec.implementations.local import LocalFileSystem
 from hdfs import HdfsError
 
+from tests.plugins.results import output
 from trainyard import filesystems, storage
 from trainyard.compat import (
     AirflowException,
@@ -310,10 +311,13 @@ def test_a_result_is_collected_without_a_plan(
     monkeypatch.setattr(operators, "plan_job", raise_refusal)
     ti = context(operator)
     key = operators.task_key_of(ti["ti"], TrainyardHook().get_conn().storage)
-    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded")
-    backend.step = lambda: record.model_copy(update={"output": {"rows": 3}})
+    record = RunRecord(
+        task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded",
+        output=output("export"),
+    )  # fmt: skip
+    backend.step = lambda: record
     operator.outlets.clear()
-    assert operator.resume(ti, {"application": "a"}) == {"rows": 3}
+    assert operator.resume(ti, {"application": "a"}) == output("export")
 
 
 def test_openlineage_gets_what_the_application_has_read_although_the_operator_changed_since(
@@ -326,8 +330,12 @@ def test_openlineage_gets_what_the_application_has_read_although_the_operator_ch
     key = operators.task_key_of(context(operator)["ti"], root)
     ran = operator.build_spec(key, root).model_copy(update={"source": Source(format="json", path="/data/before")})
     storage.replace(attempt_uri(key), ran.to_json().encode())
-    record = RunRecord(task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded")
+    record = RunRecord(
+        task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded",
+        output=output("export"),
+    )  # fmt: skip
     backend.step = lambda: record
+    monkeypatch.setattr(lineage, "_describe_written", lambda uri, result: lineage.Item(uri))
     operator.outlets.clear()
     operator.resume(ti, {"application": "a"})
     (read,) = operator.get_openlineage_facets_on_complete(ti["ti"]).inputs

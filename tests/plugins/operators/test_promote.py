@@ -16,6 +16,7 @@ from trainyard.errors import TrainyardError
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Scores
+from trainyard.schemas.results import EvaluationResult
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def judged(root: Path, low: float, value: float, high: float, model: str = "toy/
     metrics = {"accuracy": 0.9, "confusion_matrix": [[40, 1], [2, 57]]}
     result = evaluation(Scores(**scores(f"file://{root}/{model}", artifact.weights_sha256, **metrics)), other)
     result.save()
-    return result.summary()
+    return EvaluationResult.from_evaluation(result).to_xcom()
 
 
 class Events(dict[Any, Any]):

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard.planning.paths import run_directory
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -60,12 +61,12 @@ class Airflow:
         directory = run_directory(self.root, dag_id, run_id)
         started_at = NOON + timedelta(minutes=number)
         task_key = TaskKey(dag_id=dag_id, run_id=run_id, task_id="export", directory=directory)
-        output = {"uri": f"{self.root}/toy/dataset", "version": number + 1, "rows": 40}
         fields: dict[str, Any] = {
             "task_key": task_key, "job": "export", "application": "local-1", "started_at": started_at.timestamp(),
-            "seconds": 7.0, "status": "succeeded", "output": output,
-        }  # fmt: skip
-        RunRecord(**(fields | record)).save()
+            "seconds": 7.0, "status": "succeeded",
+        } | record  # fmt: skip
+        written = {"uri": f"{self.root}/toy/dataset", "version": number + 1} if fields["job"] == "export" else {}
+        RunRecord(**fields | {"output": output(fields["job"], **written | record.get("output", {}))}).save()
         if known:
             with create_session() as session:
                 session.add(

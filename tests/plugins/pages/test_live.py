@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.pages import live
 from trainyard.pages.runs import Run
@@ -66,8 +67,9 @@ def test_a_file_that_is_no_spec_of_a_known_job_is_noted_beside_the_others(tmp_pa
 def test_a_task_that_used_the_record_of_an_earlier_attempt_has_ended(tmp_path: Path) -> None:
     start(tmp_path, 2)
     record = RunRecord(
-        task_key=key(tmp_path, 1), job="script", application="a", started_at=1.0, seconds=1.0, status="succeeded"
-    )
+        task_key=key(tmp_path, 1), job="script", application="a", started_at=1.0, seconds=1.0, status="succeeded",
+        output=output("script"),
+    )  # fmt: skip
     record.save()
     assert running(tmp_path) == ["train"]
     run_record.mark_used(key(tmp_path, 2), record)

@@ -10,8 +10,8 @@ from trainyard.pages.runs import Run
 from trainyard.report.stages import build_stages
 
 RECORDS = example.build_records("file:///runs/digits/r1")
-WARNED = RECORDS[0].model_copy(update={"output": RECORDS[0].output | {"warnings": ["odd"]}})
-FAILED = RECORDS[3].model_copy(update={"status": "failed", "error": "no tea\nat line 7"})
+WARNED = example.change_record(RECORDS[0], {"warnings": ["odd"]})
+FAILED = example.change_record(RECORDS[3], status="failed", error="no tea\nat line 7")
 
 
 @pytest.mark.parametrize(

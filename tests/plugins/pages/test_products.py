@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.evaluations import evaluation, scores, write_model
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.operators import promotion
@@ -19,18 +20,18 @@ from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 
-def record(job: str, output: dict[str, Any], status: str = "succeeded") -> RunRecord:
+def record(job: str, fields: dict[str, Any], status: str = "succeeded") -> RunRecord:
     task_key = TaskKey(dag_id="toy", run_id="r1", task_id=job, directory="file:///runs/toy/r1")
     return RunRecord.model_validate(
         {"task_key": task_key, "job": job, "application": "a1", "started_at": 1.0, "seconds": 1.0, "status": status}
-        | {"output": output}
+        | {"output": output(job, **fields)}
     )
 
 
 def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
     first = [
         record("train", {"metrics": {"loss": 0.5, "accuracy": math.nan}}),
-        record("evaluate", {"metrics": {"accuracy": 0.9, "confusion_matrix": [[1]]}}),
+        record("evaluate", {"metrics": {"accuracy": 0.9, "auroc": None}}),
     ]
     second = [record("train", {"metrics": {"loss": 0.25}}), record("evaluate", {}, status="failed")]
     figures = products.collect_figures([("r1", first), ("r2", second)])
@@ -79,6 +80,10 @@ def test_a_champion_that_cannot_be_read_is_noted(
     assert "the NameNode does not answer" in why
 
 
+def baseline(uri: str) -> dict[str, Any]:
+    return scores(uri, "ab") | {"differences": {}}
+
+
 def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
     root = tmp_path.as_uri()
     model = write_model(tmp_path / "toy/model", b"new")
@@ -87,7 +92,7 @@ def test_the_champion_has_the_reason_of_its_promotion(tmp_path: Path) -> None:
     promotion.publish(candidate, champion, Rule(metric="accuracy"), "there is no champion yet")
     records = [
         record("predict", {"model": f"{root}/toy/champion"}),
-        record("evaluate", {"baselines": [{"uri": f"{root}/toy/champion"}, {"uri": f"{root}/toy/model"}]}),
+        record("evaluate", {"baselines": [baseline(f"{root}/toy/{name}") for name in ("champion", "model")]}),
     ]
     [champion] = products.collect_champions(root, records, {})
     assert champion.uri == f"{root}/toy/champion"

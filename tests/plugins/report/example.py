@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.plugins.results import output
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.usage.resource_usage import ResourceUsage
@@ -90,34 +91,38 @@ def build_records(directory: str, dag_id: str = "digits", run_id: str = "r1", ep
 
 
 def _records(directory: str, dag_id: str, run_id: str, epochs: int) -> Iterator[RunRecord]:
-    train = {
-        "uri": f"{directory}/model", "epochs": epochs, "best_epoch": 5, "stopped_early": False, "workers": 2,
-        "metrics": epoch_metrics(5), "seconds": {name: 12 * share for name, share in PHASES} | {"set up": 4.0},
-        "bottleneck": "Compute-bound: 80% of the time goes into forward, backward and optimizer; more workers would "
-        "help. After it, communication costs 15%.", "dataset_version": 1,
-        "limited_by": "Compute-bound: 80% of the time goes into forward, backward and optimizer",
-        "advice": "more workers would help",
-    }  # fmt: skip
-    evaluate = {
-        "metrics": {"accuracy": 0.9947, "f1": 0.9955}, "intervals": {"accuracy": [0.9833, 1.0], "f1": [0.9843, 1.0]},
-        "confidence": 0.95, "evaluation": f"{directory}/evaluation.json", "baselines": [],
-    }  # fmt: skip
-    export = {
-        "uri": f"{directory}/dataset", "rows": 1797, "record_batches": 10, "shards": 6, "version": 1, "bytes": 497_664,
-        "content_hash": "c" * 64,
-    }  # fmt: skip
+    train = output(
+        "train", uri=f"{directory}/model", epochs=epochs, best_epoch=5, metrics=epoch_metrics(5),
+        seconds={name: 12 * share for name, share in PHASES} | {"set up": 4.0},
+        bottleneck="Compute-bound: 80% of the time goes into forward, backward and optimizer; more workers would "
+        "help. After it, communication costs 15%.",
+        limited_by="Compute-bound: 80% of the time goes into forward, backward and optimizer",
+        advice="more workers would help",
+    )  # fmt: skip
+    evaluate = output(
+        "evaluate", metrics={"accuracy": 0.9947, "f1": 0.9955}, evaluation=f"{directory}/evaluation.json",
+        intervals={"accuracy": [0.9833, 1.0], "f1": [0.9843, 1.0]},
+    )  # fmt: skip
+    export = output("export", uri=f"{directory}/dataset", rows=1797, record_batches=10, shards=6, bytes=497_664)
+    predict = output("predict", rows=1797, uri=f"{directory}/predictions", model=f"{directory}/model")
     stages = (
         ("export", 0.0, 20.0, export),
         ("train", 22.0, 20.0, train),
         ("evaluate", 45.0, 20.0, evaluate),
-        ("predict", 68.0, 15.0, {"rows": 1797, "uri": f"{directory}/predictions", "model": f"{directory}/model"}),
+        ("predict", 68.0, 15.0, predict),
     )
-    for number, (task, start, seconds, output) in enumerate(stages):
+    for number, (task, start, seconds, returned) in enumerate(stages):
         yield RunRecord(
             task_key=TaskKey(dag_id=dag_id, run_id=run_id, task_id=task, directory=directory), job=task,
             application=f"application_1795000000_000{number}", started_at=STARTED_AT + start, seconds=seconds,
-            status="succeeded", output=output,
+            status="succeeded", output=returned,
         )  # fmt: skip
+
+
+def change_record(record: RunRecord, output: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
+    """Return a record with other fields, of which `output` are some of its result."""
+    known = record.model_dump(mode="json")
+    return RunRecord.model_validate(known | fields | {"output": known["output"] | (output or {})})
 
 
 def build_usages(records: list[RunRecord], gpus: float = 0.0) -> list[ResourceUsage]:

@@ -51,9 +51,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     stored.save()
     error = "Worker 1 on node2 ran out of memory; set memory='8g'."
     records = [
-        record.model_copy(update={"output": record.output | {"evaluation": stored.uri}})
+        example.change_record(record, {"evaluation": stored.uri})
         if record.job == "evaluate"
-        else record.model_copy(update={"status": "failed", "error": error})
+        else example.change_record(record, status="failed", error=error)
         if record.job == "predict"
         else record
         for record in records

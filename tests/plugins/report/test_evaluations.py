@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.plugins.evaluations import beside, evaluation, scores
 from trainyard.report import evaluations, render
 from trainyard.schemas.evaluation import Example, Interval, Scores, Slice
+from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -60,7 +61,7 @@ def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> Non
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory=str(tmp_path))
     record = RunRecord(
         task_key=task_key, job="evaluate", application="a", started_at=0.0, seconds=1.0, status="succeeded",
-        output=stored.summary(),
+        output=EvaluationResult.from_evaluation(stored),
     )  # fmt: skip
     page = render.render_page([record], [])
     for text in (

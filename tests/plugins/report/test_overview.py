@@ -16,13 +16,7 @@ EARLIER = "Epoch 4 of 8 was the best one of train: early_stopping=3 would have e
 
 def change(records: list[RunRecord], task: str, **fields: Any) -> list[RunRecord]:
     """Change the output of a task, or the fields of its record."""
-    output = fields.pop("output", {})
-    return [
-        record.model_copy(update={"output": record.output | output} | fields)
-        if record.task_key.task == task
-        else record
-        for record in records
-    ]
+    return [example.change_record(record, **fields) if record.task_key.task == task else record for record in records]
 
 
 def test_the_overview_of_a_run_that_succeeded() -> None:
@@ -95,11 +89,19 @@ def test_epochs_are_suggested_only_where_the_record_supports_it(output: dict[str
     assert overview.build_overview(records).suggestions == ((suggestion,) if suggestion else ())
 
 
+def baseline_above(value: float, interval: list[float] | None, weights: str) -> dict[str, Any]:
+    """Return a champion whose accuracy the model exceeds by a value."""
+    difference = {"accuracy": {"value": value, "interval": interval}}
+    return {
+        "uri": "file:///champion", "weights_sha256": weights, "metrics": {}, "intervals": {}, "differences": difference,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("interval", "suggested"), [([-0.01, 0.02], True), ([0.01, 0.02], False), (None, False)])
 def test_more_rows_are_suggested_where_two_models_cannot_be_told_apart(
     interval: list[float] | None, suggested: bool
 ) -> None:
-    baseline = {"uri": "file:///champion", "differences": {"accuracy": {"value": 0.005, "interval": interval}}}
+    baseline = baseline_above(0.005, interval, "b")
     records = change(example.build_records(DIRECTORY), "evaluate", output={"baselines": [baseline]})
     text = " ".join(overview.build_overview(records).suggestions)
     assert ("The accuracy differs from that of champion by -0.01 to 0.02" in text) is suggested
@@ -113,9 +115,7 @@ def test_more_rows_are_suggested_where_two_models_cannot_be_told_apart(
     ],
 )
 def test_models_without_any_difference_are_told_apart_from_those_with_the_same_weights(weights: str, text: str) -> None:
-    difference = {"accuracy": {"value": 0.0, "interval": [0.0, 0.0]}}
-    baseline = {"uri": "file:///champion", "weights_sha256": weights, "differences": difference}
-    output = {"weights_sha256": "a", "baselines": [baseline]}
+    output = {"weights_sha256": "a", "baselines": [baseline_above(0.0, [0.0, 0.0], weights)]}
     records = change(example.build_records(DIRECTORY), "evaluate", output=output)
     assert text in " ".join(overview.build_overview(records).suggestions)
 

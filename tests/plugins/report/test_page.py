@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.report import render
 from trainyard.schemas import outcomes
@@ -52,9 +53,8 @@ def test_each_of_two_trainings_has_curves_and_rows_with_its_name() -> None:
 def test_the_warnings_of_a_stage_are_beside_its_figures() -> None:
     warning = "Of the checkpoints, 2 could not be written; the last error was: OSError: no space"
     record = RunRecord(
-        task_key=TaskKey(dag_id="toy", run_id="r", task_id="train", directory="/s/runs/toy/r"), job="script",
-        application="a", started_at=10.0, seconds=12.3, status="succeeded",
-        output={"workers": 2, "warnings": [warning]},
+        task_key=TaskKey(dag_id="toy", run_id="r", task_id="train", directory="/s/runs/toy/r"), job="train",
+        application="a", started_at=10.0, seconds=12.3, status="succeeded", output=output("train", warnings=[warning]),
     )  # fmt: skip
     assert warning in render.render_page([record], [])
 
@@ -93,11 +93,9 @@ def test_a_dataset_that_cannot_be_read_does_not_cost_the_report(
 
     monkeypatch.setattr(render.manifest, "read_current", refuse)
     directory, dataset = f"{tmp_path}/runs/toy/r", f"{tmp_path}/toy/dataset"
-    counts = dict.fromkeys(("version", "rows", "partitions", "shards", "record_batches", "bytes"), 1)
     RunRecord(
         task_key=TaskKey(dag_id="toy", run_id="r", task_id="export", directory=directory), job="export",
-        application="a", started_at=10.0, seconds=1.0, status="succeeded",
-        output={"uri": dataset, "content_hash": "c", "splits": {"train": 1}, "warnings": [], **counts},
+        application="a", started_at=10.0, seconds=1.0, status="succeeded", output=output("export", uri=dataset),
     ).save()  # fmt: skip
     page = storage.read(render.render(directory)).decode()
     assert f"<code>{dataset}</code>" in page.split('<section id="unreadable"')[1].split("</section>")[0]
@@ -217,15 +215,14 @@ def test_rendering_ends_although_tasks_end_all_the_time(tmp_path: Path, monkeypa
 def test_a_dataset_or_an_evaluation_outside_of_the_storage_is_named_and_not_read(tmp_path: Path) -> None:
     directory = f"{tmp_path}/s/runs/toy/r"
     outside = {"export": f"{tmp_path}/elsewhere/dataset", "evaluate": f"{tmp_path}/elsewhere/evaluation.json"}
-    counts = dict.fromkeys(("version", "rows", "partitions", "shards", "record_batches", "bytes"), 1)
     outputs = {
-        "export": {"uri": outside["export"], "content_hash": "c", "splits": {}, "warnings": [], **counts},
-        "evaluate": {"evaluation": outside["evaluate"], "rows": 1, "metrics": {}},
+        "export": output("export", uri=outside["export"]),
+        "evaluate": output("evaluate", evaluation=outside["evaluate"]),
     }
-    for task, output in outputs.items():
+    for task, returned in outputs.items():
         RunRecord(
             task_key=TaskKey(dag_id="toy", run_id="r", task_id=task, directory=directory), job=task, application="a",
-            started_at=10.0, seconds=1.0, status="succeeded", output=output,
+            started_at=10.0, seconds=1.0, status="succeeded", output=returned,
         ).save()  # fmt: skip
     page = storage.read(render.render(directory)).decode()
     unreadable = page.split('<section id="unreadable"')[1].split("</section>")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.plugins.report import example
+from tests.plugins.results import output
 from trainyard.report import stages
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -13,8 +14,9 @@ from trainyard.schemas.specs.task_key import TaskKey
 def record(task: str, start: float, seconds: float) -> RunRecord:
     task_key = TaskKey(dag_id="toy", run_id="r1", task_id=task, directory="file:///runs/toy/r1")
     return RunRecord(
-        task_key=task_key, job="export", application="a1", started_at=start, seconds=seconds, status="succeeded"
-    )
+        task_key=task_key, job="export", application="a1", started_at=start, seconds=seconds, status="succeeded",
+        output=output("export"),
+    )  # fmt: skip
 
 
 def test_a_stage_waits_from_the_end_of_all_before_it() -> None:
@@ -36,5 +38,5 @@ def test_the_main_figures_of_each_kind_of_stage() -> None:
 def test_a_stage_without_seconds_has_no_duration_and_a_reused_one_says_so() -> None:
     [failed] = stages.build_stages([record("a", 0, 0)])
     assert failed.duration == ""
-    reused = record("a", 0, 3).model_copy(update={"output": {"reused": True}})
+    reused = example.change_record(record("a", 0, 3), {"reused": True})
     assert stages.build_stages([reused])[0].duration == "reused"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard.errors import TrainyardError
 from trainyard.schemas import outcomes, run_record
 from trainyard.schemas.failure import Failure
@@ -21,7 +22,7 @@ def key(root: Path, attempt: int = 1) -> TaskKey:
 def save_record(root: Path, attempt: int = 1, error: str | None = None, application: str = "a") -> None:
     RunRecord(
         task_key=key(root, attempt), job="train", application=application, started_at=10.0, seconds=5.0,
-        status="failed" if error else "succeeded", error=error,
+        status="failed" if error else "succeeded", output=output("train"), error=error,
     ).save()  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -28,6 +29,7 @@ def used_record(task_key: TaskKey) -> RunRecord:
         started_at=0.0,
         seconds=1.0,
         status="succeeded",
+        output=output("export"),
     )
     run_record.mark_used(task_key, record)
     return record

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.usage import resource_usage
@@ -17,10 +18,10 @@ def task_key(directory: Path) -> TaskKey:
     return TaskKey(dag_id="digits", run_id="r1", task_id="train", directory=directory.as_uri())
 
 
-def record(directory: Path, output: dict[str, Any]) -> RunRecord:
+def record(directory: Path, job: str, **fields: Any) -> RunRecord:
     return RunRecord(
-        task_key=task_key(directory), job="train", application="a1", started_at=1.0, seconds=9.0, status="succeeded",
-        output=output,
+        task_key=task_key(directory), job=job, application="a1", started_at=1.0, seconds=9.0, status="succeeded",
+        output=output(job, **fields),
     )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def span(name: str, begin: float, end: float) -> dict[str, Any]:
 def test_a_training_is_busy_in_the_phases_in_which_its_workers_compute(tmp_path: Path) -> None:
     idle = {"set up": 5.0, "data wait": 2.0, "wait for communication": 3.0, "wait for workers": 4.0}
     phases = idle | {"forward": 10.0, "backward": 20.0, "validate": 1.0}
-    assert resource_usage.busy_seconds(record(tmp_path, {"seconds": phases}), []) == pytest.approx(31)
+    assert resource_usage.busy_seconds(record(tmp_path, "train", seconds=phases), []) == pytest.approx(31)
 
 
 def test_another_job_is_busy_during_the_spans_of_its_driver_except_those_of_its_start(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_another_job_is_busy_during_the_spans_of_its_driver_except_those_of_its_
         span("start Spark", 0, 4), span("read source", 4, 6), span("prepare", 5, 7), span("write dataset", 9, 10),
         {"ph": "M", "name": "process_name", "ts": 0},
     ]  # fmt: skip
-    assert resource_usage.busy_seconds(record(tmp_path, {}), events) == pytest.approx(4)
+    assert resource_usage.busy_seconds(record(tmp_path, "export"), events) == pytest.approx(4)
 
 
 def test_the_usage_of_every_application_is_written_once(tmp_path: Path) -> None:

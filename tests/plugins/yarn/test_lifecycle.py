@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugins.results import output
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.lifecycle import (
@@ -32,7 +33,7 @@ def application(number: int, state: str = "FINISHED", final_status: str = "SUCCE
 def record(number: int, status: str = "succeeded") -> RunRecord:
     return RunRecord(
         task_key=PLACE, job="export", application=application(number).id, started_at=float(number), seconds=1.0,
-        status=status, output={}, error=None if status == "succeeded" else "it failed", traceback=None,
+        status=status, output=output("export"), error=None if status == "succeeded" else "it failed", traceback=None,
     )  # fmt: skip
 
 

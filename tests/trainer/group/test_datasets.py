@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.results import output
 from tests.trainer import datasets
 from trainyard import retries, storage
 from trainyard.schemas import manifest, versions
@@ -68,13 +69,13 @@ def test_a_storage_that_fails_at_the_start_of_the_driver_is_asked_again(
 ) -> None:
     """One error of the storage ended the training as an error of the user's code would."""
     monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "supervise", lambda *_: {"started": True})
+    monkeypatch.setattr(supervisor, "supervise", lambda *_: output("train"))
     for name in ("exists", "list_names", "read", "replace"):
         monkeypatch.setattr(storage, name, fail_once(getattr(storage, name)))
     key = TaskKey(dag_id="d", run_id="r", task_id="t", try_number=2, directory=str(tmp_path))
     spec = TrainSpec.model_validate({"task_key": key, "recipe": "a.b:c", "dataset": dataset, "model": "/m"})
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a"))
-    assert supervisor.run(spark, spec, EventLog(str(tmp_path), "t", "driver")) == {"started": True}
+    assert supervisor.run(spark, spec, EventLog(str(tmp_path), "t", "driver")).to_xcom() == output("train")
 
 
 def fail_once(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,7 +50,7 @@ def spec(directory: Path, recipe: str = "linear", workers: int = 2, **fields: An
 def run(spark: Any, job: TrainSpec) -> dict[str, Any]:
     events = EventLog(job.task_key.directory, job.task_key.task, "driver")
     try:
-        return supervisor.run(spark, job, events)
+        return supervisor.run(spark, job, events).to_xcom()
     finally:
         events.flush()
 

@@ -30,7 +30,7 @@ def run(spark: Any, directory: Path, name: str, *arguments: str, **fields: Any) 
     spec = ScriptSpec(task_key=task_key, script=f"{SCRIPTS}.{name}", arguments=arguments, **{"workers": 2} | fields)
     events = EventLog(task_key.directory, task_key.task, "driver")
     try:
-        return script.run(spark, spec, events)
+        return script.run(spark, spec, events).to_xcom()
     finally:
         events.flush()
 

@@ -7,22 +7,24 @@ and records of runs where datasets or models may be removed. What is not recogni
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from trainyard import storage
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, noted
 from trainyard.jobs.retention.decision import REFERENCED, SAFE_SECONDS, Inventory, Item, Kind
 from trainyard.schemas import versions
 from trainyard.schemas.checkpoint import INDEX
-from trainyard.schemas.document import Document
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import read_version as read_manifest
+from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Promotion
-from trainyard.schemas.specs.source import FORMAT
+from trainyard.schemas.references import Reference
+from trainyard.schemas.results import ModelResult
+from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs import TrainSpec, load_spec
 from trainyard.storage import StoredFile
 
 REMOVED = ".removed-"
@@ -47,19 +49,11 @@ Files = list[StoredFile]
 
 
 @dataclass(frozen=True)
-class _Reference:
-    """A version of a dataset, by its number, or of a model, by the folder of its weights, in a document."""
-
-    uri: str
-    version: int | str
-
-
-@dataclass(frozen=True)
 class _Found:
     """An item with the references of its documents, which are not resolved yet."""
 
     item: Item
-    references: tuple[_Reference, ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 def scan(root: str, kinds: Collection[Kind], now: float) -> Inventory:
@@ -117,7 +111,7 @@ def _scan_run(dag: str, uri: str, needs_references: bool) -> Iterator[_Found]:
         "runs", uri, dag, since or 0, since, _size(files),
         protected=f"contains {unknown[0]}, which is not recognized" if unknown else "",
     )  # fmt: skip
-    references: tuple[_Reference, ...] = ()
+    references: tuple[Reference, ...] = ()
     if needs_references:
         references, problem = _read_run(uri, files)
         run = replace(run, unreadable=problem)
@@ -135,24 +129,27 @@ def _scan_run(dag: str, uri: str, needs_references: bool) -> Iterator[_Found]:
             )  # fmt: skip
 
 
-def _read_run(uri: str, files: Files) -> tuple[tuple[_Reference, ...], str]:
+def _read_run(uri: str, files: Files) -> tuple[tuple[Reference, ...], str]:
     """Return what the specs and records of a run refer to, and a document that cannot be read, "" if there is none."""
-    references: list[_Reference] = []
+    references: list[Reference] = []
     datasets: dict[str, str] = {}
-    problem = ""
+    unreadable: dict[str, str] = {}
     for file in sorted(files, reverse=True):  # specs before records
         part, _, task = file.path.partition("/")
         if part not in ("specs", "attempts", "records") or _is_hidden(task):
             continue
-        fields = _read_document(storage.join(uri, file.path))
-        if isinstance(fields, str):
-            problem = problem or fields
-        elif part == "records":
-            references += _extract({"dataset": datasets.get(task, "")} | dict(fields.get("output") or {}))
-        else:
-            datasets[task] = str(fields.get("dataset", ""))
-            references += _extract(fields)
-    return tuple(references), problem
+        document = storage.join(uri, file.path)
+        with noted(unreadable, document), suppress(FileNotFoundError):
+            if part != "records":
+                spec = load_spec(document)
+                references += spec.references()
+                if isinstance(spec, TrainSpec):
+                    datasets[task] = spec.dataset
+            elif result := RunRecord.load(document).result:
+                references += result.references()
+                if isinstance(result, ModelResult) and task in datasets:
+                    references.append(Reference(datasets[task], result.dataset_version))
+    return tuple(references), next(iter(unreadable), "")
 
 
 def _scan_products(top: str, shared: dict[str, int], now: float) -> Iterator[_Found]:
@@ -244,9 +241,10 @@ def _unused(uri: str, dataset: str, files: Files) -> Item:
 
 
 def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
-    current = _read_document(storage.join(uri, "model.json"))
-    folder = "" if isinstance(current, str) else str(current.get("weights_sha256", ""))[:16]
-    problem = current if isinstance(current, str) else ""
+    folder, unreadable = "", dict[str, str]()
+    with noted(unreadable, document := storage.join(uri, "model.json")), suppress(FileNotFoundError):
+        folder = ModelArtifact.load(document).folder
+    problem = next(iter(unreadable), "")
     replaced = next((file.modified for file in files if file.path == "model.json"), None)
     for name, group in itertools.groupby(files, lambda file: file.path.partition("/")[0]):
         version = list(group)
@@ -255,7 +253,7 @@ def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
         paths = {file.path for file in version}
         directory = storage.join(uri, name)
         is_committed = f"{name}/model.json" in paths
-        references, unreadable = _read_model(directory) if is_committed else ((), "")
+        references, own_problem = _read_model(directory) if is_committed else ((), "")
         since = newest_change(version)
         if since is not None and replaced is not None and is_committed:  # a job may have read it until then
             since = max(since, replaced)
@@ -266,33 +264,24 @@ def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
             Item(
                 "models", directory, uri, since or 0, since, _size(version), counted=is_committed,
                 current=name == folder, min_age=0 if is_committed else SAFE_SECONDS, protected=protected,
-                unreadable=unreadable or problem,
+                unreadable=own_problem or problem,
             ),
             references,
         )  # fmt: skip
 
 
-def _read_model(directory: str) -> tuple[tuple[_Reference, ...], str]:
+def _read_model(directory: str) -> tuple[tuple[Reference, ...], str]:
     """Return what a version of a model refers to, and a document that cannot be read, "" if there is none."""
-    fields = _read_document(storage.join(directory, "model.json"))
-    if isinstance(fields, str):
-        return (), fields
-    references = list(_extract(fields))
-    uri = storage.join(directory, "promotion.json")
-    try:
+    references: list[Reference] = []
+    unreadable: dict[str, str] = {}
+    with noted(unreadable, uri := storage.join(directory, "model.json")), suppress(FileNotFoundError):
+        references += ModelArtifact.load(uri).references()
+    with noted(unreadable, uri := storage.join(directory, "promotion.json")), suppress(FileNotFoundError):
         promotion = Promotion.load(uri)
-    except FileNotFoundError:
-        return tuple(references), ""
-    except TrainyardError:
-        return tuple(references), uri
-    model, _, rest = promotion.evaluation.partition("/evaluations/")
-    if rest:
-        parent, _, name = model.rpartition("/")
-        references.append(_Reference(parent, name))
-    evaluation = _read_document(promotion.evaluation)
-    if isinstance(evaluation, str):
-        return tuple(references), evaluation
-    return (*references, *_extract(evaluation)), ""
+        references += promotion.references()
+        with noted(unreadable, promotion.evaluation), suppress(FileNotFoundError):
+            references += Evaluation.load(promotion.evaluation).references()
+    return tuple(references), next(iter(unreadable), "")
 
 
 def _scan_environments(root: str) -> Iterator[_Found]:
@@ -319,51 +308,10 @@ def version_uri(dataset: str, number: int) -> str:
     return storage.join(dataset, "versions", f"{number:08d}.json")
 
 
-def _read_document(uri: str) -> dict[str, Any] | str:
-    """Return the fields of a document of any kind; its URI if it cannot be read. A missing one has no fields."""
-    try:
-        fields = json.loads(storage.read(uri, DatasetManifest.MAX_BYTES))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TrainyardError):
-        return uri
-    is_readable = isinstance(fields, dict) and fields.pop("version", None) == Document.VERSION
-    return fields if is_readable else uri
-
-
-def _extract(value: Any) -> Iterator[_Reference]:
-    """Find the references in the fields of any document of this release, by the names of the fields."""
-    if isinstance(value, Mapping):
-        weights = value.get("weights_sha256")
-        for name in ("uri", "model"):
-            if isinstance(value.get(name), str) and isinstance(weights, str):
-                yield _Reference(value[name], weights[:16])
-        for name, version in (("dataset", "dataset_version"), ("dataset", "version"), ("uri", "version")):
-            if isinstance(value.get(name), str) and isinstance(value.get(version), int):
-                yield _Reference(value[name], value[version])
-        if isinstance(pinned := value.get("weights"), Mapping):
-            yield from (_Reference(uri, str(sha256)[:16]) for uri, sha256 in pinned.items())
-        if value.get("format") == FORMAT and isinstance(value.get("options"), Mapping):
-            yield from _extract_source(value)
-        for nested in value.values():
-            yield from _extract(nested)
-    elif isinstance(value, list | tuple):
-        for nested in value:
-            yield from _extract(nested)
-
-
-def _extract_source(source: Mapping[str, Any]) -> Iterator[_Reference]:
-    """Find the version that a source names in its options, whose names may be of any case."""
-    options = {name.lower(): str(value) for name, value in source["options"].items()}
-    path, version = source.get("path") or options.get("path"), options.get("version", "")
-    if isinstance(path, str) and version.strip().isdecimal():
-        yield _Reference(path, int(version))
-
-
 def _resolve(found: Iterable[_Found]) -> Iterator[Item]:
     """Replace the references of documents by URIs of items. One that is not below this root refers to nothing here."""
     found = list(found)
-    uris: dict[tuple[str, int | str], list[str]] = {}
+    uris: dict[tuple[str, int | str | None], list[str]] = {}
     for one in found:
         version = int(one.item.order) if one.item.kind == "datasets" else one.item.uri.rpartition("/")[2]
         if one.item.kind in REFERENCED:
@@ -374,9 +322,11 @@ def _resolve(found: Iterable[_Found]) -> Iterator[Item]:
         yield replace(one.item, references=one.item.references | (referenced - {one.item.uri}))
 
 
-def _key(reference: _Reference) -> tuple[str, int | str]:
+def _key(reference: Reference) -> tuple[str, int | str | None]:
+    """Return the dataset and the number, or the model and the folder of the weights, as `_resolve` names items."""
     is_absolute = storage.is_absolute(reference.uri)
-    return (_normalize if is_absolute else _last_name)(reference.uri), reference.version
+    version = reference.version[:16] if isinstance(reference.version, str) else reference.version
+    return (_normalize if is_absolute else _last_name)(reference.uri), version
 
 
 def _normalize(uri: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
 from trainyard.schemas.specs.job import JobSpec
@@ -26,9 +30,20 @@ __all__ = [
     "TaskKey",
     "TrainOptions",
     "TrainSpec",
+    "load_spec",
 ]
 
 SPECS: dict[str, type[JobSpec]] = {
     spec.KIND: spec for spec in (ExportSpec, FeaturizeSpec, TrainSpec, ScriptSpec, EvaluateSpec, PredictSpec)
 }
 """The spec of each kind of job, by the `document` field of its JSON."""
+
+
+def load_spec(uri: str) -> JobSpec:
+    """Read a spec of any kind. Raises FileNotFoundError, and TrainyardError if this release runs no such job."""
+    text = storage.read(uri, JobSpec.MAX_BYTES)
+    try:
+        kind = SPECS[json.loads(text)["document"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise TrainyardError(f"{uri} is not the spec of a job that this release of Trainyard runs.") from None
+    return kind.from_json(text, origin=uri).place(uri)

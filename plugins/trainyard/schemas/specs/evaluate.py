@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from trainyard.schemas.references import Reference
+from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.specs.fields import Location, Metric, Name
 from trainyard.schemas.specs.job import JobSpec
 
@@ -30,6 +34,7 @@ class EvaluateSpec(JobSpec):
 
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
+    RESULT = EvaluationResult
 
     model: Location
     weights: dict[str, str] = {}
@@ -43,3 +48,8 @@ class EvaluateSpec(JobSpec):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     examples: NonNegativeInt = 10
     rows_per_batch: PositiveInt | None = None
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the version of the dataset, and the models."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield from itertools.starmap(Reference, self.weights.items())

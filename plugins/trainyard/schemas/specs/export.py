@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -11,6 +13,8 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.manifest import fold_name
+from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
@@ -85,6 +89,7 @@ class ExportSpec(JobSpec):
 
     KIND: ClassVar[str] = "export spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.export:run"
+    RESULT = DatasetResult
 
     prepare: ImportPath
     prepare_params: Params = {}
@@ -130,6 +135,11 @@ class ExportSpec(JobSpec):
             raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
         return self
 
+    def references(self) -> Iterator[Reference]:
+        """Yield what the source and the parameters name."""
+        yield from self.source.references()
+        yield from find_results(self.prepare_params)
+
     @property
     def fractions(self) -> dict[str, float]:
         """The fraction of each split, with those of the folds in place of that of `train`."""
@@ -150,3 +160,8 @@ class FeaturizeSpec(ExportSpec):
     weights: dict[str, str] = {}
     layer: Name
     features: Name = "features"
+
+    def references(self) -> Iterator[Reference]:
+        """Yield what the source and the parameters name, and the model."""
+        yield from super().references()
+        yield from itertools.starmap(Reference, self.weights.items())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 from trainyard.schemas.document import Document
+from trainyard.schemas.references import Reference
+from trainyard.schemas.results import Result
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -13,13 +16,19 @@ class JobSpec(Document):
 
     Attributes:
         ENTRY: The function that runs the job, as `module:name`.
+        RESULT: What it returns.
         HAS_HEARTBEATS: Whether it is a worker group, which detects by itself that it hangs.
         task_key: The Airflow task that the job belongs to.
     """
 
     ENTRY: ClassVar[str]
+    RESULT: ClassVar[type[Result]]
     HAS_HEARTBEATS: ClassVar[bool] = False
     task_key: TaskKey
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of datasets and models that the spec names."""
+        yield from ()
 
     def place(self, uri: str) -> Self:
         """Return the spec as one that lies at `DIRECTORY/specs/TASK.json`, or `DIRECTORY/attempts/TASK/N.json`.

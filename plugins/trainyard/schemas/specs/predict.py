@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source, refuse_overlap
@@ -35,6 +39,7 @@ class PredictSpec(JobSpec):
 
     KIND: ClassVar[str] = "predict spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
+    RESULT = PredictionsResult
 
     model: Location
     weights: dict[str, str] = {}
@@ -64,3 +69,9 @@ class PredictSpec(JobSpec):
         if self.partition_by and self.output_format != "parquet":
             raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model, and what the source and the parameters name."""
+        yield from itertools.starmap(Reference, self.weights.items())
+        yield from self.source.references()
+        yield from find_results([self.prepare_params, self.postprocess_params])

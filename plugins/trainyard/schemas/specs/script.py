@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.fields import Arguments, Module
 from trainyard.schemas.specs.job import JobSpec
 
@@ -22,6 +23,7 @@ class ScriptSpec(JobSpec):
 
     KIND: ClassVar[str] = "script spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.script:run"
+    RESULT = ScriptResult
     HAS_HEARTBEATS = True
 
     script: Module

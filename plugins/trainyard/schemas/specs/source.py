@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, Posi
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
+from trainyard.schemas.references import Reference
 from trainyard.schemas.specs.fields import Location, Text, as_texts, refuse_secrets
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
@@ -59,6 +60,13 @@ class Source(Part):
         if isinstance(value, Mapping) and value.get("format") is None and isinstance(value.get("path"), str):
             return {**value, "format": _format_of(value["path"])}
         return value
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the version of a dataset that the options name; Spark ignores the case of their names."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        version = options.get("version", "").strip()
+        if self.format == FORMAT and version.isdecimal():
+            yield Reference(self.path or options.get("path", ""), int(version))
 
 
 class Expectation(Part):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainyard.schemas.document import Part
+from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.fields import (
     Format,
     ImportPath,
@@ -122,6 +125,7 @@ class TrainSpec(JobSpec):
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
+    RESULT = ModelResult
     HAS_HEARTBEATS = True
 
     recipe: ImportPath
@@ -152,3 +156,9 @@ class TrainSpec(JobSpec):
             )
         refuse_combinations(self.strategy, self.options)
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of the datasets, and what the parameters name."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield from (Reference(mixed.dataset, mixed.version) for mixed in self.mix)
+        yield from find_results(self.recipe_params)

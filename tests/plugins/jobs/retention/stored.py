@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.plugins.results import output
 from trainyard import storage
 from trainyard.planning.paths import run_directory
 from trainyard.schemas import checkpoint, manifest
@@ -42,12 +43,13 @@ class Store:
         """Return the paths of all files."""
         return {str(file.relative_to(self.folder)) for file in self.folder.rglob("*") if file.is_file()}
 
-    def run(self, run_id: str, days: float, dag_id: str = "toy", output: Mapping[str, Any] | None = None) -> str:
+    def run(self, run_id: str, days: float, dag_id: str = "toy", job: str = "script", **fields: Any) -> str:
+        """Write a run of one task, whose result has some fields."""
         directory = run_directory(self.root, dag_id, run_id)
         key = TaskKey(dag_id=dag_id, run_id=run_id, task_id="train", directory=directory)
         RunRecord(
-            task_key=key, job="train", application="a", started_at=0, seconds=1, status="succeeded",
-            output=dict(output or {}),
+            task_key=key, job=job, application="a", started_at=0, seconds=1, status="succeeded",
+            output=output(job, **fields),
         ).save()  # fmt: skip
         storage.replace(f"{directory}/events/train/driver.jsonl", b"{}")
         make_old(self.path(directory), days)

@@ -21,7 +21,7 @@ from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
 from trainyard.schemas import checkpoint, manifest, model_artifact, versions
 from trainyard.schemas.owner import Owner
-from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs import SPECS, TrainSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import Application, _application
 
@@ -77,8 +77,7 @@ def test_directories_that_are_not_recognized_are_never_listed(store: Store) -> N
 def test_what_is_in_a_storage_root_of_its_own_stays(store: Store, name: str) -> None:
     """Its runs refer to versions that nothing else does."""
     nested = Store(store.folder / name)
-    output = {"uri": nested.dataset([100, 50]), "version": 1, "content_hash": "1"}
-    nested.run("r1", 1, output=output)
+    nested.run("r1", 1, job="export", uri=nested.dataset([100, 50]), version=1)
     nested.model(1, 100), nested.model(2, 50)
     beside = store.dataset([100, 50], name="regions/west")
     assert listed(store) == {f"{beside.removeprefix(store.root)}/versions/00000001.json".lstrip("/")}
@@ -204,8 +203,8 @@ def test_a_reference_is_found_however_it_is_spelled(store: Store, spelled: str) 
 
 def test_a_version_stays_that_a_run_that_stays_wrote_or_read(store: Store) -> None:
     dataset = store.dataset([100, 99, 98, 97])
-    store.run("r1", 1, output={"uri": dataset, "version": 2, "content_hash": "h"})
-    store.run("r0", 100, output={"dataset": dataset, "dataset_version": 1})
+    store.run("r1", 1, job="export", uri=dataset, version=2)
+    store.run("r0", 100, job="evaluate", dataset=dataset, dataset_version=1)
     assert listed(store) == {
         "runs/toy/r0", "toy/dataset/versions/00000001.json", "toy/dataset/versions/00000003.json"
     }  # fmt: skip
@@ -213,8 +212,10 @@ def test_a_version_stays_that_a_run_that_stays_wrote_or_read(store: Store) -> No
 
 def test_a_record_with_a_version_alone_is_of_the_dataset_in_the_spec(store: Store) -> None:
     dataset = store.dataset([100, 99, 98])
-    run = store.run("r1", 1, output={"uri": f"{store.root}/toy/model", "dataset_version": 1})
-    storage.replace(f"{run}/specs/train.json", f'{{"version": 3, "dataset": "{dataset}"}}'.encode())
+    run = store.run("r1", 1, job="train", uri=f"{store.root}/toy/model", dataset_version=1)
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=run)
+    spec = TrainSpec(task_key=key, recipe="toy.recipe:network", dataset=dataset, model="/elsewhere")
+    storage.replace(f"{run}/specs/train.json", spec.to_json().encode())
     assert listed(store) == {"toy/dataset/versions/00000002.json"}
 
 

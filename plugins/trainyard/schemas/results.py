@@ -1,0 +1,253 @@
+"""What each job returns: the result of its task in XCom, and a part of its run record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from pydantic_core import to_jsonable_python
+
+from trainyard.schemas.document import Part
+from trainyard.schemas.evaluation import Difference, Evaluation, Interval
+from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.references import Reference
+from trainyard.schemas.types import ApplicationId, Digest, SplitName
+
+Numbers = dict[str, int | float | None]
+"""Metric -> value, None where it has none."""
+
+
+class Result(Part):
+    """What a job returns. The warnings are a sentence each; a job that has none leaves them out."""
+
+    warnings: tuple[str, ...] = ()
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return the fields that the job has set, as JSON; numbers that JSON does not have, such as NaN, are None."""
+        xcom: dict[str, Any] = to_jsonable_python(self.model_dump(exclude_unset=True), inf_nan_mode="null")
+        return xcom
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of datasets and models that the result names."""
+        yield from ()
+
+
+class DatasetResult(Result):
+    """The result of an export.
+
+    Attributes:
+        uri: The URI of the dataset.
+        version: The version that was written; of a skipped export, the one that exists.
+        content_hash: The sha256 of columns and shards: the same for the same rows in as many shards.
+        rows: The number of rows.
+        splits: The number of rows of each split.
+        partitions: The number of partitions.
+        shards: The number of files.
+        record_batches: The number of record batches.
+        bytes: The size of the shards.
+        warnings: Columns that drifted beyond `warn`, splits without rows, files that Spark does not read and the like,
+            a sentence each.
+        reused: True if the export was skipped; otherwise the key is missing.
+    """
+
+    uri: str
+    content_hash: Digest
+    version: int
+    rows: int
+    splits: dict[str, int]
+    partitions: int
+    shards: int
+    record_batches: int
+    bytes: int
+    reused: bool = False
+
+    @classmethod
+    def from_manifest(cls, uri: str, manifest: DatasetManifest) -> Self:
+        """Return the counts of the dataset at `uri`, and the warnings of its newest write."""
+        shards = [shard for split in manifest.splits.values() for shard in split.shards]
+        return cls(
+            uri=uri, content_hash=manifest.content_hash, version=manifest.number, rows=manifest.rows,
+            splits={name: split.rows for name, split in manifest.splits.items()}, partitions=len(manifest.partitions),
+            shards=len(shards), record_batches=sum(len(shard.lengths) for shard in shards),
+            bytes=sum(shard.bytes for shard in shards), warnings=manifest.provenance.warnings,
+        )  # fmt: skip
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the version of the dataset."""
+        yield Reference(self.uri, self.version)
+
+
+class EpochModel(Part):
+    """The model of one epoch."""
+
+    uri: str
+    weights_sha256: Digest
+
+
+class ModelResult(Result):
+    """The result of a training.
+
+    Attributes:
+        uri: The URI of the model.
+        weights_sha256: The sha256 of the weights.
+        dataset_hash: The content hash of the dataset.
+        dataset_version: The version of the dataset. Pass it to `dataset_since` of the next training.
+        metrics: The metrics of the best epoch.
+        epochs: The number of epochs.
+        best_epoch: The number of the best epoch, from 1.
+        epoch_models: The `uri` and `weights_sha256` of the models of all epochs, with `epoch_models=True`; also under
+            an XCom key of this name.
+        stopped_early: Whether `early_stopping` ended the training.
+        workers: The number of workers at the end.
+        restarts: How often the group restarted.
+        bytes_sent: The bytes that rank 0 sent to the other workers.
+        bottleneck: What takes the largest share of the time, what would help, and what takes the next largest.
+        limited_by: The largest share alone.
+        advice: What would help alone; empty if the share cost less than 10 s.
+        seconds: The seconds in each phase, mean over workers.
+        formats: The URI of the model in each of `formats`.
+        warnings: What went wrong without ending the training, a sentence each.
+        gpu_utilization: Mean utilization of the GPU of rank 0, 0 to 1; only with `nvidia-ml-py`.
+        gpu_memory_gib: Maximum memory in use on this GPU; only with `nvidia-ml-py`.
+    """
+
+    uri: str
+    weights_sha256: Digest
+    dataset_hash: Digest
+    dataset_version: int
+    metrics: Numbers
+    epochs: int
+    best_epoch: int
+    epoch_models: tuple[EpochModel, ...]
+    stopped_early: bool
+    workers: int
+    bytes_sent: int
+    bottleneck: str
+    limited_by: str
+    advice: str
+    formats: dict[str, str]
+    seconds: dict[str, float]
+    gpu_utilization: float | None = None
+    gpu_memory_gib: float | None = None
+    restarts: int
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model and those of the epochs; `dataset_version` is of the dataset in the spec."""
+        yield Reference(self.uri, self.weights_sha256)
+        yield from (Reference(model.uri, model.weights_sha256) for model in self.epoch_models)
+
+
+class ScriptResult(Result):
+    """The result of a script.
+
+    Attributes:
+        workers: The number of workers.
+        restarts: How often the group restarted.
+    """
+
+    workers: int
+    restarts: int
+
+
+class BaselineResult(Part):
+    """The metrics of a baseline, and by how much the model exceeds them."""
+
+    uri: str
+    weights_sha256: Digest
+    metrics: Numbers
+    intervals: dict[str, Interval]
+    differences: dict[str, Difference]
+
+
+class EvaluationResult(Result):
+    """The result of an evaluation. Metrics that are no numbers are in its document alone: they may be large.
+
+    Attributes:
+        evaluation: The URI of the evaluation document, with confusion matrices, slices and curves.
+        uri: The URI of the model.
+        weights_sha256: The sha256 of the weights.
+        rows: The number of rows.
+        metrics: The metrics that are numbers.
+        intervals: The confidence interval of each metric.
+        warnings: A sentence if the model is worse than always giving the most frequent class, or the mean label.
+        baselines: For each baseline its `uri`, `metrics`, `intervals` and `differences`.
+        dataset: The URI of the dataset.
+        dataset_hash: The content hash of the dataset.
+        dataset_version: The version of the dataset.
+        split: The split.
+        confidence: The confidence of the intervals.
+        query: The column whose rows with one value were ranked together, if there is one.
+        application: The id of the Spark application.
+    """
+
+    uri: str
+    weights_sha256: Digest
+    metrics: Numbers
+    intervals: dict[str, Interval]
+    dataset: str
+    dataset_hash: Digest
+    dataset_version: int
+    split: SplitName
+    rows: int
+    confidence: float
+    query: str | None
+    application: ApplicationId
+    baselines: tuple[BaselineResult, ...]
+    evaluation: str
+
+    @classmethod
+    def from_evaluation(cls, evaluation: Evaluation) -> Self:
+        """Return what an XCom has of an evaluation: a confusion matrix of 1,000 classes has 8 MB."""
+        model = evaluation.model
+        baselines = [
+            BaselineResult(
+                uri=other.uri, weights_sha256=other.weights_sha256, metrics=other.numbers, intervals=other.intervals,
+                differences=other.differences,
+            )
+            for other in evaluation.baselines
+        ]  # fmt: skip
+        return cls(
+            uri=model.uri, weights_sha256=model.weights_sha256, metrics=model.numbers, intervals=model.intervals,
+            dataset=evaluation.dataset, dataset_hash=evaluation.dataset_hash,
+            dataset_version=evaluation.dataset_version, split=evaluation.split, rows=evaluation.rows,
+            confidence=evaluation.confidence, query=evaluation.query, warnings=evaluation.warnings,
+            application=evaluation.application, baselines=tuple(baselines), evaluation=evaluation.uri,
+        )  # fmt: skip
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the models, and the version of the dataset."""
+        yield Reference(self.dataset, self.dataset_version)
+        yield Reference(self.uri, self.weights_sha256)
+        yield from (Reference(other.uri, other.weights_sha256) for other in self.baselines)
+
+
+class PredictionsResult(Result):
+    """The result of a prediction.
+
+    Attributes:
+        uri: Where the predictions are.
+        model: The URI of the model.
+        weights_sha256: The sha256 of its weights.
+        rows: The number of rows that were written.
+        columns: The columns of the predictions.
+        version: The version of the dataset, with `output_format="trainyard"`.
+        partitions: The partitions that were predicted, with `partition_by`.
+        unchanged: The number of partitions that were left as they are, with `partition_by`.
+        stale: The partitions in the output that have no rows now, with `partition_by`, if there are any.
+        warnings: What Spark does not read of the source, and that there are no predictions, a sentence each.
+    """
+
+    uri: str
+    model: str
+    weights_sha256: Digest
+    rows: int
+    columns: tuple[str, ...]
+    version: int | None = None
+    partitions: tuple[str, ...] = ()
+    unchanged: int | None = None
+    stale: tuple[str, ...] = ()
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the model, and the version of the dataset if the predictions are one."""
+        yield Reference(self.model, self.weights_sha256)
+        yield Reference(self.uri, self.version)
