@@ -17,7 +17,7 @@ INSTALLED = ("site-packages", "dist-packages")
 """The folders of installed packages, whose imports are installed too where the model is served."""
 MODULES = (
     "__init__.py", "atomic.py", "deadlines.py", "errors.py", "filesystems.py", "hadoop_conf.py", "hdfs.py",
-    "retries.py", "storage.py", "schemas", "trainer",
+    "object_stores.py", "retries.py", "storage.py", "schemas", "trainer",
 )  # fmt: skip
 """The parts of `trainyard` that loading a model imports."""
 
