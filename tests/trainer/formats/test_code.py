@@ -42,3 +42,14 @@ def test_packages_and_modules_beside_the_recipes_are_copied(
     )
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "3\n"
+
+
+def test_the_copied_modules_import_nothing_of_the_package_that_is_not_copied(tmp_path: Path) -> None:
+    code.copy("json", tmp_path)
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import trainyard.storage, trainyard.schemas.model_artifact\n"
+        "from trainyard.filesystems import locate\n"
+        "locate('memory://x')"
+    )
+    subprocess.run([sys.executable, "-I", "-c", program], check=True)
