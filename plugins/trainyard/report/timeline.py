@@ -138,7 +138,7 @@ def sum_phases(events: Iterable[dict[str, Any]]) -> list[tuple[str, float, list[
     for event in events:
         if event["ph"] == "C" and event["name"] == "seconds":
             for name, seconds in event["args"].items():
-                totals[event["pid"], event["tid"]][name] += seconds
+                totals[event["pid"], event["tid"]][name] += seconds or 0.0
     longest = max((sum(t.values()) for t in totals.values()), default=0.0) or 1.0
     labels = _labels(events)
     return [
