@@ -39,8 +39,8 @@ SELECTIONS = {"": "not full and not faults", "full": "full and not faults", "fau
 """What pytest selects by a marker of the command line, or without one."""
 
 ADDED = """`make test-all` adds the tests marked `full`: all examples and the code of all pages of the documentation,
-packed environments, lineage, and a fault of each kind, on Hadoop and of Airflow's processes. `make faults` has the
-other faults."""
+packed environments, Spark with an object store, lineage, and a fault of each kind, on Hadoop and of Airflow's
+processes. `make faults` has the other faults."""
 
 
 @dataclass(frozen=True)

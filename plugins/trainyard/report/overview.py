@@ -102,7 +102,8 @@ def find_metric(records: Sequence[RunRecord]) -> Metric | None:
         if not (numbers := {name: value for name, value in result.metrics.items() if value is not None}):
             continue
         if isinstance(result, ModelResult):
-            return Metric(task, name := _training_metric(numbers), numbers[name])
+            name = _training_metric(numbers)
+            return Metric(task, name, numbers[name])
         name = next(iter(numbers))
         return Metric(task, name, numbers[name], result.intervals.get(name), result.confidence)
     return None

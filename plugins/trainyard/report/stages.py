@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainyard.report.curves import SPEEDS
 from trainyard.report.formats import format_duration, format_number
 from trainyard.schemas.results import (
     DatasetResult,
@@ -15,9 +16,6 @@ from trainyard.schemas.results import (
     ScriptResult,
 )
 from trainyard.schemas.run_record import RunRecord
-
-SPEEDS = ("rows_per_second", "bytes_per_step")
-"""Metrics of an epoch that do not judge the model."""
 
 
 @dataclass(frozen=True)

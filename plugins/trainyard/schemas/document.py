@@ -19,11 +19,12 @@ CACHED_DOCUMENTS = 1 << 14
 """The documents that `Document.load_all` keeps in memory, so that a page that is shown again reads only new ones."""
 
 
-def _name_non_finite(value: Any) -> Any:
+def name_non_finite(value: Any) -> Any:
+    """Return a value of JSON with texts, such as "NaN", in place of floats that JSON does not have."""
     if isinstance(value, Mapping):
-        return {key: _name_non_finite(part) for key, part in value.items()}
+        return {key: name_non_finite(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_name_non_finite(part) for part in value]
+        return [name_non_finite(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -62,7 +63,7 @@ class Document(Part):
         try:
             text = json.dumps(fields, indent=self.INDENT, allow_nan=False)
         except ValueError:
-            text = json.dumps(_name_non_finite(fields), indent=self.INDENT)
+            text = json.dumps(name_non_finite(fields), indent=self.INDENT)
         if len(text) > self.MAX_BYTES:
             raise TrainyardError(
                 f"a {self.KIND} of {len(text) >> 20} MiB cannot be stored: those of more than {self.MAX_BYTES >> 20} "

@@ -27,6 +27,7 @@ class Phase(StrEnum):
     Attributes:
         activity: What it belongs to.
         in_step: Whether it is part of a training step.
+        position: Its place in the order.
     """
 
     START_SPARK = "start Spark", "start"
@@ -60,21 +61,16 @@ class Phase(StrEnum):
 
     activity: Activity
     in_step: bool
+    position: int
 
     def __new__(cls, name: str, activity: Activity, in_step: bool = False) -> Self:
         """Create a phase."""
         phase = str.__new__(cls, name)
         phase._value_ = name
-        phase.activity, phase.in_step = activity, in_step
+        phase.activity, phase.in_step, phase.position = activity, in_step, len(cls.__members__)
         return phase
 
-    @property
-    def position(self) -> int:
-        """The place in the order."""
-        return _POSITIONS[self]
 
-
-_POSITIONS = {phase: position for position, phase in enumerate(Phase)}
 BY_NAME = {phase.value: phase for phase in Phase}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from pydantic import AfterValidator
 from pydantic_core import to_jsonable_python
 
 from trainyard.schemas.document import Part
@@ -13,8 +15,13 @@ from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
 
-Numbers = dict[str, int | float | None]
-"""Metric -> value, None where it has none."""
+
+def _or_none(value: int | float | None) -> int | float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+Numbers = dict[str, Annotated[int | float | None, AfterValidator(_or_none)]]
+"""Metric -> value, None where it has none, or NaN."""
 
 
 class Result(Part):
@@ -123,8 +130,8 @@ class ModelResult(Result):
     workers: int
     bytes_sent: int
     bottleneck: str
-    limited_by: str
-    advice: str
+    limited_by: str = ""
+    advice: str = ""
     formats: dict[str, str]
     seconds: dict[str, float]
     gpu_utilization: float | None = None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_serializer, field_validator
 
 from trainyard import storage
-from trainyard.schemas.document import Document
+from trainyard.schemas.document import Document, name_non_finite
 from trainyard.schemas.results import Result
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.task_key import TaskKey
@@ -68,7 +68,7 @@ class RunRecord(Document):
 
     @field_serializer("result")
     def _dump_result(self, result: Result | None) -> dict[str, Any]:
-        return self.output
+        return name_non_finite(result.model_dump(mode="json", exclude_unset=True)) if result else {}
 
     @property
     def output(self) -> dict[str, Any]:

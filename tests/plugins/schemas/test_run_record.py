@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,15 @@ def test_a_result_that_was_used_before_the_run_restarted_is_superseded(
     assert (
         run_record.superseded_application(task_key.model_copy(update={"try_number": number})) == used_record.application
     )
+
+
+def test_numbers_that_json_does_not_have_cost_no_result(task_key: TaskKey) -> None:
+    """A record that cannot be read is a job that has failed."""
+    result = output("train") | {"metrics": {"auroc": math.nan, "accuracy": 0.5}, "seconds": {"forward": math.inf}}
+    record = RunRecord(
+        task_key=task_key, job="train", application="a", started_at=0.0, seconds=1.0, status="succeeded", output=result
+    )  # fmt: skip
+    record.save()
+    read = run_record.find_record(task_key)
+    assert read and read.result == record.result
+    assert read.output["metrics"] == {"auroc": None, "accuracy": 0.5} and read.output["seconds"] == {"forward": None}
