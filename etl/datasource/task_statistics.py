@@ -2,17 +2,20 @@
 
 The driver gets the messages of all tasks at once, but reads one file after the other: with 10,000 tasks and tensor
 columns, the messages alone would take gigabytes. The file is one row of Arrow, which has a type for every value that a
-dataset stores: a struct of columns for each split.
+dataset stores: a struct of columns for each split. The message has its digest, because others may be allowed to write
+to the dataset's directory.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from trainyard import storage
+from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.statistics import ColumnStatistics, Moments
 
 MAX_MESSAGE_BYTES = 16 << 10
@@ -23,22 +26,30 @@ _MOMENTS = ("mean", "m2", "min", "max")
 _VALUE_BYTES = 64
 
 
-def save_if_large(uri: str, statistics: SplitStatistics) -> bool:
-    """Write statistics to `uri` if they are too large for a message, and return whether they were written."""
+def save_if_large(uri: str, statistics: SplitStatistics) -> str:
+    """Write statistics to `uri` if they are too large for a message; return the sha256 of the file, "" without one."""
     if sum(_estimate_bytes(column) for split in statistics.values() for column in split.values()) <= MAX_MESSAGE_BYTES:
-        return False
+        return ""
     splits = {split: {name: _to_struct(of) for name, of in columns.items()} for split, columns in statistics.items()}
     table = pa.Table.from_pylist([splits])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
-    storage.replace(uri, sink.getvalue().to_pybytes())
-    return True
+    content = sink.getvalue().to_pybytes()
+    storage.replace(uri, content)
+    return hashlib.sha256(content).hexdigest()
 
 
-def load(uri: str) -> SplitStatistics:
-    """Return the statistics that `save_if_large` wrote."""
-    splits = pa.ipc.open_file(storage.read(uri)).get_batch(0)
+def load(uri: str, sha256: str) -> SplitStatistics:
+    """Return the statistics that `save_if_large` wrote.
+
+    Raises:
+        TrainyardError: The file has another digest.
+    """
+    content = storage.read(uri)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise TrainyardError(f"{uri} is not what the task wrote: it was altered. Export the dataset again.")
+    splits = pa.ipc.open_file(content).get_batch(0)
     return {split: {name: _from_struct(of) for name, of in splits[split][0].items()} for split in splits.schema.names}
 
 

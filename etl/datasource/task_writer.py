@@ -25,7 +25,8 @@ from trainyard.schemas.manifest import Shard
 class TaskOutput(WriterCommitMessage):  # type: ignore[misc]
     """What one task wrote: the shards of each split, in order, and the statistics of its columns.
 
-    Large statistics are in a file of the write's directory, whose path relative to the dataset is `statistics_path`.
+    Large statistics are in a file of the write's directory, whose path relative to the dataset is `statistics_path`
+    and whose digest is `statistics_sha256`.
     """
 
     partition: int
@@ -34,6 +35,7 @@ class TaskOutput(WriterCommitMessage):  # type: ignore[misc]
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     statistics: SplitStatistics = field(default_factory=dict)
     statistics_path: str = ""
+    statistics_sha256: str = ""
 
 
 class TaskWriter:
@@ -79,8 +81,9 @@ class TaskWriter:
         """Complete all shards and return what was written."""
         shards = {split: writer.close() for split, writer in self._splits.items()}
         output = TaskOutput(self._partition, self._encoder.fields, self._encoder.first_row, shards, self._statistics)
-        if task_statistics.save_if_large(storage.join(self._options.path, self._statistics_path), self._statistics):
-            output.statistics, output.statistics_path = {}, self._statistics_path
+        uri = storage.join(self._options.path, self._statistics_path)
+        if sha256 := task_statistics.save_if_large(uri, self._statistics):
+            output.statistics, output.statistics_path, output.statistics_sha256 = {}, self._statistics_path, sha256
         return output
 
     def discard(self) -> None:

@@ -213,8 +213,10 @@ def _merge_statistics(dataset: str, outputs: list[TaskOutput]) -> SplitStatistic
     """Return the statistics of all tasks together; those in files are read one after the other."""
     total: SplitStatistics = {}
     for output in outputs:
-        path = output.statistics_path
-        for split, part in (task_statistics.load(storage.join(dataset, path)) if path else output.statistics).items():
+        statistics = output.statistics
+        if path := output.statistics_path:
+            statistics = task_statistics.load(storage.join(dataset, path), output.statistics_sha256)
+        for split, part in statistics.items():
             total[split] = task_statistics.merge(total[split], part) if split in total else part
     return total
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import writer
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.options import WriteOptions
@@ -66,8 +67,8 @@ def test_statistics_are_the_same_from_a_file(tmp_path: Path) -> None:
     columns["nulls"] = ColumnStatistics(None, 10, 10, {})
     statistics: SplitStatistics = {"train": columns, "test": columns}
     uri = str(tmp_path / "statistics.arrow")
-    assert save_if_large(uri, statistics)
-    for split in load(uri).values():
+    sha256 = save_if_large(uri, statistics)
+    for split in load(uri, sha256).values():
         assert list(split) == list(columns)
         for name, column in columns.items():
             loaded = split[name]
@@ -78,6 +79,13 @@ def test_statistics_are_the_same_from_a_file(tmp_path: Path) -> None:
                 for part in dataclasses.fields(column.moments):
                     assert np.array_equal(getattr(loaded.moments, part.name), getattr(column.moments, part.name))
     assert not save_if_large(uri, {"train": {"label": columns["label"]}}), "small ones stay in the message"
+
+
+def test_a_file_that_somebody_else_has_written_is_refused(tmp_path: Path) -> None:
+    output, other = (write_task(tmp_path, partition) for partition in range(2))
+    (tmp_path / output.statistics_path).write_bytes((tmp_path / other.statistics_path).read_bytes())
+    with pytest.raises(TrainyardError, match=rf"{output.statistics_path} is not what the task wrote"):
+        writer._merge_statistics(str(tmp_path), [other, output])
 
 
 @pytest.mark.parametrize("tasks", [4, 40])
