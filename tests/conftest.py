@@ -20,6 +20,8 @@ settings.load_profile("no deadline")
 
 ROOT = Path(__file__).parent.parent
 _EXIT_STATUS = pytest.StashKey[int]()
+LARGE_YOUNG_GENERATION = "-Xms1g -Xmn512m"
+"""Options of a JVM that runs thousands of small jobs: it collects garbage a tenth of its time otherwise."""
 SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
 """The markers of tests that start something, the costliest first."""
 
@@ -123,6 +125,7 @@ def spark() -> Iterator[Any]:
 
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in ("plugins", "", "dags", "tests"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {LARGE_YOUNG_GENERATION}"
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -53,7 +53,7 @@ def main() -> int:
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel of this checkout, by way of the source distribution, and return its path."""
-    run([sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], folder)
+    run([str(UV), "build", "--quiet", "--out-dir", str(folder), str(ROOT)], folder)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -69,22 +69,35 @@ def install(environment: Path, *requirements: str) -> None:
     run(command, environment.parent)
 
 
+def install_beside(environment: Path, wheel: Path) -> None:
+    """Install a wheel into an empty environment, and let it import the packages of this one."""
+    install(environment, "--no-deps", str(wheel))
+    ours = find_packages(Path(sys.executable).parents[1])
+    (find_packages(environment) / "ours.pth").write_text(f"{ours}\n")
+    program = environment / "bin" / "airflow"
+    program.write_text(f"#!{environment}/bin/python\nfrom airflow.__main__ import main\n\nmain()\n")
+    program.chmod(0o755)
+
+
+def find_packages(environment: Path) -> Path:
+    """Return the folder of an environment's packages."""
+    return next(environment.glob("lib/python*/site-packages"))
+
+
 def link_bytecode(environment: Path) -> None:
     """Link the compiled modules of this environment into another one with the same versions.
 
     Python compiles the others: it compares the time of a source, which uv keeps. That takes half a minute otherwise.
     """
-    ours, theirs = (
-        Path(next(root.glob("lib/python*/site-packages"))) for root in (Path(sys.executable).parents[1], environment)
-    )
+    ours, theirs = find_packages(Path(sys.executable).parents[1]), find_packages(environment)
     for cache in ours.rglob("__pycache__"):
         target = theirs / cache.relative_to(ours)
         if target.parent.is_dir() and not target.exists():
             shutil.copytree(cache, target, copy_function=os.link)
 
 
-def run_quick_start(folder: Path, environment: Path) -> str:
-    """Run the quick start of the README in an empty folder, word by word; return what its commands print."""
+def run_quick_start(folder: Path, environment: Path, variables: Mapping[str, str] | None = None) -> str:
+    """Run the quick start of the README in a folder, word by word; return what its commands print."""
     page = blocks(ROOT / "README.md")
     for block in page:
         if block.file:
@@ -92,7 +105,7 @@ def run_quick_start(folder: Path, environment: Path) -> str:
             (folder / block.file).write_text(block.text)
     (commands,) = (block.text for block in page if block.kind == "sh installed")
     path = f"export PATH={environment}/bin:$PATH\n"
-    return run(["bash", "-euo", "pipefail", "-c", path + commands], folder)
+    return run(["bash", "-euo", "pipefail", "-c", path + commands], folder, variables)
 
 
 def check_accuracy(folder: Path) -> None:

@@ -134,6 +134,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.full
 def test_a_cross_validator_fits_in_threads(spark: Any, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, workers=1, recipe_params={"limit": 3})
     grid = ParamGridBuilder().addGrid(estimator.epochs, [1, 3]).build()

@@ -58,6 +58,7 @@ def test_a_stage_that_waits_for_a_function_is_ended_and_named(spark: Any, tmp_pa
     assert "write conf={'spark.trainyard.hangMinutes': MINUTES}" in detector.stall
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_stage_that_computes_in_java_is_not_ended(spark: Any) -> None:
     with StallDetector(spark.sparkContext, 0.001) as detector:

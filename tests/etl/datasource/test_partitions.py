@@ -265,6 +265,7 @@ def test_two_concurrent_writers_of_different_partitions_both_succeed(spark, tmp_
     assert versions.unreferenced(str(tmp_path / "d")) == []
 
 
+@pytest.mark.full
 def test_of_two_concurrent_writers_of_one_partition_the_first_succeeds(spark, tmp_path):
     process = start_waiting_writer(tmp_path, "a")
     write(make_numbers(spark), tmp_path / "d", "a")

@@ -30,6 +30,7 @@ def start(role: str, dataset: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+@pytest.mark.full
 def test_killed_and_failed_attempts_leave_no_files(spark, tmp_path):
     process = start("retry", tmp_path / "d")
     output, _ = process.communicate()

@@ -69,6 +69,7 @@ def run_job(spark: Any, folder: Path, source: str, model: str, **options: Any) -
     return featurize.run(spark, spec, make_log(spec)).to_xcom()
 
 
+@pytest.mark.full
 def test_features_of_a_network_trained_on_other_digits_improve_a_model_of_few_rows(
     spark: Any, source: str, network: str, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_features_of_a_network_trained_on_other_digits_improve_a_model_of_few_ro
     assert (head == test["label"]).mean() > (scratch == test["label"]).mean()
 
 
+@pytest.mark.full
 def test_the_same_rows_in_other_files_make_the_same_dataset(
     spark: Any, source: str, network: str, tmp_path: Path
 ) -> None:

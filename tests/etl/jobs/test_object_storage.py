@@ -102,6 +102,7 @@ def test_of_many_writers_of_one_version_exactly_one_succeeds(use: Callable[[str]
     assert [sum(winners) for winners in zip(*use("creators"), strict=True)] == [1] * 10
 
 
+@pytest.mark.full
 def test_what_another_process_wrote_is_seen_at_once(use: Callable[[str], Any]) -> None:
     assert use("seen") == ["first", "|", "first", "second", "True"]
 
@@ -110,6 +111,7 @@ def test_a_part_of_an_object_is_read(use: Callable[[str], Any]) -> None:
     assert use("ranges") == ["01", "45", "89"]
 
 
+@pytest.mark.full
 def test_a_store_that_is_busy_or_unreachable_is_no_error_of_the_user(use: Callable[[str], Any]) -> None:
     ended = use("outages")
     assert ended.pop("for two requests") == ["0123456789"]

@@ -255,7 +255,7 @@ def kill_in_swap(staging: Path, output: Path, moves: int) -> None:
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("moves", [0, 1, 2])
+@pytest.mark.parametrize("moves", [1, *(pytest.param(moves, marks=pytest.mark.full) for moves in (0, 2))])
 @pytest.mark.parametrize("partition_by", [None, "of"])
 def test_a_run_recovers_what_a_killed_one_left_between_its_renames(
     spark: Any, model: str, tmp_path: Path, moves: int, partition_by: str | None

@@ -104,7 +104,7 @@ def read(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.full)])
 def test_the_scores_of_any_number_of_classes_are_read_a_few_times_in_all(read, count):
     """All of them were read once for each resample."""
     family = build_family(["auroc", "average_precision"], OutputSpec((count,), (), count, "softmax"))

@@ -78,6 +78,7 @@ def test_kill_ends_the_jvm_its_python_workers_and_their_children(plan, tmp_path,
     assert errors == ["ExportOperator 'export' was killed; its application and all of its processes were ended."]
 
 
+@pytest.mark.full
 def test_a_driver_that_is_killed_is_reported_with_its_last_output(plan, tmp_path, monkeypatch) -> None:
     os.mkfifo(tmp_path / "heard")
     monkeypatch.setenv("HEARD", str(tmp_path / "heard"))

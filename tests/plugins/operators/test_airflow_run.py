@@ -62,6 +62,7 @@ def modes(folder: Path) -> set[tuple[bool, int]]:
     return {(path.is_dir(), path.stat().st_mode & 0o777) for path in folder.rglob("*")}
 
 
+@pytest.mark.full
 def test_a_run_writes_results_asset_events_links_and_the_error(
     dag: Callable[..., None], tmp_path: Path, python: Callable[..., Any], airflow_database: Path
 ) -> None:

@@ -263,6 +263,7 @@ def save_without_connection(world: World, folder: str) -> str | None:
     return checkpoints.last_error
 
 
+@pytest.mark.full
 @pytest.mark.ranks
 def test_a_worker_without_connection_to_another_enters_no_further_collective_of_the_checkpoint(tmp_path: Path) -> None:
     """The other one may still be in that of before, and gloo aborts a process that receives another number of bytes."""

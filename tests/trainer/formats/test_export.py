@@ -48,7 +48,10 @@ def mixed(rows: int, seed: int = 0) -> datasets.Columns:
 MODELS = {f"{RECIPES}:linear": datasets.blobs, "digits.recipe:convnet": images, f"{RECIPES}:mixed": mixed}
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(recipe, marks=() if recipe.endswith("mixed") else pytest.mark.full) for recipe in MODELS],
+)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """Return a model, and a function that builds rows for it."""
     folder = tmp_path_factory.mktemp("trained")
@@ -186,7 +189,9 @@ def fit_with_errors(folder: Path, monkeypatch: pytest.MonkeyPatch, function: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", ["replace", "move", "remove"])
+@pytest.mark.parametrize(
+    "function", ["move", *(pytest.param(name, marks=pytest.mark.full) for name in ("replace", "remove"))]
+)
 def test_an_export_continues_after_an_error_of_the_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
@@ -234,6 +239,7 @@ def test_variable_length_columns_are_refused() -> None:
         check_formats(["pt2"], [words])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_cli_exports_a_model(trained: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri, _ = trained

@@ -90,7 +90,13 @@ def measure(world: World, batches: str, folder: str, strategy: object) -> tuple[
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("strategy", ["allreduce", "averaging", "threshold", "diloco", "horovod"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "allreduce",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("averaging", "threshold", "diloco", "horovod")),
+    ],
+)
 def test_every_worker_gets_the_phases_of_all_workers(tmp_path: Path, strategy: str) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})
     with Workers(2) as workers:
@@ -112,6 +118,7 @@ def validate(world: World, batches: str, folder: str) -> dict[str, float]:
     return dict(phases.totals)
 
 
+@pytest.mark.full
 @pytest.mark.ranks
 def test_waiting_for_a_worker_that_still_validates_is_neither_validation_nor_part_of_a_step(tmp_path: Path) -> None:
     batches = datasets.write(tmp_path / "b", {"train": datasets.blobs(500), "validation": datasets.blobs(101, seed=1)})

@@ -128,7 +128,7 @@ def train(world: World, dataset: str, model: str, file_bytes: int) -> None:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(("file_bytes", "files"), [(60, 2), (1 << 30, 1)])
+@pytest.mark.parametrize(("file_bytes", "files"), [(60, 2), pytest.param(1 << 30, 1, marks=pytest.mark.full)])
 def test_a_sharded_model_is_gathered_tensor_by_tensor(tmp_path: Path, file_bytes: int, files: int) -> None:
     uri = datasets.write(tmp_path / "data", {"train": datasets.blobs(100)})
     with Workers(2) as workers:

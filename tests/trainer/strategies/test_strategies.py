@@ -188,6 +188,7 @@ def test_threshold_sends_few_elements_of_a_wide_model(pair: Workers, batches: st
     assert epochs[-1]["accuracy"] > 0.95
 
 
+@pytest.mark.full
 def test_threshold_reduces_all_elements_where_that_takes_fewer_bytes(batches: str, tmp_path: Path) -> None:
     """16 of 27 elements, to each of three others."""
     with Workers(4) as four:
@@ -322,7 +323,7 @@ def test_each_type_of_parameters_is_synchronized_in_its_own_precision(
     assert not torch.equal(trained["last.weight"], trained["last.weight"].float().double())
 
 
-@pytest.mark.parametrize("name", ["powersgd", "fsdp"])
+@pytest.mark.parametrize("name", [pytest.param("powersgd", marks=pytest.mark.full), "fsdp"])
 def test_a_strategy_that_needs_parameters_of_one_type_says_so(batches: str, tmp_path: Path, name: str) -> None:
     with Workers(2) as pair:
         outcomes = pair.start(train_several_types, batches, str(tmp_path), STRATEGIES[name]).outcomes()
@@ -388,7 +389,9 @@ def test_sparse_gradients_are_averaged_as_by_a_single_worker(
     assert sent > 0
 
 
-@pytest.mark.parametrize("name", ["fp16", "powersgd", "fsdp", "horovod fp16"])
+@pytest.mark.parametrize(
+    "name", ["fsdp", *(pytest.param(name, marks=pytest.mark.full) for name in ("fp16", "powersgd", "horovod fp16"))]
+)
 def test_a_strategy_that_cannot_send_sparse_gradients_names_the_module(batches: str, tmp_path: Path, name: str) -> None:
     with Workers(2) as pair:
         outcomes = pair.start(
