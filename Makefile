@@ -2,6 +2,8 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# What mypy knows of each module, by its content and the versions of mypy and Python; all clones share it.
+export MYPY_CACHE_DIR ?= $(HOME)/.cache/trainyard/mypy
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare fresh lock clean
