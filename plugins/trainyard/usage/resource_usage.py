@@ -15,7 +15,6 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
-from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
 from trainyard.schemas.document import Document
 from trainyard.schemas.phases import computes
@@ -63,7 +62,7 @@ def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> Resourc
         task_key=plan.task_key, application=record.application if record else f"try-{plan.task_key.try_number}",
         queue=plan.spark.master, started_at=started_at, seconds=seconds,
         busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds),
-        core_seconds=(local_slots(plan.spark.master) or 1) * seconds,
+        core_seconds=(plan.slots or 1) * seconds,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def test_every_failed_check_has_a_line_and_a_fix(
 ) -> None:
     (local / "data").write_text("a file, not a folder")
     monkeypatch.setenv("JAVA_HOME", str(local))
-    connect(monkeypatch, "spark_default", conn_type="spark", host="spark://master")
+    connect(monkeypatch, "spark_default", conn_type="spark", host="k8s://master")
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("FIX") == 3
