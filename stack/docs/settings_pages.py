@@ -25,7 +25,8 @@ TYPES = {
 }
 """What each type of connection is for."""
 SPARK = [
-    ["host", "`local[N]`, for this machine, or `yarn`. Other masters are refused."],
+    ["host", "`local[N]`, for this machine, `yarn`, or `spark://HOST:PORT` for Spark standalone."],
+    ["port", "The port of a standalone master, if the host has none."],
     ["extra `deploy-mode`", "`cluster` on YARN, so that the driver survives a restart of Airflow."],
     ["extra `queue`", "The queue, unless `Placement(queue=...)` names another. By default `spark.yarn.queue`."],
 ]

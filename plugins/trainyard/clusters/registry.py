@@ -14,6 +14,7 @@ GROUP = "trainyard.clusters"
 KINDS = {
     "local": "trainyard.clusters.local:LocalCluster",
     "local-cluster": "trainyard.clusters.local:LocalCluster",
+    "spark": "trainyard.clusters.standalone:StandaloneCluster",
     "yarn": "trainyard.clusters.yarn.cluster:YarnCluster",
 }
 """The class of each kind of cluster, by the word that its masters begin with."""
@@ -36,6 +37,7 @@ def find_cluster(spark: SparkConnection) -> Cluster:
         # The master is not repeated: whoever wrote a URL may have written a password into it.
         raise TrainyardError(
             f"connection {spark.conn_id!r}: the master that its type, host and port name is not supported; "
-            "applications run on local masters and on YARN. Write its host as local[2] or yarn, without a scheme."
+            "applications run on local masters, Spark standalone and YARN. Write its host as local[2], "
+            "spark://HOST:7077 or yarn."
         )
     return kind(spark)

@@ -35,7 +35,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
     A worker group then never holds some of its nodes while it waits for the rest. The sensor defers until then. It
     takes into account what other users of the cluster allocate: notebooks, other Airflows, plain spark-submit. Two
     trainings of this Airflow could both see the same room, so put them into a pool (`trainyard pools`). On a local
-    master the sensor succeeds at once.
+    master, and on Spark standalone, the sensor succeeds at once.
 
     Args:
         stage: The Trainyard task that needs the room, or its id.

@@ -30,9 +30,10 @@ MIN_SECONDS = 0.001
 class ResourceUsage(Document):
     """What one application allocated from `started_at` (seconds since the epoch) for `seconds`.
 
-    `core_seconds` are vcores x seconds as YARN counts them, or slots x seconds on a local master. `memory_mb_seconds`
-    are 0 on a local master, which does not count them. The application computed for `busy_seconds`. `page` is its page
-    at the ResourceManager. `error` is why its job failed: the run record is replaced by that of the next attempt.
+    `core_seconds` are vcores x seconds as YARN counts them, slots x seconds on a local master, and the requested cores
+    x seconds on Spark standalone. `memory_mb_seconds` are 0 where YARN does not count them. The application computed
+    for `busy_seconds`. `page` is its page at the ResourceManager. `error` is why its job failed: the run record is
+    replaced by that of the next attempt.
     """
 
     KIND: ClassVar[str] = "resource usage"
@@ -56,13 +57,14 @@ class ResourceUsage(Document):
 
 
 def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> ResourceUsage:
-    """Return the usage of an application on a local master that has just ended: all slots of the master."""
+    """Return the usage of an application whose driver ran here and has just ended: all slots, or requested cores."""
+    requested = (plan.executors.count or 1) * (plan.executors.cores or 1)
     seconds = max(time.time() - started_at, MIN_SECONDS)
     return ResourceUsage(
         task_key=plan.task_key, application=record.application if record else f"try-{plan.task_key.try_number}",
         queue=plan.spark.master, started_at=started_at, seconds=seconds,
         busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds),
-        core_seconds=(plan.slots or 1) * seconds,
+        core_seconds=(plan.slots or requested) * seconds,
     )  # fmt: skip
 
 

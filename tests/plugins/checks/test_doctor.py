@@ -50,7 +50,7 @@ def test_every_failed_check_has_a_line_and_a_fix(
     assert shown.count("FIX") == 3
     assert "Java: Spark needs Java 17 or newer" in shown
     assert "write another storage in the extra of connection 'trainyard_default'" in shown
-    assert "Write its host as local[2] or yarn" in shown
+    assert "Write its host as local[2], spark://HOST:7077 or yarn." in shown
 
 
 def test_an_unexpected_error_fails_its_own_check_alone(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from trainyard.clusters.base import Cluster
 from trainyard.clusters.local import LocalCluster
 from trainyard.clusters.registry import GROUP, find_cluster
+from trainyard.clusters.standalone import StandaloneCluster
 from trainyard.clusters.yarn.cluster import YarnCluster
 from trainyard.errors import TrainyardError
 from trainyard.planning.executors import Executors
@@ -26,6 +27,8 @@ def connect(master: str) -> SparkConnection:
     ("master", "kind"),
     [
         ("yarn", YarnCluster),
+        ("spark://local:7077", StandaloneCluster),
+        ("spark://h1:7077,h2:7077", StandaloneCluster),
         *((master, LocalCluster) for master in ("local", "local[2]", "local[*]", "local[2,3]", "local-cluster[2,1,9]")),
     ],
 )
@@ -33,13 +36,13 @@ def test_the_cluster_of_a_master(master: str, kind: type[Cluster]) -> None:
     assert type(find_cluster(connect(master))) is kind
 
 
-@pytest.mark.parametrize("master", ["localhost", "localhost:7077", "local[x]", "yarn://rm", "k8s://x", ""])
+@pytest.mark.parametrize("master", ["localhost", "localhost:7077", "local[x]", "yarn://rm", "k8s://x", "spark://h", ""])
 def test_another_master_is_named_with_those_that_have_one(master: str) -> None:
     with pytest.raises(TrainyardError) as error:
         find_cluster(connect(master))
     problem = str(error.value)
     assert problem.startswith("connection 'spark_default': the master that its type, host and port name is not")
-    assert problem.endswith("Write its host as local[2] or yarn, without a scheme.")
+    assert problem.endswith("Write its host as local[2], spark://HOST:7077 or yarn.")
 
 
 class Kubernetes(Cluster):
