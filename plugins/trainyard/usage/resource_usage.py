@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
@@ -22,7 +22,9 @@ from trainyard.schemas.results import ModelResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log
-from trainyard.yarn.resource_manager import Application
+
+if TYPE_CHECKING:
+    from trainyard.yarn.resource_manager import Application
 
 MIN_SECONDS = 0.001
 
