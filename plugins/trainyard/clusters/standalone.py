@@ -43,8 +43,12 @@ class StandaloneCluster(Cluster):
                 f"{job.operator}: connection {self.spark.conn_id!r} has deploy-mode cluster, and a standalone master "
                 "runs no drivers in Python. Remove deploy-mode from its extra; the driver then runs with the task."
             )
-        for field, value, instead in _find_refused(job):
-            raise TrainyardError(f"{job.operator}: {field}={value!r} does not apply on {self.NAME}: {instead}.")
+        clauses = [
+            f"{field}={value!r} does not apply on {self.NAME}: {instead}"
+            for field, value, instead in _find_refused(job)
+        ]
+        if clauses:
+            raise TrainyardError(f"{job.operator}: {'; '.join(clauses)}.")
 
     def list_settings(self, job: Job, requested: Executors, runtime: Runtime) -> dict[str, str]:
         """Return the sizes of the executors and of the driver, and the environment of the executors."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainyard.backends.base import Waiting
 from trainyard.clusters.base import Cluster
 from trainyard.clusters.local import LocalCluster
 from trainyard.clusters.registry import GROUP, find_cluster
@@ -43,6 +44,15 @@ def test_another_master_is_named_with_those_that_have_one(master: str) -> None:
     problem = str(error.value)
     assert problem.startswith("connection 'spark_default': the master that its type, host and port name is not")
     assert problem.endswith("Write its host as local[2], spark://HOST:7077 or yarn.")
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://h:7077"])
+def test_a_cluster_whose_applications_end_with_their_tasks_resumes_none(master: str) -> None:
+    """A task was deferred on YARN, and its connection names another master when it resumes."""
+    cluster, key = find_cluster(connect(master)), TaskKey(dag_id="toy", run_id="r1", task_id="train", directory="/s")
+    assert not cluster.outlives_tasks and cluster.list_applications() is None
+    with pytest.raises(TrainyardError, match=r"'spark_default' names .*, where no application runs on without"):
+        cluster.resume_backend("TrainOperator 'train'", key, "/s", lambda: pytest.fail("no plan"), Waiting())
 
 
 class Kubernetes(Cluster):

@@ -88,6 +88,13 @@ def test_an_option_that_only_yarn_has_is_refused_with_what_to_write(fields: dict
         plan(**fields)
 
 
+def test_all_options_that_only_yarn_has_are_refused_at_once() -> None:
+    with pytest.raises(
+        TrainyardError, match=r"placement\.queue='train' .*; placement\.node_label='gpu' .*gpus_per_worker\.$"
+    ):
+        plan(placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1))
+
+
 def test_a_driver_on_the_cluster_is_refused() -> None:
     with pytest.raises(TrainyardError, match=r"deploy-mode cluster, .* Remove deploy-mode from its extra"):
         plan(deploy_mode="cluster")
