@@ -8,9 +8,9 @@ from typing import Any
 
 from stack.docs.markdown import code, page, section, table
 from trainyard.cli.main import parser
-from trainyard.planning.spark_conf import AUTHENTICATION
 from trainyard.provider import get_provider_info
 from trainyard.stalls import DEFAULT_MINUTES, HANG_MINUTES
+from trainyard.yarn.settings import AUTHENTICATION
 
 CONNECTIONS = """Every operator reads two connections: one of type `spark`, with the cluster, and one of type
 `trainyard`, with the storage. A third, of type `yarn`, is needed only where Airflow reaches the ResourceManager at
@@ -25,7 +25,8 @@ TYPES = {
 }
 """What each type of connection is for."""
 SPARK = [
-    ["host", "`local[N]`, for this machine, or `yarn`. Other masters are refused."],
+    ["host", "`local[N]`, for this machine, `yarn`, or `spark://HOST:PORT` for Spark standalone."],
+    ["port", "The port of a standalone master, if the host has none."],
     ["extra `deploy-mode`", "`cluster` on YARN, so that the driver survives a restart of Airflow."],
     ["extra `queue`", "The queue, unless `Placement(queue=...)` names another. By default `spark.yarn.queue`."],
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stack.docs.markdown import literal, page, section, table
 from stack.docs.symptoms import SYMPTOMS, Symptom
+from trainyard.clusters.registry import find_cluster
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.diagnosis import Diagnosis
 from trainyard.planning.job import Job, Runtime, SparkConnection
@@ -65,7 +66,7 @@ def example_plan() -> Plan:
         operator="TrainOperator 'train'", storage="hdfs:///trainyard", spec={}, task_key=key, workers=2,
         memory=Memory(heap="512m", native="2g"), placement=placement,
     )  # fmt: skip
-    return build_plan(job, spark, Runtime("driver.py", (), {}))
+    return build_plan(job, find_cluster(spark), Runtime("driver.py", (), {}))
 
 
 def _render(symptom: Symptom, plan: Plan) -> str:

@@ -12,8 +12,8 @@ from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import USER
 from tests.cluster.conftest import Shell, list_applications
 from tests.cluster.jobs import Exports, wait_for
-from trainyard.checks import probe
 from trainyard.checks.preflight import check_dag
+from trainyard.clusters.yarn import probe
 from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.planning.placement import Placement

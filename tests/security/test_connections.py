@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.backends.selection import check_master
+from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
 from trainyard.hooks import TrainyardHook, YarnHook, webhdfs
 from trainyard.hooks.spark import spark_connection
@@ -26,8 +26,7 @@ WRONG = [
 
 
 def read_spark(conn_id: str) -> None:
-    if problem := check_master(spark_connection(conn_id)):
-        raise TrainyardError(problem)
+    find_cluster(spark_connection(conn_id))
 
 
 READERS: dict[str, tuple[Callable[[str], Any], dict[str, Any]]] = {

@@ -15,7 +15,7 @@ from trainyard.triggers.application import POLL_SECONDS
 
 @dataclass(frozen=True)
 class Waiting:
-    """How a task waits for its application on YARN.
+    """How a task waits for an application that outlives it.
 
     Attributes:
         poll_interval: The seconds between two requests for its state, at most.

@@ -36,6 +36,8 @@ FAILED = "TRAINYARD FAILED"
 MAX_FRAMES = 12
 """The frames of a traceback, from the error up."""
 
+REGISTERED_RATIO = "spark.scheduler.minRegisteredResourcesRatio"
+"""The part of the executors that Spark waits for before it starts."""
 DEFAULTS = {
     # Spark's default is the zone of the node, and nodes may differ.
     "spark.sql.session.timeZone": "UTC",
@@ -146,16 +148,16 @@ def choose_defaults(conf: Mapping[str, str]) -> dict[str, str]:
         conf: The Spark configuration: that of the application, and spark-defaults.conf.
     """
     defaults = dict(DEFAULTS)
-    if conf.get("spark.master") == "yarn":
+    if conf.get(REGISTERED_RATIO) == "0":
         defaults["spark.default.parallelism"] = str(count_cores(conf))
     return {name: value for name, value in defaults.items() if name not in conf}
 
 
 def count_cores(conf: Mapping[str, str]) -> int:
-    """Return how many cores an application on YARN has when all executors of its start are there, 2 at least.
+    """Return how many cores an application has when all executors of its start are there, 2 at least.
 
     This is Spark's default parallelism, into which it divides a source. Spark itself counts the executors that are
-    there at that moment, which would have to be waited for.
+    there at that moment, which would have to be waited for; where it waits for none, this takes their place.
 
     Args:
         conf: The Spark configuration.

@@ -1,4 +1,4 @@
-"""Run applications on a local master, as children of this process."""
+"""Run applications whose driver is a child of this process: on a local master, and on Spark standalone."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ from trainyard.planning import environment
 from trainyard.planning.paths import application_tag, is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
-from trainyard.planning.spark_conf import TAGS
 from trainyard.schemas import run_record
 from trainyard.schemas.owner import Owner, owner_uri, remove_owner
 from trainyard.schemas.run_record import RunRecord
@@ -48,6 +47,7 @@ from trainyard.yarn.lifecycle import (
     decide_on_start,
 )  # fmt: skip
 from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager, UnreachableError
+from trainyard.yarn.settings import TAGS
 from trainyard.yarn.snapshot import ClusterSnapshot, OtherSchedulerError
 
 REGISTRATION_SECONDS = 30.0

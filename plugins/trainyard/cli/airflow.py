@@ -48,10 +48,10 @@ def _plan(chosen: argparse.Namespace) -> int:
 def _preflight(chosen: argparse.Namespace) -> int:
     from trainyard.checks.preflight import check_dag
     from trainyard.jobs.dry_run import plan_dag
-    from trainyard.yarn import fit
+    from trainyard.planning.finding import as_text
 
     findings = check_dag(plan_dag(_dag(chosen.dag_id, chosen.dags_folder)))
-    print(fit.as_text(findings))
+    print(as_text(findings))
     return 1 if any(finding.problem for finding in findings) else 0
 
 

@@ -48,21 +48,22 @@ def _gc(chosen: argparse.Namespace) -> int:
 
     from trainyard.checks.airflow_database import list_active_runs, list_ids, read_state
     from trainyard.checks.connections import list_environments
+    from trainyard.clusters.registry import find_cluster
     from trainyard.hooks.spark import spark_connection
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs import orphans
     from trainyard.jobs.retention import inventory, removal, usage
     from trainyard.planning.environment import find_archives
     from trainyard.planning.runtime import spark_defaults
-    from trainyard.yarn import cluster
 
     root = TrainyardHook(chosen.conn_id).get_conn().storage
-    is_yarn = spark_connection(chosen.spark_conn_id).master == "yarn"
+    cluster = find_cluster(spark_connection(chosen.spark_conn_id))
     now = time.time()
     stored = inventory.scan(root, options.kinds, now)
     # After the scan, which takes time: what began meanwhile is in use.
     airflow = list_ids()
-    live = orphans.list_live(cluster.resource_manager(), root, airflow, read_state) if is_yarn else []
+    applications = cluster.list_applications()
+    live = orphans.list_live(applications, root, airflow, read_state) if applications else []
     archives = list(find_archives(spark_defaults()).values())
     if "environments" in options.kinds:
         archives += list_environments()

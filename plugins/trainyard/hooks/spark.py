@@ -5,10 +5,10 @@ from __future__ import annotations
 from airflow.sdk import BaseHook
 
 from trainyard.compat import AirflowNotFoundException
+from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import spark_defaults
-from trainyard.yarn.connection import read_extra
 
 
 def spark_connection(conn_id: str) -> SparkConnection:

@@ -9,14 +9,13 @@ from typing import Any
 from airflow.sdk import BaseHook
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard import filesystems, storage
+from trainyard import filesystems, hadoop_conf, kerberos, storage
 from trainyard.compat import AirflowNotFoundException, conf
+from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.runtime import airflow_home
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, find_secrets
-from trainyard.yarn import cluster, site
-from trainyard.yarn.connection import read_extra
 
 EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight")
 """The keys of a connection's extra."""
@@ -87,7 +86,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         if "webhdfs" in extra:
             self._use_webhdfs(root if root.startswith("hdfs://") else "hdfs://", self._check_route(extra["webhdfs"]))
         else:
-            cluster.require_ticket(root)
+            kerberos.require_ticket(root)
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
         checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
         shared = self._is_shared(extra.get("shared", False))
@@ -170,7 +169,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 f"connection {self.conn_id!r}: webhdfs={route!r} needs the package hdfs. Install "
                 "airflow-trainyard[webhdfs]."
             ) from None
-        hosts = {_host(uri)} | ({"hdfs://"} if _host(uri) == _host(site.core().get("fs.defaultFS", "")) else set())
+        default = hadoop_conf.read_site("core-site.xml").get("fs.defaultFS", "")
+        hosts = {_host(uri)} | ({"hdfs://"} if _host(uri) == _host(default) else set())
         for other, (others_hosts, others_route) in _ROUTES.copy().items():
             if other != self.conn_id and others_route != route and hosts & others_hosts:
                 raise TrainyardError(

@@ -16,11 +16,11 @@ from airflow.sdk import BaseHook
 from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
+from trainyard import kerberos
 from trainyard.compat import AirflowNotFoundException, conf
+from trainyard.connection_fields import read_urls
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
-from trainyard.yarn import kerberos
-from trainyard.yarn.connection import read_urls
 
 T = TypeVar("T")
 PORTS = {"http": 9870, "https": 9870}

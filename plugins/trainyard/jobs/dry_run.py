@@ -13,6 +13,7 @@ from airflow.sdk.definitions.xcom_arg import PlainXComArg, ResolveMixin
 from airflow.sdk.execution_time.context import VariableAccessor
 
 from trainyard import storage
+from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
@@ -182,12 +183,12 @@ def _locate_output(upstream: JobOperator, root: str) -> str:
 
 
 def _row(plan: Plan) -> list[str]:
-    on_yarn = plan.spark.master == "yarn"
+    has_queues = find_cluster(plan.spark).has_queues
     return [
         plan.task_key.task,
         plan.spark.master,
-        plan.queue if on_yarn else "-",
-        (plan.placement.node_label or "-") if on_yarn else "-",
+        plan.queue if has_queues else "-",
+        (plan.placement.node_label or "-") if has_queues else "-",
         plan.containers,
         plan.py_files[0].rsplit("/", 1)[-1],
     ]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trainyard import hadoop_conf
 from trainyard.compat import conf as airflow_conf
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
@@ -26,7 +27,6 @@ from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.validation.secrets import find_secrets
-from trainyard.yarn import site
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -163,7 +163,7 @@ def to_openlineage(lineage: Lineage) -> OperatorLineage:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
-    default_fs = site.core().get("fs.defaultFS", "")
+    default_fs = hadoop_conf.read_site("core-site.xml").get("fs.defaultFS", "")
     inputs = [
         InputDataset(*identify(item.uri, default_fs), facets=_facets(item, default_fs), inputFacets=_input_facets(item))
         for item in lineage.inputs

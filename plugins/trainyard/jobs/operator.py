@@ -15,7 +15,8 @@ from airflow.triggers.base import BaseTrigger
 
 from trainyard import links, storage
 from trainyard.backends.base import Backend, DeferredBackend, Waiting
-from trainyard.backends.selection import resume_backend, select_backend
+from trainyard.clusters.base import Cluster
+from trainyard.clusters.registry import find_cluster
 from trainyard.compat import (
     AirflowException,
     AirflowFailException,
@@ -385,7 +386,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         try:
             if self._killed and not is_running(context["ti"]):
                 return
-            if self._backend is None and spark_connection(self.spark_conn_id).master == "yarn":
+            if self._backend is None and self._find_cluster().outlives_tasks:
                 self._backend, _ = self._resume_backend(context)
             if self._backend:
                 self._backend.kill_all()
@@ -427,7 +428,17 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         settings, task_key = self._identify(context)
         self.conf = lineage.inject_into_spark(self.conf, context)
         make_plan = partial(self.plan, task_key, settings)
-        return resume_backend(self.title, task_key, settings.storage, make_plan, self._waiting), task_key
+        with self._final_if_refused():
+            backend = self._find_cluster().resume_backend(
+                self.title, task_key, settings.storage, make_plan, self._waiting
+            )
+        return backend, task_key
+
+    def _find_cluster(self) -> Cluster:
+        try:
+            return find_cluster(spark_connection(self.spark_conn_id))
+        except TrainyardError as error:
+            raise type(error)(f"{self.title}: spark_conn_id: {error}") from None
 
     @property
     def _waiting(self) -> Waiting:
@@ -441,7 +452,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
 
     def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
         with self._final_if_refused():
-            backend = select_backend(plan, self._waiting)
+            backend = find_cluster(plan.spark).create_backend(plan, self._waiting)
         self._use_backend(backend)
         for note in plan.notes:
             self.log.warning("%s: %s", self.title, note)

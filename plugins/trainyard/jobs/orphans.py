@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainyard.clusters.base import Applications, RunningApplication
 from trainyard.errors import TrainyardError
 from trainyard.planning.paths import is_submission_tag, storage_tag
 from trainyard.schemas.owner import Owner, find_owner, list_submissions, remove_owner
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log, table
-from trainyard.yarn.resource_manager import LIVE, Application, ResourceManager
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """Airflow's states of a task that does not run again by itself."""
@@ -37,30 +37,30 @@ class LiveApplication:
         verdict: Whether the task still waits for it.
     """
 
-    application: Application
+    application: RunningApplication
     owner: Owner | None
     state: str | None
     verdict: Verdict
 
 
 def list_live(
-    manager: ResourceManager, root: str, airflow: Collection[str], read_state: StateReader
+    applications: Applications, root: str, airflow: Collection[str], read_state: StateReader
 ) -> list[LiveApplication]:
     """Return the live applications of a storage root, oldest first.
 
     Args:
-        manager: The ResourceManager.
+        applications: The applications of the cluster.
         root: The storage root, a URI.
         airflow: The identities of this Airflow. Tasks of another one are unknown here.
         read_state: Returns Airflow's state of a task. It is called after the applications were listed.
     """
-    return [_judge(one, root, airflow, read_state) for one in manager.tagged(storage_tag(root), LIVE)]
+    return [_judge(one, root, airflow, read_state) for one in applications.list_live(storage_tag(root))]
 
 
 def kill_orphans(
-    manager: ResourceManager, applications: Sequence[LiveApplication], log: Log
+    cluster: Applications, applications: Sequence[LiveApplication], log: Log
 ) -> tuple[list[str], list[str]]:
-    """Kill the orphaned ones of some applications. One that YARN refuses to kill is logged.
+    """Kill the orphaned ones of some applications. One that cannot be killed is logged.
 
     Returns:
         The ids of those that were killed, and of those that were not.
@@ -68,7 +68,7 @@ def kill_orphans(
     killed, refused = [], []
     for id in [one.application.id for one in applications if one.verdict == "orphaned"]:
         try:
-            manager.kill(id)
+            cluster.kill(id)
             killed.append(id)
         except TrainyardError as error:
             log(f"{id} cannot be killed: {error}")
@@ -100,7 +100,9 @@ def as_text(applications: Sequence[LiveApplication], root: str) -> str:
     return "\n\n".join([listed, *_describe_foreign(applications, root)])
 
 
-def _judge(application: Application, root: str, airflow: Collection[str], read_state: StateReader) -> LiveApplication:
+def _judge(
+    application: RunningApplication, root: str, airflow: Collection[str], read_state: StateReader
+) -> LiveApplication:
     submission = next(filter(is_submission_tag, application.tags), None)
     owner = _find_owner(root, submission) if submission else None
     if owner is None or not owner.airflow:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import storage
+from trainyard.clusters.base import Cluster
+from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.jobs.locations import recipes_of_models, user_code
@@ -14,7 +16,6 @@ from trainyard.planning.archive import DRIVER, archive_folder, build_archive
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.runtime import spark_defaults, spark_environment
-from trainyard.yarn import cluster
 
 _LOCATIONS = ("baselines", "dataset", "mix", "model", "output", "source")
 _PARTS = ("dataset", "path")
@@ -31,34 +32,33 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
         unshared: The `trainyard` connection, if nodes do not share local directories.
 
     Raises:
-        TrainyardError: There is no such connection, the storage is on a local disk, user code is missing, or the
-            cluster can never run the application.
+        TrainyardError: There is no such connection or cluster, the storage is on a local disk, user code is missing,
+            or the cluster can never run the application.
     """
     try:
-        spark = spark_connection(spark_conn_id)
+        cluster = find_cluster(spark_connection(spark_conn_id))
     except TrainyardError as error:
         raise type(error)(f"{job.operator}: spark_conn_id: {error}") from None
-    if unshared and spark.master == "yarn":
-        _refuse_local_storage(job, unshared)
+    if unshared and cluster.slots is None:
+        _refuse_local_storage(job, cluster, unshared)
     paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
     try:
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:
         raise type(error)(f"{job.operator}: {error}") from None
-    user = cluster.container_user() if spark.master == "yarn" else None
-    runtime = Runtime(str(DRIVER), (str(archive),), spark_environment(), spark_defaults(), user)
-    return build_plan(job, spark, runtime)
+    runtime = Runtime(str(DRIVER), (str(archive),), spark_environment(), spark_defaults(), cluster.find_user())
+    return build_plan(job, cluster, runtime)
 
 
-def _refuse_local_storage(job: Job, conn_id: str) -> None:
+def _refuse_local_storage(job: Job, cluster: Cluster, conn_id: str) -> None:
     named = (place for name in _LOCATIONS for place in _list_uris(name, job.spec.get(name)))
     for name, uri in [("the storage ", job.storage), *((f"{name}=", uri) for name, uri in named)]:
         if storage.is_local(uri):
             raise TrainyardError(
-                f"{job.operator}: {name}{uri} is a directory of each machine's own, and on YARN the processes of an "
-                "application run on several machines. Write a storage that all of them share, for example "
-                f"hdfs:///trainyard, into the extra of connection {conn_id!r}; for a directory that every node mounts "
-                'at this path, such as NFS, add "shared": true there.'
+                f"{job.operator}: {name}{uri} is a directory of each machine's own, and on {cluster.NAME} the "
+                "processes of an application run on several machines. Write a storage that all of them share, for "
+                f"example hdfs:///trainyard, into the extra of connection {conn_id!r}; for a directory that every node "
+                'mounts at this path, such as NFS, add "shared": true there.'
             )
 
 

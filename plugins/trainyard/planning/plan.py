@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.planning import executors, placement
+from trainyard.planning import executors
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Preflight, Runtime, SparkConnection
-from trainyard.planning.paths import COMMON_TAG, application_tag, attempt_uri, is_reserved_tag, storage_tag
+from trainyard.planning.paths import COMMON_TAG, application_tag, attempt_uri, storage_tag
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
-from trainyard.planning.spark_conf import (
-    LOCAL_ENV,
-    MAX_USER_TAGS,
-    OPTION_OF_GROUP_SETTING,
-    OPTION_OF_SETTING,
-    RESERVED,
-    TAGS,
-    local_slots,
-    spark_conf,
-    split_tags,
-)
+from trainyard.planning.spark_conf import spark_conf
+from trainyard.planning.target import Target
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -40,6 +30,7 @@ class Plan:
         name: The name of the application.
         tag: The YARN tag of the task's applications.
         spark: Where it is submitted.
+        slots: How many tasks run at once, where all processes run on this machine; None on a cluster.
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once.
@@ -69,6 +60,7 @@ class Plan:
     name: str
     tag: str
     spark: SparkConnection
+    slots: int | None
     modules: tuple[str, ...]
     workers: int | None
     min_workers: int | None
@@ -99,7 +91,7 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """What the plan requests and the master does not give, a sentence each."""
         gpus = self.placement.gpus_per_worker
-        if not gpus or local_slots(self.spark.master) is None:
+        if not gpus or self.slots is None:
             return ()
         return (
             f"placement requests {gpus} GPU{'s' * (gpus > 1)} for each worker, and master {self.spark.master} assigns "
@@ -109,7 +101,7 @@ class Plan:
     @property
     def containers(self) -> str:
         """A description of the containers."""
-        slots = local_slots(self.spark.master)
+        slots = self.slots
         if self.workers:
             minimum = f"{self.min_workers} to " if self.min_workers != self.workers else ""
             workers = f"1 driver + {minimum}{self.workers} worker{'s' * (self.workers > 1)}"
@@ -123,16 +115,15 @@ class Plan:
         return f"1 driver + {number}executor{'s' * (high != 1)}{_of_cores(self.executors.cores)}"
 
 
-def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
-    """Build the plan of a job on the cluster that `spark` names. A pure function.
+def build_plan(job: Job, target: Target, runtime: Runtime) -> Plan:
+    """Build the plan of a job on a cluster. A pure function.
 
     Raises:
         TrainyardError: That cluster can never run the job, or `conf` has a setting that is not allowed there.
     """
-    slots = local_slots(spark.master)
+    slots = target.slots
     min_workers = job.min_workers or job.workers
-    _check_master(job, spark, slots, min_workers)
-    _check_conf(job, spark)
+    target.check(job)
     if slots is None:
         _check_containers(job, min_workers)
     requested = job.executors
@@ -149,7 +140,8 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         storage=job.storage,
         name=f"{task_key.dag_id}.{task_key.task}",
         tag=tag,
-        spark=spark,
+        spark=target.spark,
+        slots=slots,
         modules=job.modules,
         workers=job.workers,
         min_workers=min_workers,
@@ -159,63 +151,18 @@ def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
         grow_memory_to=job.grow_memory_to,
         placement=job.placement,
         preflight=job.preflight,
-        conf=spark_conf(job, spark, requested, slots, tags, runtime),
+        conf=spark_conf(job, target, requested, tags, runtime),
         program=runtime.program,
         py_files=runtime.py_files,
         jars=job.jars,
         packages=job.packages,
-        files=(*job.files, *(placement.files(job.placement) if spark.master == "yarn" else ())),
+        files=(*job.files, *target.list_files(job)),
         arguments=("--spec", attempt_uri(task_key)),
-        env=dict(runtime.env) | (LOCAL_ENV | dict(job.env_vars) if slots else {}) | {"TRAINYARD_TAG": tag},
+        env=dict(runtime.env) | target.list_variables(job) | {"TRAINYARD_TAG": tag},
         spec_uri=spec_uri,
         attempt_uri=attempt_uri(task_key),
         spec=job.spec,
     )
-
-
-def _check_master(job: Job, spark: SparkConnection, slots: int | None, min_workers: int | None) -> None:
-    if min_workers and slots is not None and min_workers > slots:
-        raise TrainyardError(
-            f"{job.operator}: {min_workers} workers must run at once, and master {spark.master} has "
-            f"{slots} slot{'s' * (slots != 1)}. Write local[{min_workers}] as the host of connection "
-            f"{spark.conn_id!r}, or workers={slots}."
-        )
-    if spark.master == "yarn" and spark.deploy_mode != "cluster":
-        raise TrainyardError(
-            f"{job.operator}: connection {spark.conn_id!r} has deploy-mode {spark.deploy_mode or 'client'}; on YARN "
-            'the driver must outlive processes of Airflow. Write {"deploy-mode": "cluster"} in its extra.'
-        )
-
-
-def _check_conf(job: Job, spark: SparkConnection) -> None:
-    conf = job.conf or {}
-    if spark.master != "yarn":
-        return
-    options = OPTION_OF_SETTING | (OPTION_OF_GROUP_SETTING if job.workers else {})
-    for name in conf:
-        if name in options:
-            raise TrainyardError(f"{job.operator}: conf sets {name}, which is computed; write {options[name]}.")
-        if name in RESERVED:
-            raise TrainyardError(
-                f"{job.operator}: conf sets {name}={conf[name]!r}, which Trainyard decides: {RESERVED[name]}. "
-                "Leave it out."
-            )
-    for tag in (tags := split_tags(conf)):
-        if not re.fullmatch(r"[!-~]{1,100}", tag):
-            raise TrainyardError(
-                f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; a tag of YARN has at most 100 characters of ASCII, "
-                "without spaces."
-            )
-        if is_reserved_tag(tag):
-            raise TrainyardError(
-                f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; Trainyard finds its applications by tags that begin "
-                f"with {COMMON_TAG}-. Write another tag instead of {tag!r}."
-            )
-    if len(tags) > MAX_USER_TAGS:
-        raise TrainyardError(
-            f"{job.operator}: conf sets {TAGS}={conf[TAGS]!r}; YARN allows ten tags and Trainyard needs four, so write "
-            f"at most {MAX_USER_TAGS}."
-        )
 
 
 def _check_containers(job: Job, min_workers: int | None) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
+from airflow.triggers.base import BaseTrigger
 
+from trainyard.clusters.registry import find_cluster
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
 from trainyard.jobs.options import or_default_deferrable
 from trainyard.planning.plan import Plan
 from trainyard.schemas.document import Part
-from trainyard.triggers.capacity import CapacityTrigger
-from trainyard.yarn import capacity, cluster, fit
-from trainyard.yarn.snapshot import OtherSchedulerError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -37,7 +35,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
     A worker group then never holds some of its nodes while it waits for the rest. The sensor defers until then. It
     takes into account what other users of the cluster allocate: notebooks, other Airflows, plain spark-submit. Two
     trainings of this Airflow could both see the same room, so put them into a pool (`trainyard pools`). On a local
-    master the sensor succeeds at once.
+    master, and on Spark standalone, the sensor succeeds at once.
 
     Args:
         stage: The Trainyard task that needs the room, or its id.
@@ -94,7 +92,7 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
         """Log the event of the trigger, and succeed."""
         self.log.info("%s: %s", self.stage, event["room"])
 
-    def _make_trigger(self, context: Context) -> CapacityTrigger | None:
+    def _make_trigger(self, context: Context) -> BaseTrigger | None:
         """Return the trigger that waits for room, None if there is room, or it cannot be known.
 
         Raises:
@@ -106,24 +104,18 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
             raise
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        if plan.spark.master != "yarn":
-            return None
         try:
-            snapshot = cluster.take_snapshot()
-            plan = fit.fit_to_cluster(plan, snapshot, self.log.info)
-            queue = snapshot.queue_of(plan.queue)
-            request = capacity.resource_request(plan, queue, *capacity.containers(plan, snapshot, queue))
+            return find_cluster(plan.spark).wait_for_room(plan, self.poke_interval, self._log_of_stage)
         except UnavailableError:
             raise
         except TrainyardError as error:
-            if plan.preflight == "strict" and not isinstance(error, OtherSchedulerError):
+            if plan.preflight == "strict":
                 raise AirflowException(str(error)) from None
             self.log.info("%s The stage is not held back.", error)
             return None
-        if shortfall := capacity.shortfall(request, snapshot, queue):
-            self.log.info("%s: %s", self.stage, shortfall)
-            return CapacityTrigger(plan.queue, asdict(request), self.poke_interval)
-        return None
+
+    def _log_of_stage(self, line: str) -> None:
+        self.log.info("%s: %s", self.stage, line)
 
     def _plan(self, context: Context) -> Plan:
         from trainyard.jobs.dry_run import plan_task

@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
-from trainyard.planning.spark_conf import local_slots
 from trainyard.schemas import events
 from trainyard.schemas.document import Document
 from trainyard.schemas.phases import computes
@@ -23,7 +22,9 @@ from trainyard.schemas.results import ModelResult
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log
-from trainyard.yarn.resource_manager import Application
+
+if TYPE_CHECKING:
+    from trainyard.yarn.resource_manager import Application
 
 MIN_SECONDS = 0.001
 
@@ -31,9 +32,10 @@ MIN_SECONDS = 0.001
 class ResourceUsage(Document):
     """What one application allocated from `started_at` (seconds since the epoch) for `seconds`.
 
-    `core_seconds` are vcores x seconds as YARN counts them, or slots x seconds on a local master. `memory_mb_seconds`
-    are 0 on a local master, which does not count them. The application computed for `busy_seconds`. `page` is its page
-    at the ResourceManager. `error` is why its job failed: the run record is replaced by that of the next attempt.
+    `core_seconds` are vcores x seconds as YARN counts them, slots x seconds on a local master, and the requested cores
+    x seconds on Spark standalone. `memory_mb_seconds` are 0 where YARN does not count them. The application computed
+    for `busy_seconds`. `page` is its page at the ResourceManager. `error` is why its job failed: the run record is
+    replaced by that of the next attempt.
     """
 
     KIND: ClassVar[str] = "resource usage"
@@ -57,13 +59,14 @@ class ResourceUsage(Document):
 
 
 def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> ResourceUsage:
-    """Return the usage of an application on a local master that has just ended: all slots of the master."""
+    """Return the usage of an application whose driver ran here and has just ended: all slots, or requested cores."""
+    requested = (plan.executors.count or 1) * (plan.executors.cores or 1)
     seconds = max(time.time() - started_at, MIN_SECONDS)
     return ResourceUsage(
         task_key=plan.task_key, application=record.application if record else f"try-{plan.task_key.try_number}",
         queue=plan.spark.master, started_at=started_at, seconds=seconds,
         busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds),
-        core_seconds=(local_slots(plan.spark.master) or 1) * seconds,
+        core_seconds=(plan.slots or requested) * seconds,
     )  # fmt: skip
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard import hadoop_conf
+from trainyard import hadoop_conf, kerberos
 from trainyard.compat import conf
 from trainyard.planning.runtime import submitting_user
-from trainyard.yarn import kerberos, site
+from trainyard.yarn import site
 from trainyard.yarn.connection import read_connection
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.snapshot import ClusterSnapshot
@@ -54,12 +54,6 @@ def kill_named(application: str, name: str) -> None:
 def kill_tagged(tag: str) -> None:
     """Kill every live application with a tag."""
     resource_manager().kill_tagged(tag)
-
-
-def require_ticket(uri: str) -> None:
-    """Raise TrainyardError if `uri` is on an HDFS that requires Kerberos, and there is no ticket."""
-    if uri.startswith("hdfs://") and kerberos.is_required(site.core()):
-        kerberos.ticket()
 
 
 def container_user() -> str | None:

@@ -140,6 +140,10 @@ class ResourceManager:
         """Return the applications with a tag, or those of them in `states`, oldest first."""
         return self._list(applicationTags=tag, **({"states": ",".join(states)} if states else {}))
 
+    def list_live(self, tag: str) -> list[Application]:
+        """Return the applications with a tag that have not ended, oldest first."""
+        return self.tagged(tag, LIVE)
+
     def in_state(self, state: str) -> list[Application]:
         """Return the applications of all users in a state, oldest first."""
         return self._list(states=state, deSelects="resourceRequests")

@@ -128,10 +128,10 @@ def test_the_traceback_of_an_error_is_short_and_left_out_where_the_message_says_
     [
         ({"spark.master": "local[2]"}, driver.DEFAULTS),
         (
-            {"spark.master": "yarn", "spark.executor.instances": "3"},
+            {driver.REGISTERED_RATIO: "0", "spark.executor.instances": "3"},
             driver.DEFAULTS | {"spark.default.parallelism": "3"},
         ),
-        (dict.fromkeys(driver.DEFAULTS, "own") | {"spark.master": "yarn", "spark.default.parallelism": "7"}, {}),
+        (dict.fromkeys(driver.DEFAULTS, "own") | {driver.REGISTERED_RATIO: "0", "spark.default.parallelism": "7"}, {}),
     ],
 )
 def test_a_session_has_defaults_where_the_configuration_says_nothing(

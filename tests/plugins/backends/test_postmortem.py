@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.plugins.clusters import group_plan
+from tests.plugins.snapshots import group_plan
 from trainyard.backends import postmortem
 from trainyard.backends.postmortem import ContainerLogs
 from trainyard.schemas.run_record import RunRecord

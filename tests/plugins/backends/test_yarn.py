@@ -21,6 +21,7 @@ from tests.plugins.resource_managers import Answer, application, applications, s
 from tests.plugins.results import output
 from trainyard.backends import processes, yarn
 from trainyard.backends.yarn import YarnBackend
+from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks import airflow_id
 from trainyard.planning.environment import spark_archive
@@ -107,7 +108,8 @@ def plan(tmp_path: Path, task_key: TaskKey) -> Plan:
     spark = SparkConnection("spark_default", "yarn", deploy_mode="cluster")
     runtime = Runtime("/driver.py", (), {"PATH": f"{tmp_path}:/usr/bin:/bin", "SPARK_HOME": str(tmp_path)})
     conf = {"spark.yarn.tags": "team-x"}
-    return build_plan(Job("TrainOperator 'train'", task_key, f"file://{tmp_path}/s", {}, conf=conf), spark, runtime)
+    job = Job("TrainOperator 'train'", task_key, f"file://{tmp_path}/s", {}, conf=conf)
+    return build_plan(job, find_cluster(spark), runtime)
 
 
 @pytest.fixture

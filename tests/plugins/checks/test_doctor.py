@@ -44,13 +44,13 @@ def test_every_failed_check_has_a_line_and_a_fix(
 ) -> None:
     (local / "data").write_text("a file, not a folder")
     monkeypatch.setenv("JAVA_HOME", str(local))
-    connect(monkeypatch, "spark_default", conn_type="spark", host="spark://master")
+    connect(monkeypatch, "spark_default", conn_type="spark", host="k8s://master")
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("FIX") == 3
     assert "Java: Spark needs Java 17 or newer" in shown
     assert "write another storage in the extra of connection 'trainyard_default'" in shown
-    assert "Write its host as local[2] or yarn" in shown
+    assert "Write its host as local[2], spark://HOST:7077 or yarn." in shown
 
 
 def test_an_unexpected_error_fails_its_own_check_alone(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.clusters import group_plan
 from tests.plugins.resource_managers import Answer, Server, serve
+from tests.plugins.snapshots import group_plan
 from trainyard.checks import doctor
 from trainyard.checks.preflight import check_dag
 from trainyard.jobs.dry_run import TaskPlan

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.plugins.clusters import group_plan
+from tests.plugins.snapshots import group_plan
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.diagnosis import Diagnosis
 from trainyard.diagnosis.memory import remediate

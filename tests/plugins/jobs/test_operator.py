@@ -17,6 +17,8 @@ from hdfs import HdfsError
 
 from tests.plugins.results import output
 from trainyard import filesystems, storage
+from trainyard.clusters.local import LocalCluster
+from trainyard.clusters.yarn.cluster import YarnCluster
 from trainyard.compat import (
     AirflowException,
     AirflowFailException,
@@ -105,8 +107,9 @@ def operator(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> RecordingBackend:
     backend = RecordingBackend()
-    monkeypatch.setattr(operators, "select_backend", lambda *_: backend)
-    monkeypatch.setattr(operators, "resume_backend", lambda *_: backend)
+    for kind in (LocalCluster, YarnCluster):
+        for name in ("create_backend", "resume_backend"):
+            monkeypatch.setattr(kind, name, lambda *_: backend)
     return backend
 
 

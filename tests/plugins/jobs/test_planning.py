@@ -59,6 +59,16 @@ def test_storage_on_a_local_disk_is_refused_on_yarn(
     )
 
 
+def test_storage_on_a_local_disk_is_refused_on_a_standalone_cluster(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "spark://h", "port": 7077}')
+    with pytest.raises(TrainyardError, match="on Spark standalone the processes of an application run on several"):
+        planned(dag_file, monkeypatch, {"storage": "file:///data"})
+    plan = planned(dag_file, monkeypatch, {"storage": "file:///data", "shared": True})
+    assert (plan.spark.master, plan.conf["spark.cores.max"]) == ("spark://h:7077", "1")
+
+
 def test_an_output_on_a_local_disk_is_refused_on_yarn(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainyardError, match=r"^TrainOperator 'train': model=file:///data/model is a directory of"):
         planned(dag_file, monkeypatch, {"storage": "hdfs:///s"}, model="file:///data/model")

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
+from trainyard.clusters.local import count_slots
+from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
+from trainyard.planning import plan as plans
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import application_tag, run_directory, storage_tag
 from trainyard.planning.placement import Placement
-from trainyard.planning.plan import Plan, build_plan
+from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
-from trainyard.planning.spark_conf import OPTION_OF_GROUP_SETTING, OPTION_OF_SETTING, RESERVED, local_slots
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.yarn.settings import OPTION_OF_GROUP_SETTING, OPTION_OF_SETTING, RESERVED
 
 YARN = SparkConnection("spark_default", "yarn", queue="etl", deploy_mode="cluster")
 RUNTIME = Runtime(program="/p/driver.py", py_files=("/c/code.zip",), env={"PYSPARK_PYTHON": "/venv/python"})
@@ -24,6 +27,10 @@ def task_key(**fields: Any) -> TaskKey:
     return TaskKey(
         **({"dag_id": "toy", "run_id": "r1", "task_id": "train", "directory": "file:///s/runs/toy/r1"} | fields)
     )
+
+
+def build_plan(job: Job, spark: SparkConnection, runtime: Runtime) -> Plan:
+    return plans.build_plan(job, find_cluster(spark), runtime)
 
 
 def planned(master: str = "local[2]", workers: int | None = None, daemon: str | None = None, **conf: str) -> Plan:
@@ -303,10 +310,10 @@ def test_an_elastic_group_of_whole_containers_is_planned() -> None:
 
 @pytest.mark.parametrize(
     ("master", "slots"),
-    [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("local-cluster[2,3,1024]", 6), ("yarn", None)],
+    [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("local-cluster[2,3,1024]", 6)],
 )
-def test_slots_of_a_master(master: str, slots: int | None) -> None:
-    assert local_slots(master) == slots
+def test_slots_of_a_local_master(master: str, slots: int) -> None:
+    assert count_slots(master) == slots
 
 
 def test_a_tag_is_unique_to_a_task_and_the_same_for_its_retries() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.clusters import NODE, node, queue, snapshot
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
+from tests.plugins.snapshots import NODE, node, queue, snapshot
 from trainyard.errors import TrainyardError
 from trainyard.triggers.capacity import CapacityTrigger
 from trainyard.triggers.poller import get_poller

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot, stage_plan
+from tests.plugins.snapshots import NODE, group_plan, node, queue, snapshot, stage_plan
 from trainyard.planning.executors import Executors
 from trainyard.planning.plan import Plan
 from trainyard.yarn import capacity

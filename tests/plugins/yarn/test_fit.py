@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.clusters import NODE, group_plan, node, queue, snapshot, stage_plan
+from tests.plugins.snapshots import NODE, group_plan, node, queue, snapshot, stage_plan
 from trainyard.errors import TrainyardError
 from trainyard.planning.executors import Executors
 from trainyard.planning.plan import Plan

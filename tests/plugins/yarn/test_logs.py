@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.checks import probe
+from trainyard.clusters.yarn import probe
 from trainyard.errors import TrainyardError
 from trainyard.yarn import java_programs, logs
 

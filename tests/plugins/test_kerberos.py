@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trainyard import kerberos
 from trainyard.errors import TrainyardError
-from trainyard.yarn import cluster, kerberos
 
 SECURE = {"hadoop.security.authentication": "kerberos"}
 
@@ -46,6 +46,6 @@ def test_storage_with_kerberos_is_refused_without_a_ticket(tmp_path: Path, monke
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    cluster.require_ticket("file:///data")
+    kerberos.require_ticket("file:///data")
     with pytest.raises(TrainyardError, match=r"requires Kerberos; install airflow-trainyard\[kerberos\]"):
-        cluster.require_ticket("hdfs://namenode:8020/data")
+        kerberos.require_ticket("hdfs://namenode:8020/data")

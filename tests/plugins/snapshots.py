@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from trainyard.clusters.registry import find_cluster
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.placement import Placement
@@ -59,4 +60,4 @@ def job_plan(operator: str, **fields: Any) -> Plan:
     key = TaskKey(dag_id="toy", run_id="r1", task_id=task, directory="file:///s/runs/toy/r1")
     job = Job(operator=operator, storage="file:///s", spec={}, task_key=key, **fields)
     spark = SparkConnection("spark_default", "yarn", deploy_mode="cluster")
-    return build_plan(job, spark, Runtime("/p/driver.py", (), {"PYSPARK_PYTHON": "/venv/python"}))
+    return build_plan(job, find_cluster(spark), Runtime("/p/driver.py", (), {"PYSPARK_PYTHON": "/venv/python"}))

@@ -23,9 +23,9 @@ from trainyard.planning import archive
 from trainyard.planning.environment import NodeRuntime
 from trainyard.planning.placement import DISCOVERY
 from trainyard.planning.runtime import MIN_JAVA
-from trainyard.planning.spark_conf import EXECUTOR, SHIPPED_HADOOP_CONF, container_environment
 from trainyard.yarn import java_programs
 from trainyard.yarn.resource_manager import Archive, ResourceManager
+from trainyard.yarn.settings import EXECUTOR, SHIPPED_HADOOP_CONF, container_environment
 
 SECONDS = 60.0
 UNPACK_SECONDS = 600.0

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from requests.auth import AuthBase
 
+from trainyard import hadoop_conf
 from trainyard.errors import TrainyardError, UnavailableError
 
 
@@ -37,6 +38,12 @@ def ticket() -> tuple[str, AuthBase]:
             "Airflow runs, with `airflow kerberos` or `kinit`; KRB5CCNAME is its location."
         ) from None
     return primary(principal), HTTPSPNEGOAuth()
+
+
+def require_ticket(uri: str) -> None:
+    """Raise TrainyardError if `uri` is on an HDFS that requires Kerberos, and there is no ticket."""
+    if uri.startswith("hdfs://") and is_required(hadoop_conf.read_site("core-site.xml")):
+        ticket()
 
 
 def is_required(core: Mapping[str, str]) -> bool:

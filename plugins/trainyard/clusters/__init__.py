@@ -1,0 +1,1 @@
+"""One interface of the clusters that applications run on, and its implementations."""
