@@ -6,13 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, noted
+from trainyard.schemas import texts
 from trainyard.schemas.validation.complaints import complaints
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 D = TypeVar("D", bound="Document")
 CACHED_DOCUMENTS = 1 << 14
@@ -30,8 +36,15 @@ def name_non_finite(value: Any) -> Any:
     return value
 
 
-class Part(BaseModel):
-    """A frozen value inside a document. Unknown fields are refused."""
+class _PartType(ModelMetaclass):
+    __doc__ = texts.complete_doc("Attributes:", texts.read_own)
+
+
+class Part(BaseModel, metaclass=_PartType):
+    """A frozen value inside a document. Unknown fields are refused.
+
+    The text of a field stands below it. The docstring has it in the section "Attributes".
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
