@@ -80,6 +80,14 @@ class ConnectionOptions(Part):
     """The connection of type `trainyard`, with the storage."""
 
 
+class WaitOptions(Part):
+    """The options of sensors that can wait in the triggerer."""
+
+    deferrable: Fixed[bool]
+    """Whether the sensor leaves its worker slot and waits in the triggerer. By default Airflow's setting
+    `default_deferrable` in section `[operators]`."""
+
+
 class CommonOptions(ConnectionOptions):
     """The options of operators that run an application, beside the fields of the spec."""
 

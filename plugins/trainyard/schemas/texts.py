@@ -59,7 +59,7 @@ def complete_doc(section: str, read: Callable[[Any], Mapping[str, str]]) -> prop
 
 
 def add_entries(doc: str, section: str, entries: Mapping[str, str]) -> str:
-    """Return a docstring with entries at the end of a section, which is added if there is none.
+    """Return a docstring with entries at the beginning of a section, which is added if there is none.
 
     Args:
         doc: The docstring.
@@ -71,8 +71,7 @@ def add_entries(doc: str, section: str, entries: Mapping[str, str]) -> str:
     texts = [line for name, text in entries.items() if name not in written for line in _wrap(name, text)]
     if section in lines:
         begin = lines.index(section)
-        after = next((number for number in range(begin, len(lines)) if not lines[number].strip()), len(lines))
-        return "\n".join([*lines[:after], *texts, *lines[after:]])
+        return "\n".join([*lines[: begin + 1], *texts, *lines[begin + 1 :]])
     after = next((number for number, line in enumerate(lines) if line in _SECTIONS), len(lines))
     gap = [""] if after == len(lines) and lines else []
     rest = ["", *lines[after:]] if after < len(lines) else []
