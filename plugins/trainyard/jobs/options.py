@@ -34,7 +34,8 @@ def _read_texts(operator: Any) -> dict[str, str]:
     """Return the texts of the options of a class's own constructor."""
     options = list_options(operator.SPEC) | list_options(operator.OPTIONS)
     own = inspect.signature(vars(operator)["__init__"]).parameters if "__init__" in vars(operator) else ()
-    return {name: texts.read_all(options[name].model)[options[name].name] for name in own if name in options}
+    found = {name: texts.read_all(options[name].model).get(options[name].name) for name in own if name in options}
+    return {name: text for name, text in found.items() if text}
 
 
 class _OptionsType(type(BaseOperator)):  # type: ignore[misc]
@@ -89,18 +90,17 @@ class HasOptions(metaclass=_OptionsType):
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec. None is the field's default for an option whose default is None."""
         fields: dict[str, Any] = {}
-        declared = self.PARAMETERS
         for name, option in list_options(self.SPEC).items():
-            if name not in declared:
+            if name not in self.PARAMETERS:
                 continue
             value = getattr(self, ATTRIBUTES.get(name, name))
-            if value is None and declared[name].default is None and not option.field.is_required():
+            if value is None and self.PARAMETERS[name].default is None and not option.field.is_required():
                 value = option.field.get_default(call_default_factory=True)
             field, *part = option.path
-            if not part or (field == name and self._is_whole(field)):
-                fields[field] = value
-            elif field not in declared or not self._is_whole(field):
+            if part and not (field in self.PARAMETERS and self._is_whole(field)):
                 fields.setdefault(field, {})[part[0]] = value
+            elif not part or field == name:
+                fields[field] = value
         return fields
 
     def _is_whole(self, field: str) -> bool:

@@ -50,20 +50,17 @@ class Part(BaseModel, metaclass=_PartType):
 
 
 class Document(Part):
-    """A value that is stored with its kind and version.
-
-    Attributes:
-        KIND: The kind of document, stored as `document`.
-        VERSION: The version of the schema, stored as `version`. A document of any other version is refused.
-        INDENT: The indentation of the JSON.
-        MAX_BYTES: The size of the JSON that is read and written at most: one document of somebody else must not fill
-            the memory of a reader, such as the API server.
-    """
+    """A value that is stored with its kind and version."""
 
     KIND: ClassVar[str]
+    """The kind of document, stored as `document`."""
     VERSION: ClassVar[int] = 3
+    """The version of the schema, stored as `version`. A document of any other version is refused."""
     INDENT: ClassVar[int | None] = 1
+    """The indentation of the JSON."""
     MAX_BYTES: ClassVar[int] = 16 << 20
+    """The size of the JSON that is read and written at most: one document of somebody else must not fill the memory of
+    a reader, such as the API server."""
 
     def to_json(self) -> str:
         """Return the document as JSON. Raises TrainyardError if it would be too large to be read.
