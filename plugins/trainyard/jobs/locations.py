@@ -140,9 +140,11 @@ def _change_fields(
     """Return fields with `change` applied to those of a kind, and to their parts."""
     changed = dict(fields)
     for name, field in model.model_fields.items():
-        if name in fields:
-            path, hint = f"{prefix}{name}", Annotated[field.annotation, *field.metadata, ""]
-            changed[name] = _change_value(hint, fields[name], kind, change, path)
+        path = f"{prefix}{name}"
+        if name in fields and kind in field.metadata:
+            changed[name] = change(path, fields[name])
+        elif name in fields:
+            changed[name] = _change_value(field.annotation, fields[name], kind, change, path)
     return changed
 
 
