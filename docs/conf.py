@@ -1,5 +1,6 @@
 """How Sphinx makes pages of docs/: `make docs`."""
 
+import inspect
 import os
 import sys
 import tomllib
@@ -32,3 +33,12 @@ autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 autodoc_member_order = "bysource"
 add_module_names = False
+
+
+def setup(app):
+    """Leave attributes to the section "Attributes" of their class, which has their texts."""
+    app.connect("autodoc-skip-member", is_attribute)
+
+
+def is_attribute(app, what, name, member, skip, options):
+    return True if what == "class" and not (inspect.isroutine(member) or isinstance(member, property)) else None

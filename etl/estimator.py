@@ -29,12 +29,12 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.jobs import predict, split_quality, splits
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import manifest, model_artifact, texts
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
-from trainyard.schemas.validation.complaints import complaints
+from trainyard.schemas.validation.complaints import complaint
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.losses import OF_CLASSES, is_any
@@ -42,6 +42,8 @@ from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)
 _VECTOR_PREFIX = "__vector_"
+_NO_PARAMS = {"task_key", "dataset", "dataset_version", "dataset_since", "mix", "model", "fold", "options"}
+"""The fields of the spec that follow from the export."""
 
 
 def _build_param(name: str, doc: str) -> Any:
@@ -63,6 +65,15 @@ def _add_accessors(cls: P) -> P:
     return cls
 
 
+def _add_options(cls: P) -> P:
+    """Add a param for each option of a training, with its text."""
+    for model in (TrainSpec, TrainOptions):
+        described = texts.read_all(model)
+        for name in model.model_fields.keys() - _NO_PARAMS:
+            setattr(cls, name, _build_param(name, described.get(name, "")))
+    return cls
+
+
 def _build_getter(name: str) -> Callable[[Any], Any]:
     return lambda self: self.getOrDefault(name)
 
@@ -72,6 +83,7 @@ def _build_setter(name: str) -> Callable[[Any, Any], Any]:
 
 
 @_add_accessors
+@_add_options
 class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable):  # type: ignore[misc]
     """Train a recipe on a DataFrame.
 
@@ -79,37 +91,19 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     columns, as `prepare` would return them; vectors of Spark ML are converted to arrays of floats.
 
     Args:
-        **params: The params by name. `explainParams()` describes each; those with the name of a field of
-            `TrainOptions` have its meaning and default.
+        **params: The params by name. `explainParams()` describes each. All but `store`, `validation`, `shapes` and
+            `variable_length` are options of `TrainOperator`.
 
     Raises:
         TrainyardError: A param is unknown.
     """
 
-    recipe = _build_param("recipe", "the recipe to train: `module:name`, importable on the driver and the executors")
-    recipe_params = _build_param("recipe_params", "the keyword arguments of the recipe")
-    store = _build_param("store", "the directory for datasets and models: a URI that driver and executors can reach")
-    workers = _build_param("workers", "the number of workers; each needs a slot, all at the same time")
-    strategy = _build_param("strategy", "the distributed training strategy: a name, or a dict of a name and options")
-    max_restarts = _build_param(
-        "max_restarts", "restarts of the worker group after it lost a worker, without progress between them"
+    store = _build_param("store", "The directory for datasets and models: a URI that driver and executors can reach.")
+    validation = _build_param(
+        "validation", "The fraction of rows for validation, drawn by `seed`, or a boolean column of them."
     )
-    validation = _build_param("validation", "the fraction of rows for validation, or a boolean column of them")
-    shapes = _build_param("shapes", "the shape of the tensor in each flat array column, by column")
-    variable_length = _build_param("variable_length", "array columns whose length differs between rows")
-    bucket_by = _build_param("bucket_by", "one of these; each batch then has rows of similar length")
-    balance = _build_param("balance", "whether rows of each value of the label are sampled equally often")
-    weight_by = _build_param("weight_by", "the column of weights in proportion to which rows are sampled")
-    epochs = _build_param("epochs", "passes over the training rows")
-    batch_size = _build_param("batch_size", "rows over all workers in one update")
-    micro_batches = _build_param("micro_batches", "parts that a worker's batch is split into, to save memory")
-    seed = _build_param("seed", "the seed of the split, of the order of rows, and of the initial weights")
-    precision = _build_param("precision", "the precision of forward and backward pass: float32, bfloat16 or float16")
-    clip_norm = _build_param("clip_norm", "the maximum norm of the gradient")
-    early_stopping = _build_param("early_stopping", "epochs without improvement of `monitor` after which training ends")
-    monitor = _build_param("monitor", "the validation metric, or `loss`, that determines the best epoch")
-    monitor_mode = _build_param("monitor_mode", "whether `monitor` is better when lower or higher: min or max")
-    compile = _build_param("compile", "whether the model is compiled with torch.compile")
+    shapes = _build_param("shapes", "The shape of the tensor in each flat array column, by column.")
+    variable_length = _build_param("variable_length", "Array columns whose length differs between rows.")
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
@@ -126,7 +120,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     def _fit(self, dataset: DataFrame) -> TrainyardModel:
         for name in ("recipe", "store"):
             if not self.isDefined(name):
-                raise TrainyardError(f"TrainyardEstimator needs {name}=: {self.getParam(name).doc}.")
+                raise TrainyardError(f"TrainyardEstimator needs {name}=: {self.getParam(name).doc}")
         if (recipe := self.getOrDefault("recipe")).startswith("__main__:"):
             raise TrainyardError(
                 f"TrainyardEstimator: recipe={recipe!r} is in a notebook or script, which workers cannot import. Write "
@@ -151,7 +145,8 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         try:
             return TrainSpec.model_validate(fields)
         except ValidationError as error:
-            raise TrainyardError(f"TrainyardEstimator: {complaints(error)}.") from error
+            clauses = [complaint({**item, "loc": _without_group(item["loc"])}) for item in error.errors()]
+            raise TrainyardError(f"TrainyardEstimator: {'; '.join(clauses)}.") from error
 
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
@@ -238,6 +233,11 @@ class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # ty
         predicted = predict.predict(rows, self.getOrDefault("model"), list(keys.values()))
         restored = [columns.get_column(key).alias(name) for name, key in keys.items()]
         return predicted.select(*restored, *(columns.get_column(name) for name in predicted.columns[len(keys) :]))
+
+
+def _without_group(path: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return the path of a param from that of its field in the spec."""
+    return path[1:] if path[:1] == ("options",) else path
 
 
 def _get_field(frame: DataFrame, name: str, option: str) -> StructField:

@@ -1,46 +1,13 @@
-"""The options of the Spark data source `trainyard`.
+"""The options of the Spark data source `trainyard`: the fields of `WriteOptions` and `ReadOptions`, in camel case.
 
 Option names are matched without regard to case; every value is a string.
-
-Write options, for `df.write.format("trainyard").option(...).save(path)`:
-
-    path            The directory of the dataset, as a URI; usually given to `save(path)`. Required.
-    splitColumn     The string column that names each row's split. It is not stored. Default: no column, and all rows
-                    are in the split `train`.
-    splits          The splits and their order, separated by commas: "train,validation,test". Each must have rows (if a
-                    partition is written, a split without rows is a warning), and no row may name another split.
-                    Default: the splits that occur, sorted by name.
-    shapes          The tensor shape of flat array columns, or of one element of a variable-length column, as JSON:
-                    {"image": [1, 8, 8]}. Default: arrays are tensors of one dimension, as long as in the first row.
-    variableLength  The array columns whose length may differ between rows, separated by commas: "tokens,frames"; or, if
-                    a name has a comma, as JSON: ["tokens, cleaned"].
-    rowsPerBatch    The number of rows in a record batch, the unit that training reads at a time. Default: 4096.
-    partition       The name of the partition that these rows become: "2026-01-02". The other partitions stay as they
-                    are. Default: the rows become the whole dataset.
-    expect          What each column must satisfy in every split, as JSON, with the keys `min`, `max`, `nulls` (the
-                    largest fraction of nulls), `values` (the only values) and `rows_per_value` (the smallest number
-                    of rows of each value): {"label": {"values": ["0", "1"]}}. The write fails if it does not.
-    drift           The limits of a column's drift from the current version, measured as a population stability index,
-                    as JSON: {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on.
-                    "columns" names the columns to compare; default: all but dates and times.
-    provenance      What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default:
-                    a random identifier of the write, and the time.
-
-Read options, for `spark.read.format("trainyard").option(...).load(path)`:
-
-    path            The directory of the dataset, as a URI; usually given to `load(path)`. Required.
-    split           The split to read. Default: all splits.
-    version         The number of the version to read. Default: the current version.
-    since           A version number: read only partitions that were written after that version.
-    verify          "true" compares the sha256 of each shard with the manifest before it is read. Default: "false",
-                    which compares lengths only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -54,27 +21,43 @@ from trainyard.schemas.validation.complaints import complaints
 
 T = TypeVar("T")
 DEFAULT_SPLIT = "train"
-_WRITE_OPTIONS = (
-    "path", "splitColumn", "splits", "shapes", "variableLength", "rowsPerBatch", "partition", "expect", "drift",
-    "provenance",
-)  # fmt: skip
-_READ_OPTIONS = ("path", "split", "version", "since", "verify")
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of a write, parsed. The module's docstring describes each."""
+    """The options of `df.write.format("trainyard").option(...).save(path)`, parsed."""
 
     path: str
+    """The directory of the dataset, as a URI; usually given to `save(path)`. Required."""
     split_column: str | None = None
+    """The string column that names each row's split. It is not stored. Default: no column, and all rows are in the
+    split `train`."""
     splits: tuple[str, ...] = ()
+    """The splits and their order, separated by commas: "train,validation,test". Each must have rows (if a partition is
+    written, a split without rows is a warning), and no row may name another split. Default: the splits that occur,
+    sorted by name."""
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The tensor shape of flat array columns, or of one element of a variable-length column, as JSON: {"image": [1, 8,
+    8]}. Default: arrays are tensors of one dimension, as long as in the first row."""
     variable_length: tuple[str, ...] = ()
+    """The array columns whose length may differ between rows, separated by commas: "tokens,frames"; or, if a name has a
+    comma, as JSON: ["tokens, cleaned"]."""
     rows_per_batch: int = 4096
+    """The number of rows in a record batch, the unit that training reads at a time. Default: 4096."""
     partition: str | None = None
+    """The name of the partition that these rows become: "2026-01-02". The other partitions stay as they are. Default:
+    the rows become the whole dataset."""
     expect: tuple[tuple[str, Expectation], ...] = ()
+    """What each column must satisfy in every split, as JSON, with the keys `min`, `max`, `nulls` (the largest fraction
+    of nulls), `values` (the only values) and `rows_per_value` (the smallest number of rows of each value): {"label":
+    {"values": ["0", "1"]}}. The write fails if it does not."""
     drift: Drift | None = None
+    """The limits of a column's drift from the current version, measured as a population stability index, as JSON:
+    {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on. "columns" names the columns
+    to compare; default: all but dates and times."""
     provenance: Provenance | None = None
+    """What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default: a random
+    identifier of the write, and the time."""
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> WriteOptions:
@@ -83,7 +66,7 @@ class WriteOptions:
         Raises:
             TrainyardError: An option is unknown or not valid. The message names the option and its value.
         """
-        options = _match_names(values, _WRITE_OPTIONS, "writing")
+        options = _match_names(values, list_names(cls), "writing")
         splits = _parse_names(options.get("splits", ""))
         for split in splits:
             check_split_name(split)
@@ -93,7 +76,7 @@ class WriteOptions:
             splits=splits,
             shapes=_parse_shapes(options.get("shapes", "{}")),
             variable_length=_parse_columns(options.get("variableLength", "")),
-            rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", "4096"), 1),
+            rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", str(cls.rows_per_batch)), 1),
             partition=options.get("partition"),
             expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
             drift=_parse_json("drift", options["drift"], Drift) if "drift" in options else None,
@@ -105,13 +88,19 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a read, parsed. The module's docstring describes each."""
+    """The options of `spark.read.format("trainyard").option(...).load(path)`, parsed."""
 
     path: str
+    """The directory of the dataset, as a URI; usually given to `load(path)`. Required."""
     split: str | None = None
+    """The split to read. Default: all splits."""
     version: int | None = None
+    """The number of the version to read. Default: the current version."""
     since: int | None = None
+    """A version number: read only partitions that were written after that version."""
     verify: bool = False
+    """With "true" the sha256 of each shard is compared with the manifest before it is read. Default: "false", which
+    compares lengths only."""
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ReadOptions:
@@ -120,13 +109,19 @@ class ReadOptions:
         Raises:
             TrainyardError: An option is unknown or not valid. The message names the option and its value.
         """
-        options = _match_names(values, _READ_OPTIONS, "reading")
+        options = _match_names(values, list_names(cls), "reading")
         verify = options.get("verify", "false").lower()
         if verify not in ("true", "false"):
             raise TrainyardError(f"option verify={options['verify']!r} is not valid; use 'true' or 'false'.")
         minima = {"version": 1, "since": 0}
         numbers = {name: _parse_integer(name, options[name], minima[name]) for name in minima if name in options}
         return cls(path=_get_path(options), split=options.get("split"), verify=verify == "true", **numbers)
+
+
+def list_names(options: type[WriteOptions | ReadOptions]) -> dict[str, str]:
+    """Return the names of the fields by those of their options."""
+    words = [(field.name, field.name.split("_")) for field in fields(options)]
+    return {"".join([first, *(word.title() for word in rest)]): name for name, (first, *rest) in words}
 
 
 def check_split_name(name: str) -> None:
@@ -146,7 +141,7 @@ def get_provenance(options: WriteOptions, write_id: str) -> Provenance:
     )
 
 
-def _match_names(values: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
+def _match_names(values: Mapping[str, str], names: Iterable[str], verb: str) -> dict[str, str]:
     """Return `values` with keys spelled as in `names`, from keys of any case."""
     spelling = {name.lower(): name for name in names}
     for key in values:

@@ -11,6 +11,7 @@ from stack.docs.options import constructor_table, dataclass_table
 from stack.docs.results import RESULTS
 from trainyard import hooks, links, operators, sensors, triggers
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.options import ATTRIBUTES
 from trainyard.operators.dataset_writer import DatasetOperator
 from trainyard.operators.spark_stage import SparkStageOperator
 from trainyard.operators.worker_group import WorkerGroupOperator
@@ -25,8 +26,6 @@ OTHERS = (operators.PromoteOperator, operators.PreflightOperator, operators.Reap
 SENSORS = (sensors.CapacitySensor, sensors.DatasetSensor, sensors.ChampionSensor, sensors.ApplicationSensor)
 TRIGGERS = (triggers.DatasetTrigger, triggers.ChampionTrigger, triggers.ApplicationEndTrigger)
 HOOKS = (hooks.TrainyardHook, hooks.YarnHook)
-ATTRIBUTES = {"output": "predictions"}
-"""Options that are stored under another name: Airflow has an attribute `output`."""
 ABOUT: dict[type, str] = {
     DatasetOperator: "ExportOperator",
     SparkStageOperator: "Options of all operators that run on Spark's executors",
@@ -164,12 +163,8 @@ def _slug(heading: str) -> str:
 
 
 def _templates(owner: type) -> Collection[str]:
-    """Return the options that may be templates; of a base class, those that its operators declare."""
+    """Return the options that may be templates."""
     fields = set(getattr(owner, "template_fields", ()))
-    if owner is SparkStageOperator:
-        fields = set(operators.EvaluateOperator.template_fields)
-    if owner in (WorkerGroupOperator, JobOperator):
-        fields = set(operators.TrainOperator.template_fields)
     return fields | {option for option, attribute in ATTRIBUTES.items() if attribute in fields}
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import get_args
 
 from stack.docs import docstrings
 from stack.docs.markdown import code, page, section, table
 from stack.docs.options import model_table
-from trainyard.etl.datasource import options
+from trainyard.etl.datasource.options import ReadOptions, WriteOptions, list_names
+from trainyard.schemas import texts
 from trainyard.schemas.specs import metrics, strategies
 
 METRICS = {
@@ -46,7 +45,6 @@ FAMILIES = {
         "`hit_rate@10` take only the first ten rows of a query.",
     ),
 }
-_OPTION = re.compile(r"^    (\w+) {2,}(.*)$")
 
 
 def render_data_source() -> str:
@@ -57,24 +55,14 @@ def render_data_source() -> str:
         "`trainyard.etl.register(spark)`, also in a function such as `prepare`: Spark starts a Python process to find "
         "it, so jobs and the estimator, which need none, do not register it. Option names are matched without regard "
         "to case, and every value is a string.",
-        section('Write: `df.write.format("trainyard")`', table(["option", "meaning"], list(_options("Write options")))),
-        section('Read: `spark.read.format("trainyard")`', table(["option", "meaning"], list(_options("Read options")))),
+        section('Write: `df.write.format("trainyard")`', _option_table(WriteOptions)),
+        section('Read: `spark.read.format("trainyard")`', _option_table(ReadOptions)),
     )
 
 
-def _options(head: str) -> Iterator[list[str]]:
-    """Yield the options that the module's docstring lists below a heading."""
-    lines = iter((options.__doc__ or "").splitlines())
-    next(line for line in lines if line.startswith(head))
-    rows: list[list[str]] = []
-    for line in lines:
-        if match := _OPTION.match(line):
-            rows.append([code(match[1]), match[2]])
-        elif line.startswith("     ") and rows:
-            rows[-1][1] += f" {line.strip()}"
-        elif rows and line.strip():
-            break
-    return iter(rows)
+def _option_table(owner: type[WriteOptions | ReadOptions]) -> str:
+    described = texts.read_all(owner)
+    return table(["option", "meaning"], [[code(option), described[name]] for option, name in list_names(owner).items()])
 
 
 def render_strategies() -> str:

@@ -108,13 +108,21 @@ def test_params_have_accessors_like_those_of_spark_ml(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path).setBatchSize(32).setEarlyStopping(3)
     assert (estimator.getBatchSize(), estimator.getEarlyStopping(), estimator.getMonitor()) == (32, 3, "loss")
     assert estimator.copy({estimator.epochs: 7}).getEpochs() == 7 and estimator.getEpochs() == 2
-    assert "batch_size: rows over all workers in one update (default: 64, current: 32)" in estimator.explainParams()
+    text = "batch_size: The global batch: rows over all workers before one update. (default: 64, current: 32)"
+    assert text in estimator.explainParams()
+
+
+def test_every_option_of_a_training_is_a_param_with_its_text(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, cache_gb=3.0, checkpoint_steps=5, formats=["onnx"])
+    spec = estimator._build_spec(str(tmp_path), "run")
+    assert (spec.options.cache_gb, spec.options.checkpoint_steps, spec.formats) == (3.0, 5, ("onnx",))
+    assert all(param.doc.endswith(".") for param in estimator.params)
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"epochs": 0}, r"TrainyardEstimator: options.epochs"),
+        ({"epochs": 0}, r"TrainyardEstimator: epochs=0: write a number greater than 0\."),
         ({"strategy": "gossip"}, r"TrainyardEstimator: strategy"),
         ({"validation": 1.5}, r"validation=1.5 is not valid; use a fraction between 0 and 1"),
         ({"validation": "label"}, r"validation='label' is a column of type bigint; use a boolean column"),
@@ -174,7 +182,7 @@ def test_a_recipe_of_the_notebook_itself_is_refused(spark: Any, tmp_path: Path) 
 
 
 def test_a_missing_param_is_named(spark: Any) -> None:
-    with pytest.raises(TrainyardError, match=r"TrainyardEstimator needs store=: the directory for datasets and models"):
+    with pytest.raises(TrainyardError, match=r"TrainyardEstimator needs store=: The directory for datasets and models"):
         TrainyardEstimator(recipe=f"{RECIPES}:linear").fit(make_frame(spark, 10))
 
 

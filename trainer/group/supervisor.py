@@ -46,7 +46,7 @@ ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | None],
 
 
 def run(spark: Any, spec: TrainSpec, events: EventLog) -> ModelResult:
-    """Train on `spec.workers` workers, and return the result of rank 0.
+    """Train on `spec.max_workers` workers at most, and return the result of rank 0.
 
     Args:
         spark: The SparkSession.
@@ -72,7 +72,7 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> ModelResult:
         for uri, manifest in datasets:
             leases.enter_context(versions.lease(uri, manifest.number, application))
         result = supervise(
-            context, work, events, spec.min_workers or spec.workers, spec.workers, spec.max_restarts,
+            context, work, events, spec.min_workers, spec.max_workers, spec.max_restarts,
             lambda: _count_saved_updates(root, application), 60 * spec.hang_minutes, report,
         )  # fmt: skip
     return ModelResult(**result)

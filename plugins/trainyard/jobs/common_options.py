@@ -16,7 +16,7 @@ from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import Text, refuse_secrets, refuse_string
+from trainyard.schemas.specs.fields import Fixed, Text, refuse_secrets, refuse_string
 from trainyard.schemas.validation.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
 
 
@@ -65,11 +65,6 @@ _COORDINATES = re.compile(r"[^\s:,]+(:[^\s:,]+){2}")
 MemoryOption = _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")
 _as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
-COMMON_FIELDS = (
-    "conn_id", "spark_conn_id", "memory", "driver_memory", "grow_memory_to", "placement", "preflight", "jars",
-    "packages", "files", "env_vars", "conf",
-)  # fmt: skip
-"""The template fields of every operator that runs an application."""
 Name = Annotated[str, Field(min_length=1)]
 Jars = Annotated[tuple[Name, ...], refuse_string("hdfs:///jars/driver.jar"), _without_secrets(IN_CREDENTIAL_STORE)]
 Packages = Annotated[
@@ -82,26 +77,56 @@ class ConnectionOptions(Part):
     """The options of operators that read the storage, and run no application."""
 
     conn_id: Name
+    """The connection of type `trainyard`, with the storage."""
+
+
+class WaitOptions(Part):
+    """The options of sensors that can wait in the triggerer."""
+
+    deferrable: Fixed[bool]
+    """Whether the sensor leaves its worker slot and waits in the triggerer. By default Airflow's setting
+    `default_deferrable` in section `[operators]`."""
 
 
 class CommonOptions(ConnectionOptions):
     """The options of operators that run an application, beside the fields of the spec."""
 
     spark_conn_id: Name
+    """The connection of type `spark`, with the Spark master."""
     memory: MemoryOption  # type: ignore[valid-type]
+    """The memory of each executor."""
     driver_memory: MemoryOption  # type: ignore[valid-type]
+    """The memory of the driver."""
     grow_memory_to: Name | None
+    """The largest container that a retry may ask for after a memory kill, for example "8g". By default a retry requests
+    what the first attempt had."""
     preflight: Preflight | None
+    """The check against a YARN cluster before the application is submitted. `strict`: the task fails with what YARN
+    would refuse. `warn`: that is logged. `off`: no check. By default that of the connection `conn_id`, else of
+    Airflow's setting `preflight` in section `[trainyard]`, else `strict`."""
     placement: PlacementOption  # type: ignore[valid-type]
+    """The queue, node labels and GPUs."""
     jars: Jars
+    """Jars for driver and executors: paths, or URIs that every node reads."""
     packages: Packages
+    """Maven coordinates (`group:artifact:version`) of jars that spark-submit downloads."""
     files: Files
+    """Files for the working directory of each container."""
     env_vars: Annotated[dict[str, Text], _without_secrets(IN_CODE)] | None
-    deferrable: bool
-    poll_interval: Annotated[float, Field(gt=0, le=300)]
-    get_logs: bool
-    cancel_on_kill: bool
+    """Environment variables of driver and executors. Secrets are refused, because YARN shows them."""
+    deferrable: Fixed[bool]
+    """Whether the task leaves its worker slot and waits in the triggerer while its application runs on YARN. By default
+    Airflow's setting `default_deferrable` in section `[operators]`."""
+    poll_interval: Fixed[Annotated[float, Field(gt=0, le=300)]]
+    """The seconds between two requests for the state of the application on YARN, 300 at most; fewer in the beginning: a
+    twentieth of the time waited so far, and at least 1."""
+    get_logs: Fixed[bool]
+    """Whether the task log has the driver's output while the application runs on YARN."""
+    cancel_on_kill: Fixed[bool]
+    """Whether the application on YARN ends when its task is cleared, marked or timed out while it waits. False leaves
+    it to the next attempt; the last one ends it."""
     conf: Annotated[dict[str, Text], _without_secrets(IN_CREDENTIAL_STORE)] | None
+    """Spark configuration. It overrides what Trainyard sets."""
 
 
 def check_requests(operator: Any) -> None:

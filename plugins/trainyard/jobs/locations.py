@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.jobs.options import list_options
 from trainyard.jobs.validation import is_pending
 from trainyard.planning.packages import user_package
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
+from trainyard.schemas.specs.fields import Kind
+from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT
+
+Change = Callable[[str, Any], Any]
+"""Returns what replaces a value, from its path and the value."""
 
 
 def replace_results(value: Any) -> Any:
@@ -38,6 +47,8 @@ def pin_results(fields: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
         pinned["dataset_version"] = dataset.get("version")
     if isinstance(source := fields.get("source"), Mapping):
         pinned["source"] = _pin_source(source)
+    if isinstance(mix := fields.get("mix"), list | tuple):
+        pinned["mix"] = [_pin_mixed(mixed) for mixed in mix]
     if has_weights:
         baselines = fields.get("baselines", ())
         pinned["weights"] = _find_weights(
@@ -52,6 +63,12 @@ def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
         return source
     version = {"version": str(result["version"])} if "version" in result else {}
     return {**source, "options": version | dict(options)}
+
+
+def _pin_mixed(mixed: Any) -> Any:
+    if not isinstance(mixed, Mapping) or not isinstance(result := mixed.get("dataset"), Mapping):
+        return mixed
+    return {"version": result.get("version"), **mixed}
 
 
 def _find_weights(models: Sequence[Any]) -> dict[str, str]:
@@ -104,27 +121,59 @@ def explain_shared_output(option: str, mapped: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def change_locations(fields: Mapping[str, Any], names: Sequence[str], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the fields of a spec with `change` applied to those in `names`, and to the path of a source."""
-    changed = {**fields, **{name: change(fields[name]) for name in names}}
-    source = fields.get("source")
-    if isinstance(source, Mapping) and "path" in source:
-        changed["source"] = {**source, "path": change(source["path"])}
+def change_locations(model: type[JobSpec], fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the fields of a spec with `change` applied to those that are locations."""
+    return _change_fields(model, fields, Kind.LOCATION, lambda path, value: change(value))
+
+
+def find_all(model: type[JobSpec], fields: Mapping[str, Any], kind: Kind) -> list[tuple[str, Any]]:
+    """Return the values of a kind in the fields of a spec, each with its option."""
+    found: list[tuple[str, Any]] = []
+    _change_fields(model, fields, kind, lambda path, value: found.append((path, value)))
+    names = {".".join(option.path): name for name, option in list_options(model).items()}
+    return [(names.get(path, path), value) for path, value in found]
+
+
+def _change_fields(
+    model: type[BaseModel], fields: Mapping[str, Any], kind: Kind, change: Change, prefix: str = ""
+) -> dict[str, Any]:
+    """Return fields with `change` applied to those of a kind, and to their parts."""
+    changed = dict(fields)
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{name}"
+        if name in fields and kind in field.metadata:
+            changed[name] = change(path, fields[name])
+        elif name in fields:
+            changed[name] = _change_value(field.annotation, fields[name], kind, change, path)
     return changed
 
 
-def user_code(fields: Mapping[str, Any]) -> dict[str, str]:
+def _change_value(hint: Any, value: Any, kind: Kind, change: Change, path: str) -> Any:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return change(path, value) if kind in parts else _change_value(parts[0], value, kind, change, path)
+    if origin in (Union, UnionType):
+        for part in parts:
+            value = _change_value(part, value, kind, change, path)
+    elif origin is tuple and isinstance(value, list | tuple):
+        items = [_change_value(parts[0], item, kind, change, f"{path}.{number}") for number, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    elif isinstance(hint, type) and issubclass(hint, BaseModel) and isinstance(value, Mapping):
+        return _change_fields(hint, value, kind, change, f"{path}.")
+    return value
+
+
+def user_code(model: type[JobSpec], fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the import paths of user code in the fields of a spec, by option; those of templates are left out."""
-    paths = {option: fields.get(option) for option in ("prepare", "recipe", "script", "postprocess")}
-    named = fields.get("metrics")
-    own = [name for name in named if isinstance(name, str)] if isinstance(named, Sequence) else []
-    paths |= {f"metrics.{number}": name for number, name in enumerate(own) if metrics.is_custom(name)}
-    return {o: path for o, path in paths.items() if isinstance(path, str) and not is_pending(path)}
+    named = find_all(model, fields, Kind.METRIC)
+    own = [(option, name) for option, name in named if isinstance(name, str) and metrics.is_custom(name)]
+    paths = dict([*find_all(model, fields, Kind.CODE), *own])
+    return {option: path for option, path in paths.items() if isinstance(path, str) and not is_pending(path)}
 
 
-def missing_code(fields: Mapping[str, Any], dag_file: Path) -> list[str]:
+def missing_code(model: type[JobSpec], fields: Mapping[str, Any], dag_file: Path) -> list[str]:
     """Return the first option whose user code is missing, with the reason; empty if all is there."""
-    for option, path in user_code(fields).items():
+    for option, path in user_code(model, fields).items():
         try:
             user_package(path, dag_file)
         except TrainyardError as error:

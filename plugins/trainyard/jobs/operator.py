@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,7 +39,7 @@ from trainyard.jobs.locations import (
     replace_results,
     resolve_names,
 )
-from trainyard.jobs.options import as_lists, or_default_deferrable
+from trainyard.jobs.options import HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
@@ -52,6 +51,7 @@ from trainyard.planning.runtime import check_packages
 from trainyard.planning.sizing import Memory
 from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, lies_below
 from trainyard.schemas.specs.task_key import TaskKey
@@ -65,58 +65,38 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class JobOperator(BaseOperator):  # type: ignore[misc]
+class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Run one job, described by a spec, as one Spark application.
 
-    A subclass sets the class attributes below, maps its options to the spec's fields in `spec_fields`, and calls
-    `validate_options` at the end of its constructor.
-
-    Args:
-        conn_id: The connection of type `trainyard`, with the storage.
-        spark_conn_id: The connection of type `spark`, with the Spark master.
-        memory: The memory of each executor.
-        driver_memory: The memory of the driver.
-        grow_memory_to: The largest container that a retry may ask for after a memory kill, for example "8g". By
-            default a retry requests what the first attempt had.
-        placement: The queue, node labels and GPUs.
-        preflight: The check against a YARN cluster before the application is submitted. `strict`: the task fails with
-            what YARN would refuse. `warn`: that is logged. `off`: no check. By default that of the connection
-            `conn_id`, else of Airflow's setting `preflight` in section `[trainyard]`, else `strict`.
-        jars: Jars for driver and executors: paths, or URIs that every node reads.
-        packages: Maven coordinates (`group:artifact:version`) of jars that spark-submit downloads.
-        files: Files for the working directory of each container.
-        env_vars: Environment variables of driver and executors. Secrets are refused, because YARN shows them.
-        conf: Spark configuration. It overrides what Trainyard sets.
-        deferrable: Whether the task leaves its worker slot and waits in the triggerer while its application runs on
-            YARN. By default Airflow's setting `default_deferrable` in section `[operators]`.
-        poll_interval: The seconds between two requests for the state of the application on YARN, 300 at most; fewer in
-            the beginning: a twentieth of the time waited so far, and at least 1.
-        get_logs: Whether the task log has the driver's output while the application runs on YARN.
-        cancel_on_kill: Whether the application on YARN ends when its task is cleared, marked or timed out while it
-            waits. False leaves it to the next attempt; the last one ends it.
+    A subclass sets the class attributes below, declares the options in the signature of its constructor, and calls
+    `validate_options` at its end.
 
     Attributes:
         SPEC: The spec of the job.
         OPTIONS: The options beside the fields of the spec.
-        OUTPUT: The option that names what the job writes, or None.
-        STORAGE_OPTIONS: The options that name things in storage.
+        OUTPUT: The option that names what the job writes, or None; it is a field of the spec of the type `Output`.
         REQUIREMENTS: What the job needs on the nodes.
     """
 
     SPEC: ClassVar[type[JobSpec]]
     OPTIONS: ClassVar[type[CommonOptions]] = CommonOptions
     OUTPUT: ClassVar[str | None] = None
-    STORAGE_OPTIONS: ClassVar[tuple[str, ...]] = ()
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
 
+    conf: dict[str, str] | None
+
     ui_color = "#dfeee6"
-    template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = links.LINKS
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fields = cls.SPEC.model_fields
+        cls.OUTPUT = next((name for name, field in fields.items() if Kind.OUTPUT in field.metadata), None)
 
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         """Refuse unknown options before Airflow does, with the nearest known one."""
         named = [name for name in options if not name.startswith("_")]
-        if clauses := unknown_options(named, validation.options_of(cls)):
+        if clauses := unknown_options(named, cls.PARAMETERS):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
         return super().__new__(cls)  # type: ignore[no-any-return]
 
@@ -144,32 +124,12 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.memory = self.REQUIREMENTS.memory if memory is None else memory
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
-        self.grow_memory_to = grow_memory_to
         self.placement = Placement() if placement is None else placement
-        self.preflight = preflight
-        self.conn_id = conn_id
-        self.spark_conn_id = spark_conn_id
-        self.jars = jars
-        self.packages = packages
-        self.files = files
-        self.env_vars = env_vars
-        self.conf = conf
         self.deferrable = or_default_deferrable(deferrable)
-        self.poll_interval = poll_interval
-        self.get_logs = get_logs
-        self.cancel_on_kill = cancel_on_kill
         self._backend: Backend | None = None
         self._lineage: lineage.Lineage | None = None
         self._killed = False
         self._waits = False
-
-    @abstractmethod
-    def spec_fields(self) -> dict[str, Any]:
-        """Return the options as fields of the spec."""
-
-    def option_names(self) -> dict[str, str]:
-        """Return the options whose names differ from that of their field, by the path of the field."""
-        return {}
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the job requests from Spark, as fields of the Job.
@@ -190,11 +150,11 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             fields = pin_results(self.spec_fields(), "weights" in self.SPEC.model_fields)
         except TrainyardError as error:
             raise TrainyardError(f"{self.title}: {error}") from None
-        return change_locations(fields, self.STORAGE_OPTIONS, replace_results)
+        return change_locations(self.SPEC, fields, replace_results)
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
-        return change_locations(self.locate_fields(), self.STORAGE_OPTIONS, partial(resolve_names, root))
+        return change_locations(self.SPEC, self.locate_fields(), partial(resolve_names, root))
 
     @property
     def output_name(self) -> Any:
@@ -231,7 +191,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
         fields = self.check_fields()
         self._output_is_template = validation.is_pending(self.output_name)
         if self.has_dag():
-            validation.refuse(self, missing_code(fields, self.dag_file))
+            validation.refuse(self, missing_code(self.SPEC, fields, self.dag_file))
         if output := output_asset(self.output_name, self.conn_id):
             self.outlets.append(output)
 
@@ -311,7 +271,7 @@ class JobOperator(BaseOperator):  # type: ignore[misc]
             environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
             **self.request_fields(options, spec),
         )  # fmt: skip
-        return plan_job(job, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
+        return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
 
     def _find_outputs_in_source(self, root: str, spec: Mapping[str, Any]) -> list[str]:
         """Return a clause for the first task of the DAG whose output lies inside the source."""

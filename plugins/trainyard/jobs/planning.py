@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainyard import storage
 from trainyard.clusters.base import Cluster
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
-from trainyard.jobs.locations import recipes_of_models, user_code
+from trainyard.jobs.locations import find_all, recipes_of_models, user_code
 from trainyard.planning.archive import DRIVER, archive_folder, build_archive
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.runtime import spark_defaults, spark_environment
-
-_LOCATIONS = ("baselines", "dataset", "mix", "model", "output", "source")
-_PARTS = ("dataset", "path")
-"""Of the parts of a location, those that are URIs too."""
+from trainyard.schemas.specs.fields import Kind
+from trainyard.schemas.specs.job import JobSpec
 
 
-def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None) -> Plan:
+def plan_job(job: Job, model: type[JobSpec], dag_file: Path, spark_conn_id: str, unshared: str | None) -> Plan:
     """Build the plan of a job.
 
     Args:
         job: The job. Fields of its spec may still be templates.
+        model: The type of its spec.
         dag_file: The file of the DAG, beside which user code is searched for.
         spark_conn_id: The Spark connection.
         unshared: The `trainyard` connection, if nodes do not share local directories.
@@ -40,8 +37,8 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
     except TrainyardError as error:
         raise type(error)(f"{job.operator}: spark_conn_id: {error}") from None
     if unshared and cluster.slots is None:
-        _refuse_local_storage(job, cluster, unshared)
-    paths = [*user_code(job.spec).values(), *recipes_of_models(job.spec)]
+        _refuse_local_storage(job, model, cluster, unshared)
+    paths = [*user_code(model, job.spec).values(), *recipes_of_models(job.spec)]
     try:
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:
@@ -50,25 +47,13 @@ def plan_job(job: Job, dag_file: Path, spark_conn_id: str, unshared: str | None)
     return build_plan(job, cluster, runtime)
 
 
-def _refuse_local_storage(job: Job, cluster: Cluster, conn_id: str) -> None:
-    named = (place for name in _LOCATIONS for place in _list_uris(name, job.spec.get(name)))
+def _refuse_local_storage(job: Job, model: type[JobSpec], cluster: Cluster, conn_id: str) -> None:
+    named = find_all(model, job.spec, Kind.LOCATION)
     for name, uri in [("the storage ", job.storage), *((f"{name}=", uri) for name, uri in named)]:
-        if storage.is_local(uri):
+        if isinstance(uri, str) and storage.is_local(uri):
             raise TrainyardError(
                 f"{job.operator}: {name}{uri} is a directory of each machine's own, and on {cluster.NAME} the "
                 "processes of an application run on several machines. Write a storage that all of them share, for "
                 f"example hdfs:///trainyard, into the extra of connection {conn_id!r}; for a directory that every node "
                 'mounts at this path, such as NFS, add "shared": true there.'
             )
-
-
-def _list_uris(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the URIs in the value of an option, each with its path in the option."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for part in _PARTS:
-            yield from _list_uris(name if part == "path" else f"{name}.{part}", value.get(part))
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _list_uris(f"{name}.{number}", item)

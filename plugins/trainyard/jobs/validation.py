@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -22,21 +21,9 @@ from trainyard.schemas.validation.secrets import EXPOSED, IN_CODE, REDACTED
 
 Options = TypeVar("Options", bound=Part)
 NO_NAMES: Mapping[str, str] = {}
-GROUPS = frozenset({"options"})
-"""Fields of a spec whose own fields are options of the operator."""
-
 _ANY_TASK = TaskKey(dag_id="-", run_id="-", task_id="-", directory="-")
 UNRENDERED = "{{ rendered when the task runs }}"
 """The template in place of a value that Airflow resolves when the task runs."""
-
-
-def options_of(operator: type) -> set[str]:
-    """Return the names of the keyword arguments that an operator class and its bases accept."""
-    constructors = [
-        vars(base)["__init__"] for base in operator.__mro__ if "__init__" in vars(base) and base is not object
-    ]
-    names = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
-    return names - {"self", "args", "kwargs"}
 
 
 def message(operator: str, task_id: Any, clauses: Sequence[str]) -> str:
@@ -50,24 +37,26 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
     Args:
         model: The spec, or other options.
         fields: The values, with templates and results of other tasks.
-        names: The options of the operator whose names differ from that of their field, by the path of the field.
+        names: The options of the operator whose names differ from that of their field, by the path of the field; "" for
+            a field whose parts are options.
     """
     known = {name: _as_template(value) for name, value in fields.items()}
     if issubclass(model, JobSpec):
         known["task_key"] = _ANY_TASK
+    groups = [field for field, name in names.items() if not name]
     ignored: set[tuple[str, ...]] = set()
     while True:
         try:
             model.model_validate(known)
         except ValidationError as error:
-            errors = [item for item in error.errors() if _path(item) not in ignored]
+            errors = [item for item in error.errors() if _path(item, groups) not in ignored]
         else:
             return []
-        pending = {_path(item) for item in errors if item["loc"] and _is_pending(item)}
+        pending = {_path(item, groups) for item in errors if item["loc"] and _is_pending(item)}
         if not pending:
             return _clauses(errors, names)
         ignored |= pending
-        known = _without(known, pending)
+        known = _without(known, groups, pending)
 
 
 def check(operator: Any, model: type[Part]) -> None:
@@ -179,18 +168,20 @@ def _as_template(value: Any) -> Any:
         return {key: _as_template(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **_as_template(vars(value)))
-    return [_as_template(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, tuple):
+        return tuple(_as_template(item) for item in value)
+    return [_as_template(item) for item in value] if isinstance(value, list) else value
 
 
-def _path(item: ErrorDetails) -> tuple[str, ...]:
+def _path(item: ErrorDetails, groups: Collection[str]) -> tuple[str, ...]:
     """Return the option that an error is about: a field of the spec, or of a group."""
-    depth = 2 if item["loc"][:1] and item["loc"][0] in GROUPS else 1
+    depth = 2 if item["loc"][:1] and item["loc"][0] in groups else 1
     return tuple(str(step) for step in item["loc"][:depth])
 
 
-def _without(fields: dict[str, Any], paths: set[tuple[str, ...]]) -> dict[str, Any]:
+def _without(fields: dict[str, Any], groups: Collection[str], paths: set[tuple[str, ...]]) -> dict[str, Any]:
     kept = {name: value for name, value in fields.items() if (name,) not in paths}
-    for group in GROUPS.intersection(kept):
+    for group in set(kept).intersection(groups):
         kept[group] = {name: value for name, value in kept[group].items() if (group, name) not in paths}
     return kept
 
@@ -202,8 +193,8 @@ def _clauses(errors: list[ErrorDetails], names: Mapping[str, str]) -> list[str]:
 
 
 def _clause(item: ErrorDetails, names: Mapping[str, str]) -> str:
-    path = item["loc"][1:] if item["loc"][:1] and item["loc"][0] in GROUPS else item["loc"]
+    path = item["loc"]
     for depth in range(1, len(path) + 1):
-        if name := names.get(".".join(map(str, path[:depth]))):
-            return complaint({**item, "loc": (name, *path[depth:])})
-    return complaint({**item, "loc": path})
+        if (name := names.get(".".join(map(str, path[:depth])))) is not None:
+            return complaint({**item, "loc": (*filter(None, [name]), *path[depth:])})
+    return complaint(item)

@@ -13,8 +13,8 @@ from trainyard import links
 from trainyard.errors import TrainyardError
 from trainyard.jobs import reuse, validation
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options import Templated, default, or_empty, source_fields, source_names
-from trainyard.operators.spark_stage import STAGE_FIELDS, SparkStageOperator, StageOptions
+from trainyard.jobs.options import Templated, default
+from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
 from trainyard.schemas.manifest import DatasetManifest
@@ -30,56 +30,14 @@ class DatasetOptions(StageOptions):
     """The options of operators that write datasets, beside the fields of the spec."""
 
     force: bool
+    """Whether to export although nothing has changed."""
 
 
 class DatasetOperator(SparkStageOperator):
-    """Write a dataset, unless the same one exists. A subclass sets a spec that derives from ExportSpec.
-
-    Args:
-        prepare: `module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`.
-        prepare_params: Keyword arguments of `prepare`.
-        source: A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`.
-        format: The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another
-            ending needs it.
-        options: The options of `spark.read`, for a `source` that is a path.
-        dataset: Where the dataset is written: a name below the storage root, or a URI.
-        partition: The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay.
-            None writes the whole dataset.
-        force: Whether to export although nothing has changed.
-        expect: Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only
-            values) and `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept.
-        drift: How far columns may drift from the previous version, as a population stability index, for example
-            `{"warn": 0.1, "fail": 0.25, "columns": ["age", "city"]}`; by default all columns but dates and times. None
-            does not compare.
-        splits: Split name -> fraction. The fractions sum to 1.
-        split_by: The column whose value decides the split, so that no key is in two splits.
-        split_at: The dates or times at which further splits begin, in the column `split_by`, so that the future never
-            trains the past: `{"validation": "2026-10-01", "test": "2026-11-01"}`. Earlier rows are in `train`.
-        split_column: A string column of `prepare` that names the split of each row. It is not stored.
-        folds: In how many parts of equal size the split `train` is divided, for cross-validation with
-            `TrainOperator(fold=N)`. They are splits of their own: `fold-1`, `fold-2` and so on.
-        stratify: The column within each value of which the fractions hold.
-        shapes: Column -> tensor shape, for flat array columns.
-        variable_length: Array columns whose length differs from row to row.
-        seed: The seed of the splits and of the shuffle.
-        rows_per_batch: Rows of one record batch; fewer where they have more than 4 MiB.
-        shards: The number of files. By default one for each core of the application; with a pair of `executors` one
-            for each 256 MB of the source, as far as all executors have cores.
-    """
+    """Write a dataset, unless the same one exists. A subclass sets a spec that derives from ExportSpec."""
 
     SPEC: ClassVar[type[ExportSpec]] = ExportSpec
     OPTIONS = DatasetOptions
-    OUTPUT = "dataset"
-    STORAGE_OPTIONS: ClassVar[tuple[str, ...]] = ("dataset",)
-
-    template_fields: ClassVar[Sequence[str]] = (
-        "prepare", "prepare_params", "source", "format", "options", "dataset", "partition", "force", "expect", "drift",
-        "splits", "split_by", "split_at", "split_column", "folds", "stratify", "shapes", "variable_length", "seed",
-        "rows_per_batch", "shards", *STAGE_FIELDS,
-    )  # fmt: skip
-    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("prepare_params", "source", "options", "expect", "drift", "splits", "split_at", "shapes", "conf"), "json"
-    )
 
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         """Refuse a partition that is mapped to nothing: None would replace all partitions of the dataset."""
@@ -119,28 +77,7 @@ class DatasetOperator(SparkStageOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.prepare = prepare
-        self.prepare_params = prepare_params
-        self.source = source
-        self.format = format
-        self.options = options
-        self.dataset = dataset
-        self.partition = partition
         self._partition_template = str(partition) if validation.is_pending(partition) else ""
-        self.force = force
-        self.expect = expect
-        self.drift = drift
-        self.splits = splits
-        self.split_by = split_by
-        self.split_at = split_at
-        self.split_column = split_column
-        self.folds = folds
-        self.stratify = stratify
-        self.shapes = shapes
-        self.variable_length = variable_length
-        self.seed = seed
-        self.rows_per_batch = rows_per_batch
-        self.shards = shards
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Export, unless the dataset is unchanged and this run has not started to write it."""
@@ -180,33 +117,6 @@ class DatasetOperator(SparkStageOperator):
                 "nothing; write one that always names a partition. To replace the whole dataset, remove partition."
             )
         return super().locate_fields()
-
-    def option_names(self) -> dict[str, str]:
-        """Return the options whose names differ from that of their field."""
-        return source_names(self.source)
-
-    def spec_fields(self) -> dict[str, Any]:
-        """Return the options as fields of the spec."""
-        return {
-            "prepare": self.prepare,
-            "prepare_params": or_empty(self.prepare_params),
-            "source": source_fields(self.source, self.format, self.options),
-            "dataset": self.dataset,
-            "partition": self.partition,
-            "expect": or_empty(self.expect),
-            "drift": self.drift,
-            "splits": self.splits,
-            "split_by": self.split_by,
-            "split_at": self.split_at,
-            "split_column": self.split_column,
-            "folds": self.folds,
-            "stratify": self.stratify,
-            "shapes": or_empty(self.shapes),
-            "variable_length": self.variable_length,
-            "seed": self.seed,
-            "rows_per_batch": self.rows_per_batch,
-            "shards": self.shards,
-        }
 
 
 def _is_nothing(rendered: Any) -> bool:

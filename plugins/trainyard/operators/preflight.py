@@ -10,7 +10,7 @@ from trainyard.checks.preflight import check_dag
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.jobs.dry_run import plan_dag
-from trainyard.yarn import fit
+from trainyard.planning.finding import as_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,7 +32,7 @@ class PreflightOperator(BaseOperator):  # type: ignore[misc]
             findings = check_dag(plan_dag(self.dag, dict(context["params"])))
         except TrainyardError as error:
             raise AirflowException(str(error)) from None
-        for line in fit.as_text(findings).splitlines():
+        for line in as_text(findings).splitlines():
             self.log.info(line)
         if problems := [finding.problem for finding in findings if finding.problem]:
             raise AirflowException("\n".join(problems))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.sdk import BaseOperator
 from pydantic import AfterValidator
@@ -14,8 +14,8 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import lineage, validation
 from trainyard.jobs.assets import output_asset
-from trainyard.jobs.common_options import Name
-from trainyard.jobs.options import Templated, default, or_empty
+from trainyard.jobs.common_options import ConnectionOptions
+from trainyard.jobs.options import HasOptions, Templated, default, or_empty
 from trainyard.operators import promotion
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
@@ -34,34 +34,24 @@ def _evaluation(value: Any) -> Any:
     return value
 
 
-class PromoteOptions(Rule):
+class PromoteOptions(Rule, ConnectionOptions):
     """The options of a PromoteOperator."""
 
     evaluation: Annotated[Any, AfterValidator(_evaluation)]
+    """`evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`)."""
     champion: Location
+    """Where the champion is stored: a name below the storage root, or a URI."""
     on_reject: OnReject
-    conn_id: Name
+    """What happens when the champion stays: `skip` the tasks downstream, or `fail`."""
 
 
-class PromoteOperator(BaseOperator):  # type: ignore[misc]
+class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Make a model the champion if its evaluation shows that it is better.
 
     Returns (XCom): the champion's `uri`, its `weights_sha256` and `metrics`, and `why` it was promoted.
-
-    Args:
-        evaluation: `evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`).
-        champion: Where the champion is stored: a name below the storage root, or a URI.
-        metric: The metric that decides.
-        margin: By how much it must be better. A negative margin accepts a slightly worse model.
-        confident: Whether the whole confidence interval of the difference must exceed the margin.
-        required: Metric -> the value it must reach (for errors: not exceed), whatever the champion's is.
-        on_reject: What happens when the champion stays: `skip` the tasks downstream, or `fail`.
-        conn_id: The connection of type `trainyard`, with the storage.
     """
 
-    template_fields: ClassVar[Sequence[str]] = (
-        "evaluation", "champion", "metric", "margin", "confident", "required", "on_reject", "conn_id",
-    )  # fmt: skip
+    OPTIONS = PromoteOptions
     ui_color = "#dfeee6"
 
     def __init__(
@@ -78,14 +68,7 @@ class PromoteOperator(BaseOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.evaluation = evaluation
-        self.champion = champion
-        self.metric = metric
-        self.margin = margin
-        self.confident = confident
         self.required = or_empty(required)
-        self.on_reject = on_reject
-        self.conn_id = conn_id
         self._lineage: lineage.Lineage | None = None
         validation.check(self, PromoteOptions)
         if output := output_asset(champion, conn_id):

@@ -13,6 +13,7 @@ from trainyard.hooks import airflow_id
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import orphans, validation
 from trainyard.jobs.common_options import ConnectionOptions
+from trainyard.jobs.options import HasOptions
 from trainyard.jobs.task_instance import read_state
 from trainyard.yarn import cluster
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ReapOperator(BaseOperator):  # type: ignore[misc]
+class ReapOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Kill the applications on YARN whose task has ended, or was deleted from this Airflow.
 
     Returns (XCom): the ids of the applications that were killed.
@@ -29,15 +30,13 @@ class ReapOperator(BaseOperator):  # type: ignore[misc]
     If YARN refuses to kill one, the task kills the others, and fails.
 
     Args:
-        conn_id: The connection of type `trainyard`, with the storage.
         kwargs: Arguments of `BaseOperator`.
     """
 
-    template_fields = ("conn_id",)
+    OPTIONS = ConnectionOptions
 
     def __init__(self, *, conn_id: str = "trainyard_default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.conn_id = conn_id
         validation.check(self, ConnectionOptions)
 
     def execute(self, context: Context) -> list[str]:

@@ -7,13 +7,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter, ValidationError
 
-from trainyard.jobs.common_options import COMMON_FIELDS, CommonOptions
+from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated
 from trainyard.planning import executors as requests
 
-STAGE_FIELDS = ("executors", "cores_per_executor", *COMMON_FIELDS)
-"""The template fields of every operator that runs a Spark stage."""
 _COUNT: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
 
@@ -36,18 +34,15 @@ class StageOptions(CommonOptions):
     """The options of operators that run a Spark stage, beside the fields of the spec."""
 
     executors: Annotated[Any, AfterValidator(_parse_executors)]
+    """The number of executors on YARN, or a pair (min, max) for Spark's dynamic allocation. By default that of Spark's
+    configuration."""
     cores_per_executor: PositiveInt | None
+    """The cores that each executor requests from YARN, and the tasks that it runs at once. By default that of Spark's
+    configuration. On a local master its slots take the place of executors."""
 
 
 class SparkStageOperator(JobOperator):
-    """Run a job on Spark's executors.
-
-    Args:
-        executors: The number of executors on YARN, or a pair (min, max) for Spark's dynamic allocation. By default that
-            of Spark's configuration.
-        cores_per_executor: The cores that each executor requests from YARN, and the tasks that it runs at once. By
-            default that of Spark's configuration. On a local master its slots take the place of executors.
-    """
+    """Run a job on Spark's executors."""
 
     OPTIONS: ClassVar[type[StageOptions]] = StageOptions
 
@@ -59,8 +54,6 @@ class SparkStageOperator(JobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.executors = executors
-        self.cores_per_executor = cores_per_executor
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the executors, as a field of the Job."""

@@ -37,34 +37,31 @@ class File(Part):
 
 
 class Checkpoint(Document):
-    """The state after `updates` optimizer steps; global batch `step` of `epoch` is the next one.
-
-    Attributes:
-        updates: Optimizer steps since the beginning of the training.
-        epoch: The current epoch, from 0.
-        step: The next global batch of that epoch, from 0.
-        group: The number of the worker group that wrote it.
-        world: How many workers that group had.
-        best: Whether its epoch was the best so far.
-        fingerprint: The hash of recipe, data, seed, global batch and strategy. Only a training with the same one
-            resumes from this checkpoint.
-        application: The Spark application that wrote it.
-        saved_at: When it was written, in seconds since the epoch.
-        files: The files beside the index, by name.
-    """
+    """The state after `updates` optimizer steps; global batch `step` of `epoch` is the next one."""
 
     KIND: ClassVar[str] = "checkpoint"
 
     updates: NonNegativeInt
+    """Optimizer steps since the beginning of the training."""
     epoch: NonNegativeInt
+    """The current epoch, from 0."""
     step: NonNegativeInt
+    """The next global batch of that epoch, from 0."""
     group: PositiveInt
+    """The number of the worker group that wrote it."""
     world: PositiveInt
+    """How many workers that group had."""
     best: bool
+    """Whether its epoch was the best so far."""
     fingerprint: str
+    """The hash of recipe, data, seed, global batch and strategy. Only a training with the same one resumes from this
+    checkpoint."""
     application: ApplicationId
+    """The Spark application that wrote it."""
     saved_at: float
+    """When it was written, in seconds since the epoch."""
     files: dict[FileName, File]
+    """The files beside the index, by name."""
 
 
 class CheckpointDirectory(NamedTuple):

@@ -6,13 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard import storage
 from trainyard.errors import TrainyardError, noted
+from trainyard.schemas import texts
 from trainyard.schemas.validation.complaints import complaints
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 D = TypeVar("D", bound="Document")
 CACHED_DOCUMENTS = 1 << 14
@@ -30,27 +36,31 @@ def name_non_finite(value: Any) -> Any:
     return value
 
 
-class Part(BaseModel):
-    """A frozen value inside a document. Unknown fields are refused."""
+class _PartType(ModelMetaclass):
+    __doc__ = texts.complete_doc("Attributes:", texts.read_own)
+
+
+class Part(BaseModel, metaclass=_PartType):
+    """A frozen value inside a document. Unknown fields are refused.
+
+    The text of a field stands below it. The docstring has it in the section "Attributes".
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Document(Part):
-    """A value that is stored with its kind and version.
-
-    Attributes:
-        KIND: The kind of document, stored as `document`.
-        VERSION: The version of the schema, stored as `version`. A document of any other version is refused.
-        INDENT: The indentation of the JSON.
-        MAX_BYTES: The size of the JSON that is read and written at most: one document of somebody else must not fill
-            the memory of a reader, such as the API server.
-    """
+    """A value that is stored with its kind and version."""
 
     KIND: ClassVar[str]
+    """The kind of document, stored as `document`."""
     VERSION: ClassVar[int] = 3
+    """The version of the schema, stored as `version`. A document of any other version is refused."""
     INDENT: ClassVar[int | None] = 1
+    """The indentation of the JSON."""
     MAX_BYTES: ClassVar[int] = 16 << 20
+    """The size of the JSON that is read and written at most: one document of somebody else must not fill the memory of
+    a reader, such as the API server."""
 
     def to_json(self) -> str:
         """Return the document as JSON. Raises TrainyardError if it would be too large to be read.

@@ -15,19 +15,16 @@ from trainyard.schemas.types import ErrorText
 
 
 class Failure(Document):
-    """A failed attempt of a task.
-
-    Attributes:
-        task_key: The attempt.
-        at: When it failed, in seconds since the epoch.
-        error: The error in the task log.
-    """
+    """A failed attempt of a task."""
 
     KIND: ClassVar[str] = "failure"
 
     task_key: TaskKey
+    """The attempt."""
     at: float
+    """When it failed, in seconds since the epoch."""
     error: ErrorText
+    """The error in the task log."""
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""

@@ -32,19 +32,16 @@ _VERSION = re.compile(r"(\d{8,})\.json")
 
 
 class Column(Part):
-    """One column.
-
-    Attributes:
-        name: The column's name.
-        kind: "scalar"; "tensor", of one shape in all rows; or "list", of variable length.
-        type: The Arrow type of an element.
-        shape: The shape of one row's tensor, or of one element of a list; () for a scalar.
-    """
+    """One column."""
 
     name: str
+    """The column's name."""
     kind: Literal["scalar", "tensor", "list"]
+    """Its kind: "scalar"; "tensor", of one shape in all rows; or "list", of variable length."""
     type: str
+    """The Arrow type of an element."""
     shape: tuple[int, ...] = ()
+    """The shape of one row's tensor, or of one element of a list; () for a scalar."""
 
 
 class Statistics(Part):
@@ -174,29 +171,26 @@ class PartitionStatistics(Document):
 
 
 class DatasetManifest(Document):
-    """The content of one version of a dataset.
-
-    Attributes:
-        number: The version.
-        columns: The columns.
-        splits: The splits by name. Shards are in the order of their partitions' names.
-        partitions: The partitions by name.
-        spark_schema: The schema of the DataFrame that was written, as Spark's JSON.
-        provenance: The provenance of the newest write.
-        content_hash: The sha256 of schema, splits and rows.
-    """
+    """The content of one version of a dataset."""
 
     KIND: ClassVar[str] = "dataset manifest"
     MAX_BYTES: ClassVar[int] = 256 << 20
     INDENT: ClassVar[int | None] = None
 
     number: int
+    """The version."""
     columns: tuple[Column, ...]
+    """The columns."""
     splits: dict[SplitName, Split]
+    """The splits by name. Shards are in the order of their partitions' names."""
     partitions: dict[str, Partition]
+    """The partitions by name."""
     spark_schema: str
+    """The schema of the DataFrame that was written, as Spark's JSON."""
     provenance: Provenance
+    """The provenance of the newest write."""
     content_hash: Digest
+    """The sha256 of schema, splits and rows."""
 
     def column(self, name: str) -> Column:
         """Return a column. Raises TrainyardError if there is none of this name."""

@@ -49,49 +49,46 @@ class WeightsFile(Part):
 
 
 class ModelArtifact(Document):
-    """What a model consists of, and what it was trained on.
-
-    Attributes:
-        recipe: The import path of the recipe, `module:name`.
-        recipe_params: The recipe's keyword arguments.
-        inputs: The input columns, in the order in which the model takes them.
-        label: The label column, None for a recipe without one.
-        normalization: The scaling of each normalized input, by column.
-        weights: The files of the weights.
-        weights_sha256: The sha256 of the only file of the weights, or of the checksums of all files.
-        aliases: The names of tensors that are not stored, because they are the same as another one, whose name follows.
-        dataset: The URI of the dataset; `dataset_hash` and `dataset_version` name its content.
-        mix: The datasets that were mixed in.
-        metrics: The metrics of the best epoch.
-        epochs: How many epochs were trained.
-        workers: How many workers trained, for `seconds` on `device` ("cpu" or "cuda").
-        application: The Spark application, "" outside of one.
-        written_at: When the artifact was written, ISO 8601.
-        versions: Versions of libraries, by name.
-    """
+    """What a model consists of, and what it was trained on."""
 
     KIND: ClassVar[str] = "model artifact"
 
     recipe: ImportPath
+    """The import path of the recipe, `module:name`."""
     recipe_params: dict[str, Any]
+    """The recipe's keyword arguments."""
     inputs: tuple[Column, ...]
+    """The input columns, in the order in which the model takes them."""
     label: Column | None
+    """The label column, None for a recipe without one."""
     normalization: dict[str, Normalization]
+    """The scaling of each normalized input, by column."""
     weights: tuple[WeightsFile, ...]
+    """The files of the weights."""
     weights_sha256: Digest
+    """The sha256 of the only file of the weights, or of the checksums of all files."""
     aliases: dict[str, str] = {}
+    """The names of tensors that are not stored, because they are the same as another one, whose name follows."""
     dataset: str
+    """The URI of the dataset; `dataset_hash` and `dataset_version` name its content."""
     dataset_hash: Digest
     dataset_version: int
     mix: tuple[MixedIn, ...] = ()
+    """The datasets that were mixed in."""
     metrics: dict[str, float]
+    """The metrics of the best epoch."""
     epochs: int
+    """How many epochs were trained."""
     workers: int
+    """How many workers trained, for `seconds` on `device` ("cpu" or "cuda")."""
     seconds: float
     device: str
     application: ApplicationId
+    """The Spark application, "" outside of one."""
     written_at: str
+    """When the artifact was written, ISO 8601."""
     versions: dict[str, str]
+    """Versions of libraries, by name."""
 
     def place(self, uri: str) -> Self:
         """Return the artifact. Raises TrainyardError if a file of the weights is outside of its folder."""

@@ -15,17 +15,14 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class Owner(Document):
-    """The task that submitted an application.
-
-    Attributes:
-        task_key: The task.
-        airflow: The identity of its Airflow, "" if that could not be determined.
-    """
+    """The task that submitted an application."""
 
     KIND: ClassVar[str] = "owner"
 
     task_key: TaskKey
+    """The task."""
     airflow: str = ""
+    """The identity of its Airflow, "" if that could not be determined."""
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `ROOT/owners/SUBMISSION.json`: the run is below this root.

@@ -41,31 +41,32 @@ class Rule(Part):
     """
 
     metric: DirectedMetric
+    """The metric that decides."""
     margin: FiniteFloat = 0.0
+    """By how much it must be better. A negative margin accepts a slightly worse model."""
     confident: bool = True
+    """Whether the whole confidence interval of the difference must exceed the margin."""
     required: Annotated[dict[DirectedMetric, FiniteFloat], BeforeValidator(_by_metric)] = {}
+    """Metric -> the value it must reach (for errors: not exceed), whatever the champion's is."""
 
 
 class Promotion(Document):
-    """Why, when and by which rule a model became the champion.
-
-    Attributes:
-        model: The URI of the model.
-        weights_sha256: The sha256 of its weights, "" in a promotion of an earlier release.
-        evaluation: The URI of the evaluation that decided.
-        rule: What the model had to reach.
-        why: The reason.
-        promoted_at: When, ISO 8601.
-    """
+    """Why, when and by which rule a model became the champion."""
 
     KIND: ClassVar[str] = "promotion"
 
     model: str
+    """The URI of the model."""
     weights_sha256: Digest | Literal[""] = ""
+    """The sha256 of its weights, "" in a promotion of an earlier release."""
     evaluation: str
+    """The URI of the evaluation that decided."""
     rule: Rule
+    """What the model had to reach."""
     why: str
+    """The reason."""
     promoted_at: str
+    """When, ISO 8601."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the model, and the one that the evaluation lies beside: a release may not have stored its weights."""

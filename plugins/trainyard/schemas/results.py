@@ -43,30 +43,30 @@ class DatasetResult(Result):
     """The result of an export.
 
     Attributes:
-        uri: The URI of the dataset.
-        version: The version that was written; of a skipped export, the one that exists.
-        content_hash: The sha256 of columns and shards: the same for the same rows in as many shards.
-        rows: The number of rows.
-        splits: The number of rows of each split.
-        partitions: The number of partitions.
-        shards: The number of files.
-        record_batches: The number of record batches.
-        bytes: The size of the shards.
         warnings: Columns that drifted beyond `warn`, splits without rows, files that Spark does not read and the like,
             a sentence each.
-        reused: True if the export was skipped; otherwise the key is missing.
     """
 
     uri: str
+    """The URI of the dataset."""
     content_hash: Digest
+    """The sha256 of columns and shards: the same for the same rows in as many shards."""
     version: int
+    """The version that was written; of a skipped export, the one that exists."""
     rows: int
+    """The number of rows."""
     splits: dict[str, int]
+    """The number of rows of each split."""
     partitions: int
+    """The number of partitions."""
     shards: int
+    """The number of files."""
     record_batches: int
+    """The number of record batches."""
     bytes: int
+    """The size of the shards."""
     reused: bool = False
+    """True if the export was skipped; otherwise the key is missing."""
 
     @classmethod
     def from_manifest(cls, uri: str, manifest: DatasetManifest) -> Self:
@@ -95,48 +95,48 @@ class ModelResult(Result):
     """The result of a training.
 
     Attributes:
-        uri: The URI of the model.
-        weights_sha256: The sha256 of the weights.
-        dataset_hash: The content hash of the dataset.
-        dataset_version: The version of the dataset. Pass it to `dataset_since` of the next training.
-        metrics: The metrics of the best epoch.
-        epochs: The number of epochs.
-        best_epoch: The number of the best epoch, from 1.
-        epoch_models: The `uri` and `weights_sha256` of the models of all epochs, with `epoch_models=True`; also under
-            an XCom key of this name.
-        stopped_early: Whether `early_stopping` ended the training.
-        workers: The number of workers at the end.
-        restarts: How often the group restarted.
-        bytes_sent: The bytes that rank 0 sent to the other workers.
-        bottleneck: What takes the largest share of the time, what would help, and what takes the next largest.
-        limited_by: The largest share alone.
-        advice: What would help alone; empty if the share cost less than 10 s.
-        seconds: The seconds in each phase, mean over workers.
-        formats: The URI of the model in each of `formats`.
         warnings: What went wrong without ending the training, a sentence each.
-        gpu_utilization: Mean utilization of the GPU of rank 0, 0 to 1; only with `nvidia-ml-py`.
-        gpu_memory_gib: Maximum memory in use on this GPU; only with `nvidia-ml-py`.
     """
 
     uri: str
+    """The URI of the model."""
     weights_sha256: Digest
+    """The sha256 of the weights."""
     dataset_hash: Digest
+    """The content hash of the dataset."""
     dataset_version: int
+    """The version of the dataset. Pass it to `dataset_since` of the next training."""
     metrics: Numbers
+    """The metrics of the best epoch."""
     epochs: int
+    """The number of epochs."""
     best_epoch: int
+    """The number of the best epoch, from 1."""
     epoch_models: tuple[EpochModel, ...]
+    """The `uri` and `weights_sha256` of the models of all epochs, with `epoch_models=True`; also under an XCom key of
+    this name."""
     stopped_early: bool
+    """Whether `early_stopping` ended the training."""
     workers: int
+    """The number of workers at the end."""
     bytes_sent: int
+    """The bytes that rank 0 sent to the other workers."""
     bottleneck: str
+    """What takes the largest share of the time, what would help, and what takes the next largest."""
     limited_by: str = ""
+    """The largest share alone."""
     advice: str = ""
+    """What would help alone; empty if the share cost less than 10 s."""
     formats: dict[str, str]
+    """The URI of the model in each of `formats`."""
     seconds: dict[str, float]
+    """The seconds in each phase, mean over workers."""
     gpu_utilization: float | None = None
+    """Mean utilization of the GPU of rank 0, 0 to 1; only with `nvidia-ml-py`."""
     gpu_memory_gib: float | None = None
+    """Maximum memory in use on this GPU; only with `nvidia-ml-py`."""
     restarts: int
+    """How often the group restarted."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the model and those of the epochs; `dataset_version` is of the dataset in the spec."""
@@ -145,15 +145,12 @@ class ModelResult(Result):
 
 
 class ScriptResult(Result):
-    """The result of a script.
-
-    Attributes:
-        workers: The number of workers.
-        restarts: How often the group restarted.
-    """
+    """The result of a script."""
 
     workers: int
+    """The number of workers."""
     restarts: int
+    """How often the group restarted."""
 
 
 class BaselineResult(Part):
@@ -170,37 +167,37 @@ class EvaluationResult(Result):
     """The result of an evaluation. Metrics that are no numbers are in its document alone: they may be large.
 
     Attributes:
-        evaluation: The URI of the evaluation document, with confusion matrices, slices and curves.
-        uri: The URI of the model.
-        weights_sha256: The sha256 of the weights.
-        rows: The number of rows.
-        metrics: The metrics that are numbers.
-        intervals: The confidence interval of each metric.
         warnings: A sentence if the model is worse than always giving the most frequent class, or the mean label.
-        baselines: For each baseline its `uri`, `metrics`, `intervals` and `differences`.
-        dataset: The URI of the dataset.
-        dataset_hash: The content hash of the dataset.
-        dataset_version: The version of the dataset.
-        split: The split.
-        confidence: The confidence of the intervals.
-        query: The column whose rows with one value were ranked together, if there is one.
-        application: The id of the Spark application.
     """
 
     uri: str
+    """The URI of the model."""
     weights_sha256: Digest
+    """The sha256 of the weights."""
     metrics: Numbers
+    """The metrics that are numbers."""
     intervals: dict[str, Interval]
+    """The confidence interval of each metric."""
     dataset: str
+    """The URI of the dataset."""
     dataset_hash: Digest
+    """The content hash of the dataset."""
     dataset_version: int
+    """The version of the dataset."""
     split: SplitName
+    """The split."""
     rows: int
+    """The number of rows."""
     confidence: float
+    """The confidence of the intervals."""
     query: str | None
+    """The column whose rows with one value were ranked together, if there is one."""
     application: ApplicationId
+    """The id of the Spark application."""
     baselines: tuple[BaselineResult, ...]
+    """For each baseline its `uri`, `metrics`, `intervals` and `differences`."""
     evaluation: str
+    """The URI of the evaluation document, with confusion matrices, slices and curves."""
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> Self:
@@ -232,27 +229,27 @@ class PredictionsResult(Result):
     """The result of a prediction.
 
     Attributes:
-        uri: Where the predictions are.
-        model: The URI of the model.
-        weights_sha256: The sha256 of its weights.
-        rows: The number of rows that were written.
-        columns: The columns of the predictions.
-        version: The version of the dataset, with `output_format="trainyard"`.
-        partitions: The partitions that were predicted, with `partition_by`.
-        unchanged: The number of partitions that were left as they are, with `partition_by`.
-        stale: The partitions in the output that have no rows now, with `partition_by`, if there are any.
         warnings: What Spark does not read of the source, and that there are no predictions, a sentence each.
     """
 
     uri: str
+    """Where the predictions are."""
     model: str
+    """The URI of the model."""
     weights_sha256: Digest
+    """The sha256 of its weights."""
     rows: int
+    """The number of rows that were written."""
     columns: tuple[str, ...]
+    """The columns of the predictions."""
     version: int | None = None
+    """The version of the dataset, with `output_format="trainyard"`."""
     partitions: tuple[str, ...] = ()
+    """The partitions that were predicted, with `partition_by`."""
     unchanged: int | None = None
+    """The number of partitions that were left as they are, with `partition_by`."""
     stale: tuple[str, ...] = ()
+    """The partitions in the output that have no rows now, with `partition_by`, if there are any."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the model, and the version of the dataset if the predictions are one."""

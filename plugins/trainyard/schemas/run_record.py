@@ -22,32 +22,29 @@ _USED_BYTES = 1 << 12
 
 
 class RunRecord(Document):
-    """The outcome of one attempt of a task.
-
-    Attributes:
-        task_key: The attempt.
-        job: The kind of job, for example "train".
-        application: The id of the application.
-        started_at: When the driver started, in seconds since the epoch.
-        seconds: How long it ran.
-        status: Whether the job succeeded.
-        result: What the job returned, stored as `output`; None after a failure.
-        error: The error, addressed to the user; None after success.
-        traceback: The end of the error's traceback; None for an error that is for the user.
-    """
+    """The outcome of one attempt of a task."""
 
     KIND: ClassVar[str] = "run record"
     model_config = ConfigDict(serialize_by_alias=True)
 
     task_key: TaskKey
+    """The attempt."""
     job: str
+    """The kind of job, for example "train"."""
     application: ApplicationId
+    """The id of the application."""
     started_at: float
+    """When the driver started, in seconds since the epoch."""
     seconds: float
+    """How long it ran."""
     status: Literal["succeeded", "failed"]
+    """Whether the job succeeded."""
     result: Result | None = Field(default=None, alias="output", validate_default=True)
+    """What the job returned, stored as `output`; None after a failure."""
     error: ErrorText | None = None
+    """The error, addressed to the user; None after success."""
     traceback: ErrorText | None = None
+    """The end of the error's traceback; None for an error that is for the user."""
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""

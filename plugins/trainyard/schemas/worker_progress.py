@@ -26,23 +26,20 @@ class WorkerProgress(Part):
 
 
 class TrainingProgress(Part):
-    """The progress of a training, as rank 0 measures it.
-
-    Attributes:
-        epoch: The current epoch, counted from 1, of `epochs`.
-        step: The global batches done in it, of `steps`.
-        loss: The mean loss of this epoch so far.
-        rows_per_second: The rows of all workers in a second.
-        seconds_left: The time until the last epoch ends, at that speed.
-    """
+    """The progress of a training, as rank 0 measures it."""
 
     epoch: int
+    """The current epoch, counted from 1, of `epochs`."""
     epochs: int
     step: int
+    """The global batches done in it, of `steps`."""
     steps: int
     loss: float
+    """The mean loss of this epoch so far."""
     rows_per_second: float
+    """The rows of all workers in a second."""
     seconds_left: float
+    """The time until the last epoch ends, at that speed."""
 
     def describe(self) -> str:
         """Return the progress as a line of a log."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
 from trainyard.compat import AirflowException
 from trainyard.jobs import validation
-from trainyard.schemas.document import Part
+from trainyard.jobs.common_options import WaitOptions
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.application_end import ApplicationEndTrigger
 
@@ -20,28 +19,23 @@ def _application_id(value: str) -> str:
     return value
 
 
-class ApplicationOptions(Part):
+class ApplicationOptions(WaitOptions):
     """The options of an ApplicationSensor."""
 
     application: Annotated[str, AfterValidator(_application_id)]
-    deferrable: bool
+    """The id of the application."""
 
 
 class ApplicationSensor(ChangeSensor):
     """Wait for the end of an application on YARN, of Trainyard or not; fail if it did not succeed.
 
     Returns (XCom): the `application`, its `state`, `final_status` and `diagnostics`.
-
-    Args:
-        application: The id of the application.
     """
 
     OPTIONS = ApplicationOptions
-    template_fields: ClassVar[Sequence[str]] = ("application",)
 
     def __init__(self, *, application: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.application = application
         validation.check(self, ApplicationOptions)
 
     def make_trigger(self, options: Any) -> ApplicationEndTrigger:

@@ -12,9 +12,10 @@ from trainyard.clusters.registry import find_cluster
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
-from trainyard.jobs.options import or_default_deferrable
+from trainyard.jobs.common_options import WaitOptions
+from trainyard.jobs.options import HasOptions, or_default_deferrable
 from trainyard.planning.plan import Plan
-from trainyard.schemas.document import Part
+from trainyard.schemas.specs.fields import Fixed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from trainyard.jobs.operator import JobOperator
 
 
-class CapacityOptions(Part):
+class CapacityOptions(WaitOptions):
     """The options of a CapacitySensor."""
 
-    stage: str
-    deferrable: bool
+    stage: Fixed[str]
+    """The Trainyard task that needs the room, or its id."""
 
 
-class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
+class CapacitySensor(HasOptions, BaseSensorOperator):  # type: ignore[misc]
     """Succeed when the cluster has room for all containers of `stage` at once, its driver included.
 
     A worker group then never holds some of its nodes while it waits for the rest. The sensor defers until then. It
@@ -38,11 +39,10 @@ class CapacitySensor(BaseSensorOperator):  # type: ignore[misc]
     master, and on Spark standalone, the sensor succeeds at once.
 
     Args:
-        stage: The Trainyard task that needs the room, or its id.
-        deferrable: Whether the sensor leaves its worker slot and waits in the triggerer. By default Airflow's setting
-            `default_deferrable` in section `[operators]`.
         kwargs: Arguments of `BaseSensorOperator`, such as `poke_interval` and `timeout`.
     """
+
+    OPTIONS = CapacityOptions
 
     def __init__(self, *, stage: JobOperator | str, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

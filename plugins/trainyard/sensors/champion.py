@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from trainyard.jobs import validation
-from trainyard.jobs.common_options import ConnectionOptions, Name
+from trainyard.jobs.common_options import ConnectionOptions, Name, WaitOptions
 from trainyard.schemas.specs.fields import Location
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.champion import ChampionTrigger
 
 
-class ChampionOptions(ConnectionOptions):
+class ChampionOptions(ConnectionOptions, WaitOptions):
     """The options of a ChampionSensor."""
 
     champion: Location
+    """The champion: a name below the storage root, or a URI."""
     other_than: Name | None
-    deferrable: bool
+    """The `weights_sha256` of the champion that is known. Without it the sensor waits until there is one."""
 
 
 class ChampionSensor(ChangeSensor):
     """Succeed when there is a champion other than the one that is known.
 
     Returns (XCom): the champion's `uri`, its `weights_sha256` and `metrics`.
-
-    Args:
-        champion: The champion: a name below the storage root, or a URI.
-        other_than: The `weights_sha256` of the champion that is known. Without it the sensor waits until there is one.
-        conn_id: The connection of type `trainyard`, with the storage.
     """
 
     OPTIONS = ChampionOptions
-    template_fields: ClassVar[Sequence[str]] = ("champion", "other_than", "conn_id")
 
     def __init__(
         self, *, champion: str, other_than: str | None = None, conn_id: str = "trainyard_default", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.champion = champion
-        self.other_than = other_than
-        self.conn_id = conn_id
         validation.check(self, ChampionOptions)
 
     def make_trigger(self, options: Any) -> ChampionTrigger:

@@ -11,27 +11,25 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.jobs import validation
-from trainyard.jobs.options import or_default_deferrable
-from trainyard.schemas.document import Part
+from trainyard.jobs.common_options import WaitOptions
+from trainyard.jobs.options import HasOptions, or_default_deferrable
 from trainyard.triggers.change import ChangeTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ChangeSensor(BaseSensorOperator):  # type: ignore[misc]
+class ChangeSensor(HasOptions, BaseSensorOperator):  # type: ignore[misc]
     """Wait for a change, and return what the trigger reports.
 
     Args:
-        deferrable: Whether the sensor leaves its worker slot and waits in the triggerer. By default Airflow's setting
-            `default_deferrable` in section `[operators]`.
         kwargs: Arguments of `BaseSensorOperator`, such as `poke_interval` and `timeout`.
 
     Attributes:
         OPTIONS: The options of the sensor.
     """
 
-    OPTIONS: ClassVar[type[Part]]
+    OPTIONS: ClassVar[type[WaitOptions]] = WaitOptions
     ui_color = "#dfeee6"
 
     def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:

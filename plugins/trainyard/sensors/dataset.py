@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import NonNegativeInt
 
 from trainyard.jobs import validation
-from trainyard.jobs.common_options import ConnectionOptions
+from trainyard.jobs.common_options import ConnectionOptions, WaitOptions
 from trainyard.jobs.options import Templated
 from trainyard.schemas.specs.fields import Location
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.dataset import DatasetTrigger
 
 
-class DatasetOptions(ConnectionOptions):
+class DatasetOptions(ConnectionOptions, WaitOptions):
     """The options of a DatasetSensor."""
 
     dataset: Location
+    """The dataset: a name below the storage root, or a URI."""
     since: NonNegativeInt
-    deferrable: bool
+    """The newest version that is known. With 0 the sensor waits until there is a dataset. A dataset whose newest
+    version is lower was removed and exported again, and the sensor succeeds."""
 
 
 class DatasetSensor(ChangeSensor):
     """Succeed when a dataset has a version after `since`, whoever writes it.
 
     Returns (XCom): the dataset's `uri`, and its newest `version`.
-
-    Args:
-        dataset: The dataset: a name below the storage root, or a URI.
-        since: The newest version that is known. With 0 the sensor waits until there is a dataset. A dataset whose
-            newest version is lower was removed and exported again, and the sensor succeeds.
-        conn_id: The connection of type `trainyard`, with the storage.
     """
 
     OPTIONS = DatasetOptions
-    template_fields: ClassVar[Sequence[str]] = ("dataset", "since", "conn_id")
 
     def __init__(
         self, *, dataset: str, since: Templated[int] = 0, conn_id: str = "trainyard_default", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.dataset = dataset
-        self.since = since
-        self.conn_id = conn_id
         validation.check(self, DatasetOptions)
 
     def make_trigger(self, options: Any) -> DatasetTrigger:

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from trainyard.errors import TrainyardError
 from trainyard.planning import sizing
-from trainyard.planning.finding import Finding as Finding
-from trainyard.planning.finding import as_text as as_text
+from trainyard.planning.finding import Finding
 from trainyard.planning.plan import Plan
 from trainyard.text import Log
 from trainyard.yarn import capacity

@@ -106,7 +106,11 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             {"workers": (4, 2)},
             "TrainOperator 'train': workers=(4, 2): write the smaller number first.",
         ),
-        (train, {"workers": (1, 2, 3)}, "TrainOperator 'train': workers=[1, 2, 3]: write a whole number."),
+        (
+            train,
+            {"workers": (1, 2, 3)},
+            "TrainOperator 'train': workers=(1, 2, 3): write a number of workers, or a pair (min, max).",
+        ),
         (
             train,
             {"precision": "float8", "seed": "x"},
@@ -359,7 +363,7 @@ def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
 
 def test_every_option_may_be_a_template(dag: DAG) -> None:
     for operator in (export(dag), train(dag), script(dag), evaluate(dag), predict(dag)):
-        options = set(operator.spec_fields()) - {"options", "output", "min_workers"}
+        options = set(operator.spec_fields()) - {"options", "output"}
         assert options <= set(operator.template_fields)
         assert all(hasattr(operator, name) for name in operator.template_fields)
 

@@ -421,7 +421,7 @@ def test_a_cleared_task_starts_from_the_beginning_although_an_attempt_failed_bef
 
 def test_an_elastic_group_uses_the_slots_that_exist(spark: Any, tmp_path: Path) -> None:
     """Request one to three workers with two slots; losses do not depend on the number of workers."""
-    result = run(spark, faulty_spec(tmp_path / "elastic", workers=3, min_workers=1))
+    result = run(spark, faulty_spec(tmp_path / "elastic", workers=(1, 3)))
     assert result["workers"] == 2
     run(spark, faulty_spec(tmp_path / "one", workers=1))
     assert read_losses(tmp_path / "elastic") == pytest.approx(read_losses(tmp_path / "one"), rel=1e-5)

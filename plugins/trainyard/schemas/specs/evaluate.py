@@ -15,39 +15,37 @@ from trainyard.schemas.specs.job import JobSpec
 
 
 class EvaluateSpec(JobSpec):
-    """Score a model and baselines on one split of a dataset.
-
-    Attributes:
-        model: The URI of the model.
-        weights: The sha256 of the weights of the models, by their URIs. Of others the newest are scored.
-        dataset: The URI of the dataset.
-        dataset_version: The version of the dataset, by default the newest.
-        baselines: The URIs of models that are scored on the same rows.
-        split: The split.
-        metrics: Metrics, computed over all rows and for each slice. By default those of the model's recipe.
-        slices: Columns; each of their values is a slice.
-        query: The column whose rows with one value are ranked together.
-        confidence: The confidence of the intervals.
-        examples: How many of the rows with the largest loss are kept.
-        rows_per_batch: Rows scored at once; None finds the fastest number.
-    """
+    """Score a model and baselines on one split of a dataset."""
 
     KIND: ClassVar[str] = "evaluate spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
     RESULT = EvaluationResult
 
     model: Location
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
     weights: dict[str, str] = {}
+    """The sha256 of the weights of the models, by their URIs. Of others the newest are scored."""
     dataset: Location
+    """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
     dataset_version: PositiveInt | None = None
+    """The version to score on. By default the newest."""
     baselines: tuple[Location, ...] = ()
+    """Other models that are scored on the same rows. One that does not exist is left out."""
     split: Name = "test"
+    """The split to score."""
     metrics: tuple[Metric, ...] = ()
+    """Names of metrics, or `module:function` for a function that returns a torchmetrics metric. By default the
+    `metrics` of the model's recipe, named `recipe:NAME`, which have no intervals and promote no model."""
     slices: tuple[str, ...] = ()
+    """Columns for whose values the metrics are also computed apart."""
     query: Name | None = None
+    """The column whose rows with one value are ranked together, for ranking metrics."""
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """The confidence of the intervals, between 0 and 1."""
     examples: NonNegativeInt = 10
+    """How many of the rows with the largest loss are kept."""
     rows_per_batch: PositiveInt | None = None
+    """Rows that are scored at once. By default the fastest number is found by trying."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the version of the dataset, and the models."""

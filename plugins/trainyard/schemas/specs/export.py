@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, Validati
 from trainyard.schemas.manifest import fold_name
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Params
+from trainyard.schemas.specs.fields import ImportPath, Inlined, Location, Name, NonEmptyText, Output, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
@@ -63,53 +63,56 @@ SplitAt = Annotated[dict[SplitName, str], AfterValidator(_increasing_times)]
 
 
 class ExportSpec(JobSpec):
-    """Read a source, apply `prepare`, and write the result as a dataset.
-
-    Attributes:
-        prepare: The user's function, `module:function`.
-        prepare_params: Its keyword arguments.
-        source: What Spark reads.
-        dataset: The URI of the dataset.
-        partition: The partition that is written; the others stay. None writes the whole dataset.
-        fingerprint: The hash of source files, code and options that the operator computed.
-        expect: Data quality checks, by column. A violation discards the export.
-        drift: Limits on the drift from the previous version.
-        splits: Split -> fraction; the fractions sum to 1. A row's split depends on its content alone.
-        split_by: A column that decides the split, so that no key is in two splits.
-        split_at: Split -> the first date or time of it in the column `split_by`. Earlier rows are in `train`.
-        split_column: A column that names the split of each row.
-        folds: In how many splits `train` is divided for cross-validation: `fold-1`, `fold-2` and so on.
-        stratify: A column within each value of which the fractions hold.
-        shapes: Column -> tensor shape, for flat array columns.
-        variable_length: Array columns whose length differs from row to row.
-        seed: The seed of splits and shuffle.
-        rows_per_batch: Rows of a record batch; fewer where they have more than 4 MiB.
-        shards: The number of files; None uses the number of cores, and more for a large source with dynamic allocation.
-    """
+    """Read a source, apply `prepare`, and write the result as a dataset."""
 
     KIND: ClassVar[str] = "export spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.export:run"
     RESULT = DatasetResult
 
     prepare: ImportPath
+    """`module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`."""
     prepare_params: Params = {}
-    source: Source
-    dataset: Location
+    """Keyword arguments of `prepare`."""
+    source: Annotated[Source, Inlined("path")]
+    """A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`."""
+    dataset: Output
+    """Where the dataset is written: a name below the storage root, or a URI."""
     partition: NonEmptyText | None = None
+    """The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay. None writes
+    the whole dataset."""
     fingerprint: str = ""
+    """The hash of source files, code and options that the operator computed."""
     expect: dict[str, Expectation] = {}
+    """Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only values) and
+    `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept."""
     drift: Drift | None = None
+    """How far columns may drift from the previous version, as a population stability index, for example `{"warn": 0.1,
+    "fail": 0.25, "columns": ["age", "city"]}`; by default all columns but dates and times. None does not compare."""
     splits: dict[SplitName, PositiveFloat] = FRACTIONS
+    """Split name -> fraction. The fractions sum to 1."""
     split_by: Name | None = None
+    """The column whose value decides the split, so that no key is in two splits."""
     split_at: SplitAt | None = None
+    """The dates or times at which further splits begin, in the column `split_by`, so that the future never trains the
+    past: `{"validation": "2026-10-01", "test": "2026-11-01"}`. Earlier rows are in `train`."""
     split_column: Name | None = None
+    """A string column of `prepare` that names the split of each row. It is not stored."""
     folds: Annotated[int, Field(ge=2)] | None = None
+    """In how many parts of equal size the split `train` is divided, for cross-validation with `TrainOperator(fold=N)`.
+    They are splits of their own: `fold-1`, `fold-2` and so on."""
     stratify: Name | None = None
+    """The column within each value of which the fractions hold."""
     shapes: dict[str, tuple[PositiveInt, ...]] = {}
+    """Column -> tensor shape, for flat array columns."""
     variable_length: tuple[str, ...] = ()
+    """Array columns whose length differs from row to row."""
     seed: int = 0
+    """The seed of the splits and of the shuffle."""
     rows_per_batch: PositiveInt = 4096
+    """Rows of one record batch; fewer where they have more than 4 MiB."""
     shards: PositiveInt | None = None
+    """The number of files. By default one for each core of the application; with a pair of `executors` one for each 256
+    MB of the source, as far as all executors have cores."""
 
     @field_validator("dataset")
     @classmethod
@@ -157,9 +160,12 @@ class FeaturizeSpec(ExportSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.featurize:run"
 
     model: Location
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
     weights: dict[str, str] = {}
     layer: Name
+    """The submodule whose output becomes the features, by its name in the model, for example "encoder.pool"."""
     features: Name = "features"
+    """The name of the feature column. It holds the layer's output, flattened, as float32."""
 
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name, and the model."""

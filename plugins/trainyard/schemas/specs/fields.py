@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator
-from pydantic_core import PydanticCustomError, to_json
+from pydantic import AfterValidator, BeforeValidator, PositiveInt, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError, PydanticKnownError, to_json
 
 from trainyard import storage
 from trainyard.schemas.specs import metrics
@@ -18,6 +20,30 @@ from trainyard.schemas.validation.secrets import (
     find_secret_arguments,
     find_secrets,
 )
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """What the value of a field is, in its annotation, for those who look for all values of a kind."""
+
+    LOCATION = "a name below the storage root, or a URI"
+    OUTPUT = "the location that the job writes to"
+    CODE = "the import path of user code"
+    METRIC = "the name of a metric, or the import path of one"
+    FIXED = "known when the DAG is parsed: not a template"
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """In the annotation of a field: its own fields are options of the operator, by their names.
+
+    Attributes:
+        main: The one of them whose option has the name of the field instead. This option may also be all of them as a
+            dict.
+    """
+
+    main: str = ""
 
 
 def _import_path(value: str) -> str:
@@ -106,11 +132,38 @@ def _mlflow(value: str) -> str:
     return value
 
 
-ImportPath = Annotated[str, AfterValidator(_import_path)]
+def _workers(value: Any) -> Any:
+    """Return a number of workers, or the pair (min, max)."""
+    if not isinstance(value, list | tuple):
+        return _count(value)
+    if len(value) != 2:
+        raise ValueError("write a number of workers, or a pair (min, max)")
+    low, high = map(_count, value)
+    if low > high:
+        raise ValueError("write the smaller number first")
+    return low, high
+
+
+def _count(value: Any) -> int:
+    try:
+        return _COUNT.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PydanticKnownError(first["type"], first.get("ctx")) from None  # type: ignore[arg-type]
+
+
+_COUNT: TypeAdapter[int] = TypeAdapter(PositiveInt)
+
+
+Fixed = Annotated[T, Kind.FIXED]
+"""The type of an option that is known when the DAG is parsed, and cannot be a template."""
+
+
+ImportPath = Annotated[str, AfterValidator(_import_path), Kind.CODE]
 """The import path of user code, `package.module:function`."""
 
 
-Module = Annotated[str, AfterValidator(_module)]
+Module = Annotated[str, AfterValidator(_module), Kind.CODE]
 """The module of a user's program, `package.module`."""
 
 
@@ -134,16 +187,24 @@ Params = Annotated[dict[str, Any], AfterValidator(_params)]
 """Keyword arguments of user code. They are stored in clear text, so secrets are refused."""
 
 
-Location = Annotated[str, AfterValidator(_location)]
+Location = Annotated[str, AfterValidator(_location), Kind.LOCATION]
 """A name below the storage root, or a URI."""
+
+
+Output = Annotated[Location, Kind.OUTPUT]
+"""The location that the job writes to."""
 
 
 MLflowServer = Annotated[str, AfterValidator(_mlflow)]
 """The URI of an MLflow tracking server."""
 
 
-Metric = Annotated[str, AfterValidator(_metric)]
+Metric = Annotated[str, AfterValidator(_metric), Kind.METRIC]
 """The name of a metric, or `module:function` for a function that returns a torchmetrics metric."""
+
+
+Workers = Annotated[int | tuple[int, int], BeforeValidator(_workers)]
+"""A number of workers, or the pair (min, max)."""
 
 
 Precision = Literal["float32", "bfloat16", "float16"]

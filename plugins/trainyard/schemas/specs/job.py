@@ -12,19 +12,16 @@ from trainyard.schemas.specs.task_key import TaskKey
 
 
 class JobSpec(Document):
-    """What a job is asked to do.
-
-    Attributes:
-        ENTRY: The function that runs the job, as `module:name`.
-        RESULT: What it returns.
-        HAS_HEARTBEATS: Whether it is a worker group, which detects by itself that it hangs.
-        task_key: The Airflow task that the job belongs to.
-    """
+    """What a job is asked to do."""
 
     ENTRY: ClassVar[str]
+    """The function that runs the job, as `module:name`."""
     RESULT: ClassVar[type[Result]]
+    """What it returns."""
     HAS_HEARTBEATS: ClassVar[bool] = False
+    """Whether it is a worker group, which detects by itself that it hangs."""
     task_key: TaskKey
+    """The Airflow task that the job belongs to."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of datasets and models that the spec names."""

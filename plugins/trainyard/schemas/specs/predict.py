@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_
 
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import PredictionsResult
-from trainyard.schemas.specs.fields import ImportPath, Location, Name, Params
+from trainyard.schemas.specs.fields import ImportPath, Inlined, Location, Name, Output, Params
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import Source, refuse_overlap
 
@@ -19,40 +19,38 @@ PATTERN_CHARACTERS = "[]{}*?\\"
 
 
 class PredictSpec(JobSpec):
-    """Apply a model to a source, and write keys and outputs.
-
-    Attributes:
-        model: The URI of the model.
-        weights: The sha256 of the weights of the model, by its URI. By default its newest.
-        source: What Spark reads.
-        prepare: The user's function that shapes the source, `module:function`.
-        prepare_params: Its keyword arguments.
-        keys: Columns that are written beside the outputs.
-        postprocess: The user's function that changes what is written, `module:function`.
-        postprocess_params: Its keyword arguments.
-        output_format: The format of the output.
-        output: A URI, or the name of a table.
-        partition_by: A column of the source. Only partitions are predicted that are new, that changed, or that other
-            weights predicted.
-        rows_per_batch: Rows scored at once; None finds the fastest number.
-    """
+    """Apply a model to a source, and write keys and outputs."""
 
     KIND: ClassVar[str] = "predict spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
     RESULT = PredictionsResult
 
     model: Location
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
     weights: dict[str, str] = {}
-    source: Source
+    """The sha256 of the weights of the model, by its URI. By default its newest."""
+    source: Annotated[Source, Inlined("path")]
+    """A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`."""
     prepare: ImportPath | None = None
+    """`module:function` that shapes the source as it did for the export. None uses the source as it is."""
     prepare_params: Params = {}
+    """Keyword arguments of `prepare`."""
     keys: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Columns that are written beside the outputs."""
     postprocess: ImportPath | None = None
+    """`module:function`, called as `postprocess(spark, predictions, **postprocess_params)`, that returns what is
+    written."""
     postprocess_params: Params = {}
+    """Keyword arguments of `postprocess`."""
     output_format: Literal["parquet", "trainyard", "table"] = "parquet"
-    output: Location
+    """`parquet`, `trainyard` (a dataset), or `table` (of Spark's catalog)."""
+    output: Output
+    """Where predictions are written: a name below the storage root, a URI, or the name of a table."""
     partition_by: Name | None = None
+    """A column that the source is partitioned by. Only partitions are predicted that are new, that changed, or that
+    other weights predicted; each is replaced as a whole."""
     rows_per_batch: PositiveInt | None = None
+    """Rows that are scored at once. By default the fastest number is found by trying."""
 
     @field_validator("output")
     @classmethod

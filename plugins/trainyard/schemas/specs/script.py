@@ -12,14 +12,7 @@ from trainyard.schemas.specs.job import JobSpec
 
 
 class ScriptSpec(JobSpec):
-    """Run a module as a program on each worker.
-
-    Attributes:
-        script: The module.
-        arguments: Its command line.
-        workers: The number of workers.
-        max_restarts: How often a group that lost a worker restarts the script from its first line.
-    """
+    """Run a module as a program on each worker."""
 
     KIND: ClassVar[str] = "script spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.script:run"
@@ -27,6 +20,11 @@ class ScriptSpec(JobSpec):
     HAS_HEARTBEATS = True
 
     script: Module
+    """The script's module: `digits.horovod_script` is digits/horovod_script.py, searched for beside the DAG."""
     arguments: Arguments = ()
+    """Its command line, a list of strings. The result of another task becomes its `uri`."""
     workers: PositiveInt = 1
+    """The number of workers. Each needs a slot (a core, or a GPU), all at once."""
     max_restarts: NonNegativeInt = 0
+    """How often the group restarts after it lost a worker. 0 by default, because the script starts at its first line
+    and may not resume."""

@@ -49,8 +49,12 @@ class Source(Part):
     """
 
     format: str
+    """The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another ending
+    needs it."""
     path: Location | None = None
+    """The path: a name below the storage root, or a URI."""
     options: Annotated[dict[str, Text], AfterValidator(_without_secrets)] = {}
+    """The options of `spark.read`, for a `source` that is a path."""
 
     @model_validator(mode="before")
     @classmethod
@@ -70,21 +74,18 @@ class Source(Part):
 
 
 class Expectation(Part):
-    """Checks of a column, in each split.
-
-    Attributes:
-        min: The smallest value.
-        max: The largest value.
-        nulls: The largest fraction of nulls.
-        values: The only values.
-        rows_per_value: The fewest rows of each value: of those in `values`, or else of those that occur.
-    """
+    """Checks of a column, in each split."""
 
     min: float | None = None
+    """The smallest value."""
     max: float | None = None
+    """The largest value."""
     nulls: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The largest fraction of nulls."""
     values: Annotated[tuple[str, ...], BeforeValidator(as_texts)] | None = None
+    """The only values."""
     rows_per_value: PositiveInt | None = None
+    """The fewest rows of each value: of those in `values`, or else of those that occur."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Expectation:
@@ -97,16 +98,14 @@ class Drift(Part):
     """Limits on the population stability index between a column and the same column of the previous version.
 
     A column that reaches `warn` causes a warning, one that reaches `fail` fails the export.
-
-    Attributes:
-        warn: The index from which on to warn.
-        fail: The index from which on to fail.
-        columns: The columns to compare. By default all but dates and times.
     """
 
     warn: PositiveFloat = 0.1
+    """The index from which on to warn."""
     fail: PositiveFloat | None = None
+    """The index from which on to fail."""
     columns: tuple[str, ...] = ()
+    """The columns to compare. By default all but dates and times."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Drift:

@@ -11,36 +11,22 @@ from trainyard.schemas.document import Part
 
 
 class StrategyOptions(Part):
-    """Options of all strategies.
-
-    Attributes:
-        SCALED: Whether gradients may have a GradScaler's scale (float16).
-        CONTIGUOUS: Whether it communicates only parameters and buffers that are contiguous.
-        OWN_MEMORY: Whether it gives each parameter a memory of its own.
-        LESS_COMMUNICATION: What makes it communicate less, for a training whose workers wait for it; "" if it does not
-            measure that.
-    """
+    """Options of all strategies."""
 
     SCALED: ClassVar[bool] = False
+    """Whether gradients may have a GradScaler's scale (float16)."""
     CONTIGUOUS: ClassVar[bool] = False
+    """Whether it communicates only parameters and buffers that are contiguous."""
     OWN_MEMORY: ClassVar[bool] = False
+    """Whether it gives each parameter a memory of its own."""
     LESS_COMMUNICATION: ClassVar[str] = ""
+    """What makes it communicate less, for a training whose workers wait for it; "" if it does not measure that."""
 
     name: str
 
 
 class Allreduce(StrategyOptions):
-    """Average the gradients over all workers at every step.
-
-    Attributes:
-        compression: `fp16` and `bf16` halve the bytes. `powersgd` sends low-rank approximations of gradient matrices,
-            and corrects the error in later steps (PowerSGD, arXiv 1905.13727).
-        powersgd_rank: The rank of the approximation.
-        powersgd_start: How many of the first steps are sent uncompressed.
-        bucket_mb: The size of gradient buckets in MiB. Buckets are sent while the backward pass continues.
-        find_unused_parameters: Whether steps may leave parameters without a gradient, as branches of the forward pass
-            do. Each step then looks for them, which takes time.
-    """
+    """Average the gradients over all workers at every step."""
 
     SCALED: ClassVar[bool] = True
     LESS_COMMUNICATION: ClassVar[str] = (
@@ -50,10 +36,17 @@ class Allreduce(StrategyOptions):
 
     name: Literal["allreduce"] = "allreduce"
     compression: Literal["fp16", "bf16", "powersgd"] | None = None
+    """`fp16` and `bf16` halve the bytes. `powersgd` sends low-rank approximations of gradient matrices, and corrects
+    the error in later steps (PowerSGD, arXiv 1905.13727)."""
     powersgd_rank: PositiveInt = 1
+    """The rank of the approximation."""
     powersgd_start: Annotated[int, Field(ge=2)] = 1000
+    """How many of the first steps are sent uncompressed."""
     bucket_mb: PositiveFloat = 25.0
+    """The size of gradient buckets in MiB. Buckets are sent while the backward pass continues."""
     find_unused_parameters: bool = False
+    """Whether steps may leave parameters without a gradient, as branches of the forward pass do. Each step then looks
+    for them, which takes time."""
 
     @model_validator(mode="after")
     def _check_powersgd(self) -> Allreduce:
@@ -66,11 +59,7 @@ class Allreduce(StrategyOptions):
 
 
 class Horovod(StrategyOptions):
-    """Average the gradients with Horovod's optimizer and communication.
-
-    Attributes:
-        compression: `fp16` halves the bytes.
-    """
+    """Average the gradients with Horovod's optimizer and communication."""
 
     SCALED: ClassVar[bool] = True
     CONTIGUOUS: ClassVar[bool] = True
@@ -80,16 +69,11 @@ class Horovod(StrategyOptions):
 
     name: Literal["horovod"] = "horovod"
     compression: Literal["fp16"] | None = None
+    """`fp16` halves the bytes."""
 
 
 class Averaging(StrategyOptions):
-    """Average the parameters every few steps (local SGD).
-
-    Attributes:
-        frequency: Steps between two averagings.
-        optimizer_state: Whether the optimizers' state is averaged too, or reset after each averaging.
-        warmup: How many of the first steps are averaged one by one.
-    """
+    """Average the parameters every few steps (local SGD)."""
 
     LESS_COMMUNICATION: ClassVar[str] = (
         "a higher frequency averages less often, and a larger batch_size takes fewer steps"
@@ -97,56 +81,52 @@ class Averaging(StrategyOptions):
 
     name: Literal["averaging"] = "averaging"
     frequency: PositiveInt = 5
+    """Steps between two averagings."""
     optimizer_state: Literal["average", "reset"] = "average"
+    """Whether the optimizers' state is averaged too, or reset after each averaging."""
     warmup: Annotated[int, Field(ge=0)] = 0
+    """How many of the first steps are averaged one by one."""
 
 
 class Threshold(StrategyOptions):
     """Take each worker's step, and send only its largest elements (Strom, Interspeech 2015).
 
     The rest is kept and added to later steps. The threshold of elements that are sent adapts to `density`.
-
-    Attributes:
-        density: The largest fraction of elements that is sent.
     """
 
     LESS_COMMUNICATION: ClassVar[str] = "a lower density sends less, and a larger batch_size takes fewer steps"
 
     name: Literal["threshold"] = "threshold"
     density: Annotated[float, Field(gt=0, le=0.25)] = 0.01
+    """The largest fraction of elements that is sent."""
 
 
 class DiLoCo(StrategyOptions):
     """Take `inner_steps` steps on each worker, then one step of an outer optimizer (DiLoCo, arXiv 2311.08105).
 
     The outer gradient is the mean of the workers' changes; the outer optimizer is SGD with Nesterov momentum.
-
-    Attributes:
-        inner_steps: Steps of each worker between two synchronizations.
-        outer_learning_rate: The learning rate of the outer optimizer.
-        outer_momentum: Its momentum.
     """
 
     LESS_COMMUNICATION: ClassVar[str] = "more inner_steps communicate less often"
 
     name: Literal["diloco"] = "diloco"
     inner_steps: PositiveInt = 100
+    """Steps of each worker between two synchronizations."""
     outer_learning_rate: PositiveFloat = 0.7
+    """The learning rate of the outer optimizer."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Its momentum."""
 
 
 class FSDP(StrategyOptions):
-    """Shard parameters, gradients and optimizer state over the workers, for models larger than a device.
-
-    Attributes:
-        wrap: Names of module classes that are gathered one at a time. By default each module in a `ModuleList` or
-            `Sequential`.
-    """
+    """Shard parameters, gradients and optimizer state over the workers, for models larger than a device."""
 
     OWN_MEMORY: ClassVar[bool] = True
 
     name: Literal["fsdp"] = "fsdp"
     wrap: tuple[str, ...] = ()
+    """Names of module classes that are gathered one at a time. By default each module in a `ModuleList` or
+    `Sequential`."""
 
 
 AnyStrategy = Union[Allreduce, Averaging, Threshold, Horovod, DiLoCo, FSDP]  # noqa: UP007

@@ -16,28 +16,25 @@ _MAX_BYTES = 150
 
 
 class TaskKey(Part):
-    """The identity of an attempt of an Airflow task, and the directory of its run.
-
-    Attributes:
-        dag_id: The DAG.
-        run_id: The DAG run.
-        task_id: The task.
-        map_index: The index of a mapped task, -1 for any other.
-        try_number: The attempt, from 1.
-        first_try: The first attempt since the task was last cleared, by the retries that the DAG's file has now. A
-            cleared task produces its result again.
-        max_tries: Airflow's count of attempts that may follow the first, which only a clear changes.
-        directory: The URI of the run's directory.
-    """
+    """The identity of an attempt of an Airflow task, and the directory of its run."""
 
     dag_id: str
+    """The DAG."""
     run_id: str
+    """The DAG run."""
     task_id: TaskId
+    """The task."""
     map_index: int = -1
+    """The index of a mapped task, -1 for any other."""
     try_number: PositiveInt = 1
+    """The attempt, from 1."""
     first_try: PositiveInt = 1
+    """The first attempt since the task was last cleared, by the retries that the DAG's file has now. A cleared task
+    produces its result again."""
     max_tries: NonNegativeInt = 0
+    """Airflow's count of attempts that may follow the first, which only a clear changes."""
     directory: str
+    """The URI of the run's directory."""
 
     @property
     def task(self) -> str:

@@ -13,11 +13,14 @@ from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.fields import (
     Format,
     ImportPath,
+    Inlined,
     Location,
     MLflowServer,
     Name,
+    Output,
     Params,
     Precision,
+    Workers,
     refuse_string,
 )
 from trainyard.schemas.specs.job import JobSpec
@@ -25,51 +28,50 @@ from trainyard.schemas.specs.strategies import Allreduce, Strategy, StrategyOpti
 
 
 class TrainOptions(Part):
-    """Options of the training loop.
-
-    Attributes:
-        fold: The fold that validates, from 1; the others are trained on. None uses `train` and `validation`.
-        epochs: Passes over the split `train`.
-        batch_size: The global batch: rows over all workers before one update.
-        micro_batches: In how many parts each worker processes its rows of a batch.
-        seed: The seed of the order of rows and of the initial weights.
-        bucket_by: A variable-length column; batches then have rows of similar length.
-        balance: Whether an epoch draws each value of the label equally often.
-        weight_by: A column of weights in proportion to which rows are drawn.
-        precision: The precision of the forward and backward pass.
-        clip_norm: The largest norm of the gradient.
-        early_stopping: Epochs without improvement of `monitor` after which training ends.
-        monitor: A validation metric, or `loss`.
-        monitor_mode: Whether a smaller (`min`) or a larger (`max`) `monitor` is better. By default the metric says so
-            itself (`higher_is_better` of torchmetrics), and one that does not is refused; a loss is better when it is
-            smaller.
-        compile: Whether to apply torch.compile.
-        cache_gb: Disk space on each node for shards of remote storage, in GiB.
-        gpu_cache_gb: GPU memory of each worker for the split `train`, in GiB.
-        checkpoint_minutes: Minutes between checkpoints; one is also saved after each epoch.
-        checkpoint_steps: Updates between checkpoints, if given.
-        keep_checkpoints: How many checkpoints are kept, beside the one of the best epoch.
-    """
+    """Options of the training loop."""
 
     fold: PositiveInt | None = None
+    """The number of the fold, from 1, that validates a model trained on all others: cross-validation of a dataset that
+    was exported with `folds=`. None uses the splits `train` and `validation`."""
     epochs: PositiveInt = 10
+    """Passes over the split `train`."""
     batch_size: PositiveInt = 64
+    """The global batch: rows over all workers before one update."""
     micro_batches: PositiveInt = 1
+    """In how many parts each worker processes its rows of a batch, to save memory. It splits the global batch;
+    Horovod's and Lightning's gradient accumulation multiply it."""
     seed: int = 0
+    """The seed of the order of rows and of the initial weights."""
     bucket_by: Name | None = None
+    """A variable-length column; batches then have rows of similar length, with less padding."""
     balance: bool = False
+    """Whether an epoch draws each value of the recipe's label equally often."""
     weight_by: Name | None = None
+    """The column of weights in proportion to which rows are drawn."""
     precision: Precision = "float32"
+    """`float32`, `bfloat16` or `float16`, for the forward and backward pass."""
     clip_norm: PositiveFloat | None = None
+    """The largest norm of the gradient."""
     early_stopping: PositiveInt | None = None
+    """Epochs without improvement of `monitor` after which training ends."""
     monitor: Name = "loss"
+    """A validation metric, or `loss`."""
     monitor_mode: Literal["min", "max"] | None = None
+    """Whether a smaller (`min`) or larger (`max`) `monitor` is better. By default the metric says so itself
+    (`higher_is_better` of torchmetrics), and one that does not is refused; a loss is better when it is smaller."""
     compile: bool = False
+    """Whether to apply torch.compile to the model."""
     cache_gb: PositiveFloat = 32.0
+    """Disk space on each node for shards of remote storage, in GiB. A larger split is read by ranges in each epoch."""
     gpu_cache_gb: NonNegativeFloat = 0.0
+    """GPU memory of each worker for the whole split `train`, in GiB, from which batches are then taken without the CPU;
+    0 for none. A larger split is read as without."""
     checkpoint_minutes: PositiveFloat = 10.0
+    """A checkpoint is saved this often, and after each epoch."""
     checkpoint_steps: PositiveInt | None = None
+    """A checkpoint is also saved after so many updates, if given."""
     keep_checkpoints: PositiveInt = 2
+    """How many checkpoints are kept, beside the one of the best epoch."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> TrainOptions:
@@ -93,35 +95,18 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
 
 
 class Mixed(Part):
-    """A dataset whose rows are the fraction `share` of each epoch; by default its newest version."""
+    """A dataset whose rows are mixed in."""
 
     dataset: Location
+    """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
     version: PositiveInt | None = None
+    """Its version, by default the newest."""
     share: Annotated[float, Field(gt=0, lt=1)]
+    """The fraction of each epoch's rows."""
 
 
 class TrainSpec(JobSpec):
-    """Train a recipe on a group of workers.
-
-    Attributes:
-        recipe: The function that returns the recipe, `module:name`.
-        recipe_params: Its keyword arguments.
-        dataset: The URI of the dataset; its splits `train` and `validation` are used.
-        dataset_version: The version of the dataset, by default the newest.
-        dataset_since: Train only on what was added after this version.
-        mix: Datasets whose rows are mixed in. `dataset` has the rest of each epoch.
-        model: The URI of the model.
-        workers: The number of workers, or the largest number with `min_workers`.
-        min_workers: The smallest number of workers to start with.
-        strategy: The distributed strategy.
-        max_restarts: How often the group restarts from its last checkpoint without progress in between.
-        hang_minutes: Minutes without progress after which the group is restarted.
-        tensorboard: Whether to write TensorBoard event files.
-        mlflow: The URI of an MLflow tracking server.
-        formats: Formats that the model is also written in.
-        epoch_models: Whether the model of each epoch is kept.
-        options: Options of the training loop.
-    """
+    """Train a recipe on a group of workers."""
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
@@ -129,33 +114,62 @@ class TrainSpec(JobSpec):
     HAS_HEARTBEATS = True
 
     recipe: ImportPath
+    """`module:name` of the function that returns the `Recipe`."""
     recipe_params: Params = {}
+    """Its keyword arguments. The result of another task becomes its `uri`; `start_from` may be the name of a model
+    below the storage root."""
     dataset: Location
+    """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
     dataset_version: PositiveInt | None = None
+    """The version to train on. By default the newest."""
     dataset_since: NonNegativeInt | None = None
+    """Train only on what was added after this version."""
     mix: tuple[Mixed, ...] = ()
-    model: Location
-    workers: PositiveInt = 1
-    min_workers: PositiveInt | None = None
+    """Other datasets whose rows are mixed in, as dicts of `dataset`, `share` (the fraction of an epoch's rows) and
+    `version` (default: the newest). Validation uses `dataset` alone."""
+    model: Output
+    """Where the model is written: a name below the storage root, or a URI."""
+    workers: Workers = 1
+    """The number of workers. Each needs a slot (a core, or a GPU), all at once. A pair (min, max) uses as many as there
+    is room for; the global batches, and so the result, stay the same."""
     strategy: Strategy = Field(default="allreduce", validate_default=True)
+    """The distributed strategy: allreduce, averaging, threshold, horovod, diloco or fsdp; or a dict with this as `name`
+    and the strategy's options (`trainyard.schemas.specs.strategies`)."""
     max_restarts: NonNegativeInt = 3
+    """How often the group restarts from its last checkpoint without progress in between, as torchrun's option of this
+    name."""
     hang_minutes: PositiveFloat = 15.0
+    """A group without progress for this long is ended and restarted."""
     tensorboard: bool = False
+    """Whether to write TensorBoard event files to `tensorboard/TASK` in the run's directory."""
     mlflow: MLflowServer | None = None
+    """The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name."""
     formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
+    """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`."""
     epoch_models: bool = False
-    options: TrainOptions = TrainOptions()
+    """Whether the model of each epoch is kept. `train.output["epoch_models"]` lists their results, for `model=` and
+    `baselines=`."""
+    options: Annotated[TrainOptions, Inlined()] = TrainOptions()
+    """Options of the training loop."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> TrainSpec:
-        if self.min_workers and self.min_workers > self.workers:
-            raise ValueError(f"workers=({self.min_workers}, {self.workers}): write the smaller number first")
         if (mixed := sum(each.share for each in self.mix)) >= 1:
             raise ValueError(
                 f"mix: the shares sum to {mixed:g}; they must sum to less than 1, the rest is from dataset"
             )
         refuse_combinations(self.strategy, self.options)
         return self
+
+    @property
+    def min_workers(self) -> int:
+        """The smallest number of workers to start with."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def max_workers(self) -> int:
+        """The largest number of workers."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of the datasets, and what the parameters name."""
