@@ -15,9 +15,9 @@ from tests.plugins.snapshots import group_plan
 from trainyard.checks import doctor
 from trainyard.checks.preflight import check_dag
 from trainyard.jobs.dry_run import TaskPlan
+from trainyard.planning.finding import Finding
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
-from trainyard.yarn.fit import Finding
 
 FAIR = {"scheduler": {"schedulerInfo": {"type": "fairScheduler", "rootQueue": {"queueName": "root"}}}}
 ANSWERS: dict[str, Any] = {

@@ -10,6 +10,7 @@ import pytest
 from tests.plugins.snapshots import NODE, group_plan, node, queue, snapshot, stage_plan
 from trainyard.errors import TrainyardError
 from trainyard.planning.executors import Executors
+from trainyard.planning.finding import as_text
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
 from trainyard.yarn import fit
@@ -222,11 +223,11 @@ def test_with_preflight_off_nothing_is_checked() -> None:
     ("plan", "state"), [(group_plan(4), "fits"), (group_plan(5), "MAY NOT FIT"), (group_plan(queue="etl"), "DOES NOT")]
 )
 def test_the_table_has_the_state_of_each_check(plan: Plan, state: str) -> None:
-    assert state in fit.as_text(fit.check_plan(plan, snapshot())).split("\n\n")[0]
+    assert state in as_text(fit.check_plan(plan, snapshot())).split("\n\n")[0]
 
 
 def test_the_table_has_what_is_needed_and_what_is_available() -> None:
-    text = fit.as_text(fit.check_plan(group_plan(5), snapshot()))
+    text = as_text(fit.check_plan(group_plan(5), snapshot()))
     row = next(line for line in text.splitlines() if line.startswith("train  room"))
     assert "5 x 3072 MB, 1 core, 1 GPU" in row and "room for 4" in row
 
