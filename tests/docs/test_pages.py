@@ -25,9 +25,8 @@ def test_pages_build_without_a_warning(tmp_path: Path) -> None:
     assert build.returncode == 0, build.stderr
     reference = (tmp_path / "reference" / "operators.html").read_text()
     assert "grow_memory_to" in reference and "epoch_models" in reference, "options come from docstrings"
-    assert "rows_per_batch" in (tmp_path / "reference" / "schema-fields.html").read_text(), (
-        "fields come from the schemas"
-    )
+    fields = (tmp_path / "reference" / "schema-fields.html").read_text()
+    assert "rows_per_batch" in fields, "fields come from the schemas"
 
 
 @every_page
