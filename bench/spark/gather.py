@@ -49,9 +49,12 @@ def gather_statistics(tasks: int) -> str:
     columns["label"] = ColumnStatistics(Moments(100, *np.ones((4, 1))), 100, 0, dict.fromkeys(range(1000), 1))
     columns["day"] = ColumnStatistics(None, 100, 0, {date.fromordinal(730_000 + day): 1 for day in range(1000)})
     with tempfile.TemporaryDirectory() as folder:
-        assert task_statistics.save_if_large(f"{folder}/statistics.arrow", {"train": columns})
+        sha256 = task_statistics.save_if_large(f"{folder}/statistics.arrow", {"train": columns})
         size = Path(folder, "statistics.arrow").stat().st_size
-        outputs = [TaskOutput(number, (), "", statistics_path="statistics.arrow") for number in range(tasks)]
+        outputs = [
+            TaskOutput(number, (), "", statistics_path="statistics.arrow", statistics_sha256=sha256)
+            for number in range(tasks)
+        ]
         total = writer._merge_statistics(folder, outputs)
     assert total["train"]["x0"].rows == 100 * tasks
     return f"{tasks:,} tasks of {size / 1e3:.0f} kB, {tasks * size / 1e9:.1f} GB in all"
