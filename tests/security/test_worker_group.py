@@ -32,6 +32,8 @@ from trainyard.trainer.world import World
 pytestmark = pytest.mark.ranks
 
 SECONDS = timedelta(seconds=2)
+ONE_OF_EACH = ("allreduce", "averaging", "threshold", "diloco", "fsdp", "horovod")
+"""The strategies without further options."""
 
 
 def join_stores(end: Connection, ports: list[int]) -> None:
@@ -114,7 +116,9 @@ def train_without_unpickling(
             setattr(module, name, function)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ONE_OF_EACH else pytest.mark.full) for name in STRATEGIES]
+)
 def test_no_strategy_unpickles_what_another_worker_sends(
     pair: Workers, batches: str, tmp_path: Path, name: str
 ) -> None:

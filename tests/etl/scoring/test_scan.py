@@ -40,7 +40,14 @@ def collect(rows: Any, columns: list[str]) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("options", [{}, {"split": "test"}, {"version": "1"}, {"split": "train", "verify": "true"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split": "train", "verify": "true"},
+        *(pytest.param(options, marks=pytest.mark.full) for options in ({"split": "test"}, {"version": "1"})),
+    ],
+)
 def test_a_function_is_given_the_rows_of_the_dataframe(spark: Any, dataset: str, options: dict[str, str]) -> None:
     frame = spark.read.format("trainyard").options(**options).load(dataset)
     columns = ["tokens", "x", "file", "key", "name"]

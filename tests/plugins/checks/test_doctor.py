@@ -53,6 +53,7 @@ def test_every_failed_check_has_a_line_and_a_fix(
     assert "Write its host as local[2], spark://HOST:7077 or yarn." in shown
 
 
+@pytest.mark.full
 def test_an_unexpected_error_fails_its_own_check_alone(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = local / "bin" / "java"
     java.parent.mkdir()
@@ -72,6 +73,7 @@ def test_an_unexpected_error_of_the_spark_connection_is_its_row(local: Path, mon
     assert list(results)[:4] == ["Airflow", "Java", "Spark", "storage of trainyard_default"]
 
 
+@pytest.mark.full
 def test_a_spark_home_with_a_trailing_slash_is_used(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = find_spark({})
     monkeypatch.setenv("SPARK_HOME", f"{home}/")

@@ -117,7 +117,7 @@ def _refuse(*_: Any) -> Any:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("failing", [0, 1, pytest.param(2, marks=pytest.mark.full)])
 def test_an_error_of_a_worker_is_raised_by_all_and_the_next_state_is_whole(tmp_path: Path, failing: int) -> None:
     with Workers(2) as workers:
         results = workers(save_sharded, str(tmp_path), failing)

@@ -44,8 +44,13 @@ def test_packages_and_modules_beside_the_recipes_are_copied(
     assert ran.stdout == "3\n"
 
 
-def test_the_copied_modules_import_nothing_of_the_package_that_is_not_copied(tmp_path: Path) -> None:
-    code.copy("json", tmp_path)
+def test_the_copied_modules_import_nothing_of_the_package_that_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside" / "shapes_alone.py").parent.mkdir()
+    (tmp_path / "beside" / "shapes_alone.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "beside")
+    code.copy("shapes_alone", tmp_path)
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import trainyard.storage, trainyard.schemas.model_artifact\n"

@@ -85,7 +85,7 @@ def test_a_version_or_the_rows_since_one_are_trained_on_and_leased_meanwhile(spa
     assert storage.list_names(f"{batches}/leases") == []
 
 
-@pytest.mark.parametrize("share", [None, 0.4])
+@pytest.mark.parametrize("share", [None, pytest.param(0.4, marks=pytest.mark.full)])
 def test_two_workers_learn_the_same_as_one(spark: Any, tmp_path: Path, share: float | None) -> None:
     other = datasets.write(tmp_path / "other", {"train": datasets.blobs(90, seed=2)})
     mix = [{"dataset": other, "share": share}] if share else []
@@ -353,6 +353,7 @@ def test_exceptions_in_user_code_do_not_trigger_a_restart(spark: Any, tmp_path: 
     assert count_starts(tmp_path) == 1
 
 
+@pytest.mark.full
 def test_another_attempt_resumes_where_the_one_before_ended(spark: Any, tmp_path: Path) -> None:
     job = faulty_spec(tmp_path, "1 17 kill", max_restarts=0)
     with pytest.raises(TrainyardError):

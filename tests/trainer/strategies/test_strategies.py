@@ -115,7 +115,7 @@ def test_micro_batches_do_not_change_the_result(pair: Workers, batches: str, tmp
     assert get_losses(parts) == pytest.approx(get_losses(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [5, 7, 9])
+@pytest.mark.parametrize("batch_size", [5, *(pytest.param(size, marks=pytest.mark.full) for size in (7, 9))])
 def test_micro_batches_of_a_sharded_model_are_as_many_on_all_workers(
     pair: Workers, batches: str, tmp_path: Path, batch_size: int
 ) -> None:
@@ -225,6 +225,7 @@ def test_invalid_options_are_refused_before_training(
     assert message in str(error.value)
 
 
+@pytest.mark.full
 def test_the_error_for_an_unknown_class_to_wrap_names_it(batches: str, tmp_path: Path) -> None:
     with Workers(2) as pair:
         outcomes = pair.start(train, batches, str(tmp_path), {"name": "fsdp", "wrap": ["Block"]}).outcomes()
