@@ -128,7 +128,7 @@ def test_a_signal_interrupts_the_suites(checkout: Path, number: signal.Signals) 
     process = subprocess.Popen([sys.executable, "-c", program, str(checkout)], cwd=ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(checkout.glob("started.*"))) < run_tests.PROCESSES:
-        assert time.monotonic() < deadline
+        assert process.poll() is None and time.monotonic() < deadline, list(checkout.rglob("*"))
         time.sleep(0.02)
     process.send_signal(number)
     assert process.wait(60) == 128 + number
