@@ -53,6 +53,15 @@ def test_a_worker_without_the_secret_gets_no_connection(server: Server) -> None:
         Channel(DriverAddress(server.address.host, server.address.port, b"guessed"), "echo")
 
 
+def test_a_wrong_proof_is_answered_by_none(server: Server) -> None:
+    received = b""
+    with connect(server) as worker, suppress(ConnectionResetError):
+        worker.sendall(os.urandom(channels.CHALLENGE_BYTES + channels.CODE_BYTES))
+        while part := worker.recv(4096):
+            received += part
+    assert len(received) <= channels.CHALLENGE_BYTES
+
+
 def test_a_driver_without_the_secret_gets_no_message(server: Server) -> None:
     """As a process that listens on the port of a driver that has ended."""
     with Server("127.0.0.1", {"echo": echo}) as other:
