@@ -25,6 +25,7 @@ CONF = {
     "spark.executor.memory": "700m",
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.yarn.queue": "etl",
     "spark.ui.enabled": "false",
 }
 OFF = dict.fromkeys(AUTHENTICATED_CONF, "false")
