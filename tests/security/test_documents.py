@@ -260,6 +260,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[type[Docum
     return [(type(document), json.loads(document.to_json())) for document in built]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_document_with_any_other_value_is_read_or_refused_at_once(documents: Any, data: st.DataObject) -> None:
