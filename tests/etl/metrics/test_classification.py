@@ -196,6 +196,7 @@ def test_areas_of_each_class_do_not_depend_on_the_scale_of_its_scores():
     assert metrics["auroc"] == approx(np.mean(areas), abs=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     rows=st.integers(500, 20_000), positives=st.integers(30, 400), shift=st.sampled_from([0.5, 1.5, 3.0]),

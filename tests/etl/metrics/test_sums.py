@@ -40,6 +40,7 @@ def build_sums(seed: int, cells: int, top: int) -> dict[Key, SparseSums]:
     return {key: (cells, rng.integers(1, 9, len(cells)).astype(np.float64)) for key, cells in numbers.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seeds=st.lists(st.integers(0, 99), min_size=1, max_size=8), cells=st.sampled_from([1, 50, 20_000]))
 def test_ranges_that_are_merged_apart_are_the_sums_of_all(seeds: list[int], cells: int) -> None:
