@@ -111,7 +111,7 @@ fresh: $(READY) ## install the wheel with the newest packages, and run the READM
 
 lock: $(READY) ## compile requirements*.in to requirements*.txt, for all versions of Python and platforms
 	for name in requirements requirements-dev requirements-s3; do \
-	  $(UV) pip compile -q --no-header --universal --python-version 3.11 $$name.in -o $$name.txt; \
+	  $(UV) pip compile -q --no-header --universal --generate-hashes --python-version 3.11 $$name.in -o $$name.txt; \
 	done
 
 clean: ## remove what runs and checks left behind; the environment stays

@@ -23,7 +23,7 @@ if [ -z "${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then
 fi
 # Migrated once for each version of Airflow, also after a migration that was interrupted. A home without a database gets
 # a copy of the one that the first home with the installed version has left in the user's cache.
-airflow_lock=$(grep -m 1 '^apache-airflow==' "$root/requirements.txt")
+airflow_lock=$(grep -om 1 '^apache-airflow==[^ ]*' "$root/requirements.txt")
 if [ "$(cat "$AIRFLOW_HOME/migrated" 2>/dev/null)" != "$airflow_lock" ]; then
   mkdir -p -m 700 "$AIRFLOW_HOME"
   airflow_copy=

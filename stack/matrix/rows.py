@@ -152,9 +152,9 @@ def select_rows(names: Sequence[str]) -> list[Row]:
 
 
 def merge_requirements(texts: Sequence[str], packages: Sequence[str]) -> str:
-    """Return the requirements of several files as one, where `packages` replace those of the same names."""
+    """Return the requirements of several files as one, without hashes; `packages` replace those of the same names."""
     replaced = {_get_name(package) for package in packages}
-    lines = [line for text in texts for line in text.splitlines() if line and line[0].isalnum()]
+    lines = [line.removesuffix(" \\") for text in texts for line in text.splitlines() if line and line[0].isalnum()]
     return "".join(f"{line}\n" for line in (*(line for line in lines if _get_name(line) not in replaced), *packages))
 
 

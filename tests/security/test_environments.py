@@ -103,12 +103,19 @@ def test_others_may_add_to_a_folder_with_the_sticky_bit_and_replace_nothing(root
     environment.refuse_foreign(root, conf, {ME})
 
 
+def open_to_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda storage: (storage / "environments").chmod(0o775), r"environments can be .* 775, not 755"),
         (lambda storage: next(storage.glob("environments/*")).chmod(0o646), r"\.zip can be .* 646, not 644"),
         (lambda storage: storage.chmod(0o777), r"storage can be written to by other users: its mode is 777, not 755"),
+        (lambda storage: open_to_all(storage / "runs"), r"/runs can be .* 777, not 755"),
+        (lambda storage: open_to_all(storage / "owners"), r"/owners can be .* 777, not 755"),
     ],
 )
 def test_doctor_names_the_path_and_the_mode_that_others_can_write_with(

@@ -49,7 +49,8 @@ def test_rows_are_chosen_by_name() -> None:
 
 
 def test_packages_replace_requirements_of_their_name() -> None:
-    texts = ["# why\nspark==1\nspark-client==1\nnumpy\n", "-c requirements.txt\npandas<3\n"]
+    locked = "spark==1 \\\n    --hash=sha256:0a \\\n    --hash=sha256:0b\n    # via x\nspark-client==1\n"
+    texts = [f"# why\n{locked}numpy\n", "-c requirements.txt\npandas<3\n"]
     assert rows.merge_requirements(texts, ["spark==2", "pandas==3"]) == "spark-client==1\nnumpy\nspark==2\npandas==3\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import tomllib
 from pathlib import Path
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def read_requirements(name: str) -> dict[str, Requirement]:
     lines = (ROOT / name).read_text().splitlines()
-    found = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
+    found = [Requirement(line.removesuffix(" \\")) for line in lines if line and line[0].isalnum()]
     here = [requirement for requirement in found if requirement.marker is None or requirement.marker.evaluate()]
     return {canonicalize_name(requirement.name): requirement for requirement in here}
 
@@ -40,6 +41,13 @@ def find_installed(image: str) -> set[str]:
             if dependency.marker is None or dependency.marker.evaluate({"extra": extra}):
                 rest += [(canonicalize_name(dependency.name), needed) for needed in ("", *dependency.extras)]
     return packages
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-s3.txt"])
+def test_each_locked_package_has_the_digests_of_its_files(name: str) -> None:
+    packages = re.split(r"\n(?=\w)", (ROOT / name).read_text().strip())
+    assert len(packages) > 20
+    assert not [package.split(" ")[0] for package in packages if "--hash=sha256:" not in package]
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import re
 import sys
@@ -18,15 +17,16 @@ import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from trainyard.deadlines import end_process
 from trainyard.errors import find_java_cause, reason, without_java
-from trainyard.retries import read_file, retry
+from trainyard.retries import retry
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.specs import SPECS
+from trainyard.schemas.specs import load_spec
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.validation.secrets import mask
 from trainyard.stalls import DUMP_SECONDS, StallDetector, get_minutes
@@ -57,8 +57,7 @@ def main() -> int:
     parser.add_argument("--spec", required=True, help="URI of the job spec")
     uri = parser.parse_args().spec
     try:
-        text = read_file(uri)
-        spec = SPECS[json.loads(text)["document"]].from_json(text, origin=uri)
+        spec = retry(f"read {uri}", partial(load_spec, uri))
     except Exception as failure:
         return _end_without_record(failure)
     record = run(spec)

@@ -28,7 +28,7 @@ def check_write_access(conn_id: str) -> str:
         return ""
     owners = {user, *conf.getlist("trainyard", "archive_owners", fallback=[])}
     problems = [
-        *_list_root_problems(settings.storage),
+        *_list_folder_problems(settings.storage),
         *_list_archive_problems(settings.storage, settings.environment, owners),
     ]
     if problems:
@@ -56,13 +56,17 @@ def _find_user(root: str) -> str | None:
     return access.owner if access else None
 
 
-def _list_root_problems(root: str) -> Iterator[str]:
-    """Yield that all users can write to the storage root; a group that can may be a team."""
-    with suppress(FileNotFoundError):
-        access = permissions.read_access(root)
-        if access and access.mode & stat.S_IWOTH and not access.mode & stat.S_ISVTX:
-            closed = access.mode & ~(stat.S_IWGRP | stat.S_IWOTH)
-            yield f"{root} can be written to by other users: its mode is {access.mode:o}, not {closed:o}"
+def _list_folder_problems(root: str) -> Iterator[str]:
+    """Yield that all users can write to the storage root, or to what says what a job does and whose it is.
+
+    A group that can may be a team.
+    """
+    for uri in (root, storage.join(root, "runs"), storage.join(root, "owners")):
+        with suppress(FileNotFoundError):
+            access = permissions.read_access(uri)
+            if access and access.mode & stat.S_IWOTH and not access.mode & stat.S_ISVTX:
+                closed = access.mode & ~(stat.S_IWGRP | stat.S_IWOTH)
+                yield f"{uri} can be written to by other users: its mode is {access.mode:o}, not {closed:o}"
 
 
 def _list_archive_problems(root: str, packed: str | None, owners: Collection[str]) -> Iterator[str]:

@@ -80,20 +80,45 @@ def test_a_source_is_divided_for_all_executors_of_the_start(conf: dict[str, str]
     assert driver.count_cores(conf) == cores
 
 
+def fail_to_start(_: object) -> None:
+    raise ConnectionRefusedError("the JVM has ended")
+
+
+def start(monkeypatch: pytest.MonkeyPatch, run: Path, task: str, said: str = "") -> None:
+    """Store the spec of task `t`, which says that its run is at `said`, at the place of `task` in `run`."""
+    task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=said or run.as_uri())
+    spec = run / f"attempts/{task}/1.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(ScriptSpec(task_key=task_key, script="toy.script").to_json())
+    monkeypatch.setattr("sys.argv", ["driver.py", "--spec", spec.as_uri()])
+
+
+def test_a_record_is_written_where_the_spec_lies_and_not_where_it_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(driver, "_session", fail_to_start)
+    start(monkeypatch, tmp_path / "run", "t", said=(tmp_path / "other").as_uri())
+    assert driver.main() == 1
+    assert list((tmp_path / "run/records").iterdir()) and not (tmp_path / "other").exists()
+
+
+def test_the_spec_of_another_task_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(monkeypatch, tmp_path, "u")
+    assert driver.main() == 1
+    assert "is a document of task 't', which lies at another place" in capsys.readouterr().err
+    assert not (tmp_path / "records").exists()
+
+
 def test_the_error_of_a_job_is_printed_although_its_record_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where the quota of the storage is exceeded, which is why the job has failed."""
 
-    def fail(_: object) -> None:
-        raise ConnectionRefusedError("the JVM has ended")
-
-    monkeypatch.setattr(driver, "_session", fail)
+    monkeypatch.setattr(driver, "_session", fail_to_start)
     (tmp_path / "records").touch()
-    task_key = TaskKey(dag_id="toy", run_id="r", task_id="t", directory=tmp_path.as_uri())
-    spec = tmp_path / "spec.json"
-    spec.write_text(ScriptSpec(task_key=task_key, script="toy.script").to_json())
-    monkeypatch.setattr("sys.argv", ["driver.py", "--spec", spec.as_uri()])
+    start(monkeypatch, tmp_path, "t")
     assert driver.main() == 1
     printed = capsys.readouterr().err
     assert f"{driver.FAILED}: ConnectionRefusedError: the JVM has ended" in printed
