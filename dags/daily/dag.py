@@ -4,7 +4,6 @@ from datetime import datetime
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import ExportOperator
 
@@ -21,7 +20,7 @@ with DAG(
     def deliver(ds: str) -> dict:
         from daily.source import write
 
-        directory = storage.join(TrainyardHook().get_conn().storage, "daily", "source")
+        directory = TrainyardHook().path("daily/source")
         return {"format": "parquet", "path": write(directory, ds), "options": {"basePath": directory}}
 
     ExportOperator(

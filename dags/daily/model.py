@@ -5,7 +5,6 @@ Scheduled by the asset `daily/dataset`, which the DAG `daily` updates.
 
 from airflow.sdk import DAG, Asset, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, PredictOperator, PromoteOperator, TrainOperator
 from trainyard.schemas import model_artifact
@@ -14,7 +13,7 @@ with DAG("daily_model", schedule=[Asset("daily/dataset")], max_active_runs=1, do
 
     @task
     def champion() -> str | None:
-        uri = storage.join(TrainyardHook().get_conn().storage, "daily", "champion")
+        uri = TrainyardHook().path("daily/champion")
         return uri if model_artifact.exists(uri) else None
 
     train = TrainOperator(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn, optim
-from torchmetrics.classification import MulticlassAccuracy
+from torch import nn
 
 from trainyard.trainer import Recipe
 
@@ -15,9 +14,8 @@ def network(start_from: str | None = None, width: int = 64) -> Recipe:
         label="label",
         classes=10,
         normalize="all",
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
-        metrics={"accuracy": MulticlassAccuracy(10, average="micro")},
+        learning_rate=3e-3,
+        metrics=["accuracy"],
         predict=lambda output: {"digit": output.argmax(1)},
         start_from=start_from,
     )

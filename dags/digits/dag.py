@@ -2,7 +2,6 @@
 
 from airflow.sdk import DAG, Param, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import (
     EvaluateOperator,
@@ -22,13 +21,13 @@ PARAMS = {
     "width": Param(32, type="integer", minimum=1, description="channels of the first layer"),
 }
 
-with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=True, doc_md=__doc__):
+with DAG("digits", schedule=None, params=PARAMS, doc_md=__doc__):
 
     @task
     def images() -> str:
         from digits.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "digits", "source"))
+        return write(TrainyardHook().path("digits/source"))
 
     source = images()
     export = ExportOperator(
@@ -36,7 +35,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
         prepare="digits.prepare:images",
         source=source,
         format="binaryFile",
-        options={"recursiveFileLookup": "true"},
+        options={"recursiveFileLookup": True},
         dataset="digits/dataset",
         splits={"train": 0.8, "validation": 0.1, "test": 0.1},
         shapes={"image": [1, 8, 8]},
@@ -76,7 +75,7 @@ with DAG("digits", schedule=None, params=PARAMS, render_template_as_native_obj=T
     promote >> PredictOperator(
         task_id="predict",
         model="digits/champion",
-        source={"format": "binaryFile", "path": source, "options": {"recursiveFileLookup": "true"}},
+        source={"format": "binaryFile", "path": source, "options": {"recursiveFileLookup": True}},
         prepare="digits.prepare:images",
         keys=["id"],
         output="digits/predictions",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import nn, optim
-from torchmetrics.classification import MulticlassAccuracy
 
 from trainyard.trainer import Recipe
 
@@ -20,11 +19,10 @@ def convnet(width: int = 32, learning_rate: float = 3e-3) -> Recipe:
         label="label",
         classes=10,
         normalize="all",
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
+        learning_rate=learning_rate,
         schedule=lambda optimizer, updates: optim.lr_scheduler.OneCycleLR(
             optimizer, learning_rate, total_steps=updates
         ),
-        metrics={"accuracy": MulticlassAccuracy(10, average="micro")},
+        metrics=["accuracy"],
         predict=lambda output: {"digit": output.argmax(1), "probability": output.softmax(1).amax(1)},
     )

@@ -12,7 +12,7 @@ with DAG("gan", schedule=None, params={"epochs": Param(40, type="integer", minim
     def paths() -> dict[str, str]:
         from digits.source import write
 
-        folder = storage.join(TrainyardHook().get_conn().storage, "gan")
+        folder = TrainyardHook().path("gan")
         return {"source": write(storage.join(folder, "source")), "model": storage.join(folder, "generator.pt")}
 
     path = paths()
@@ -21,7 +21,7 @@ with DAG("gan", schedule=None, params={"epochs": Param(40, type="integer", minim
         prepare="digits.prepare:images",
         source=path["source"],
         format="binaryFile",
-        options={"recursiveFileLookup": "true"},
+        options={"recursiveFileLookup": True},
         dataset="gan/dataset",
         shapes={"image": [1, 8, 8]},
         splits={"train": 1.0},

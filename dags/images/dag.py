@@ -2,7 +2,6 @@
 
 from airflow.sdk import DAG, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
 
@@ -14,7 +13,7 @@ with DAG("images", schedule=None, doc_md=__doc__):
     def tiles() -> str:
         from images.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "images", "source"))
+        return write(TrainyardHook().path("images/source"))
 
     export = ExportOperator(
         task_id="export",
@@ -22,7 +21,7 @@ with DAG("images", schedule=None, doc_md=__doc__):
         prepare_params={"photographs": PHOTOGRAPHS},
         source=tiles(),
         format="binaryFile",
-        options={"recursiveFileLookup": "true"},
+        options={"recursiveFileLookup": True},
         dataset="images/dataset",
         splits={"train": 0.6, "validation": 0.1, "test": 0.3},
         stratify="label",

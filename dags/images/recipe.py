@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn, optim
-from torchmetrics.classification import MulticlassAccuracy
+from torch import Tensor, nn
 
 from trainyard.trainer import Recipe, decode_rgb
 
@@ -37,8 +36,7 @@ def convnet(classes: int, width: int = 16) -> Recipe:
         classes=classes,
         decode={"image": decode_rgb},
         augment={"image": mirror},
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, 0.01),
-        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        learning_rate=0.01,
+        metrics=["accuracy"],
         predict=lambda output: {"photograph": output.argmax(1)},
     )

@@ -7,9 +7,8 @@ from airflow.sdk import DAG
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
 
 SOURCE = {
-    "format": "csv",
     "path": Path(__file__).with_name("penguins.csv").as_uri(),
-    "options": {"header": "true", "inferSchema": "true", "nullValue": "NA"},
+    "options": {"header": True, "inferSchema": True, "nullValue": "NA"},
 }
 
 with DAG("penguins", schedule=None, doc_md=__doc__):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn, optim
-from torchmetrics import MeanAbsoluteError
+from torch import Tensor, nn
 
 from trainyard.trainer import Recipe
 
@@ -24,7 +23,7 @@ def network(width: int = 32, learning_rate: float = 0.02) -> Recipe:
         label="body_mass_kg",
         normalize="element",
         loss=nn.MSELoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
-        metrics={"mae": MeanAbsoluteError()},
+        learning_rate=learning_rate,
+        metrics=["mae"],
         predict=lambda output: {"body_mass_kg": output},
     )

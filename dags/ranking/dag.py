@@ -2,7 +2,6 @@
 
 from airflow.sdk import DAG, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
 
@@ -12,14 +11,13 @@ with DAG("ranking", schedule=None, doc_md=__doc__):
     def patients() -> str:
         from ranking.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "ranking", "patients.csv"))
+        return write(TrainyardHook().path("ranking/patients.csv"))
 
     export = ExportOperator(
         task_id="export",
         prepare="ranking.prepare:patients",
         source=patients(),
-        format="csv",
-        options={"header": "true", "inferSchema": "true"},
+        options={"header": True, "inferSchema": True},
         dataset="ranking/dataset",
         splits={"train": 0.5, "validation": 0.1, "test": 0.4},
         split_by="age",

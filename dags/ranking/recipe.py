@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from trainyard.trainer import Recipe
 
@@ -30,6 +30,6 @@ def scorer(width: int = 16) -> Recipe:
         label="relevance",
         normalize="element",
         loss=pairwise,
-        optimizer=lambda parameters: optim.AdamW(parameters, 0.01),
+        learning_rate=0.01,
         predict=lambda output: {"score": output},
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn, optim
-from torchmetrics.classification import MulticlassAccuracy
+from torch import Tensor, nn
 
 from trainyard.trainer import Recipe
 
@@ -28,8 +27,7 @@ def bag_of_words(vocabulary: int, classes: int, width: int = 32) -> Recipe:
         label="label",
         classes=classes,
         sequences="padded",
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, 0.01),
-        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        learning_rate=0.01,
+        metrics=["accuracy"],
         predict=lambda output: {"chapter": output.argmax(1)},
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn, optim
-from torchmetrics import MeanAbsoluteError
+from torch import Tensor, nn
 
 from trainyard.trainer import Recipe
 
@@ -26,7 +25,7 @@ def network(width: int = 16, learning_rate: float = 0.01) -> Recipe:
         features="past",
         label="sunspots",
         loss=nn.MSELoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, learning_rate),
-        metrics={"mae": MeanAbsoluteError()},
+        learning_rate=learning_rate,
+        metrics=["mae"],
         predict=lambda output: {"sunspots": output},
     )

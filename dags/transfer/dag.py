@@ -2,7 +2,6 @@
 
 from airflow.sdk import DAG, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, FeaturizeOperator, TrainOperator
 
@@ -16,7 +15,7 @@ with DAG("transfer", schedule=None, doc_md=__doc__):
     def digits() -> str:
         from transfer.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "transfer", "digits.parquet"))
+        return write(TrainyardHook().path("transfer/digits.parquet"))
 
     source = {"source": digits(), "prepare": "transfer.prepare:images"}
     image = {"shapes": {"image": [1, 28, 28]}}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn, optim
-from torchmetrics.classification import MulticlassAccuracy
+from torch import nn
 
 from trainyard.trainer import Recipe
 
@@ -23,9 +22,8 @@ def convnet(
         features="image",
         label="label",
         classes=classes,
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
-        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        learning_rate=3e-3,
+        metrics=["accuracy"],
         predict=lambda output: {"label_": output.argmax(1)},
         start_from=start_from,
         reinitialize=reinitialize,
@@ -40,7 +38,6 @@ def head(size: int, classes: int) -> Recipe:
         features="features",
         label="label",
         classes=classes,
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: optim.AdamW(parameters, 3e-3),
-        metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
+        learning_rate=3e-3,
+        metrics=["accuracy"],
     )

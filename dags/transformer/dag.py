@@ -2,7 +2,6 @@
 
 from airflow.sdk import DAG, task
 
-from trainyard import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
 
@@ -16,7 +15,7 @@ with DAG("transformer", schedule=None, doc_md=__doc__):
     def text() -> str:
         from sequences.source import write
 
-        return write(storage.join(TrainyardHook().get_conn().storage, "transformer", "source"), CHAPTERS)
+        return write(TrainyardHook().path("transformer/source"), CHAPTERS)
 
     export = ExportOperator(
         task_id="export",

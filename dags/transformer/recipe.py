@@ -42,7 +42,7 @@ def causal(length: int, width: int = 32, heads: int = 4, layers: int = 2) -> Rec
         features="characters",
         label="next",
         loss=cross_entropy,
-        optimizer=lambda parameters: optim.AdamW(parameters, 0.01),
+        learning_rate=0.01,
         schedule=lambda optimizer, updates: optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=updates),
         metrics={"perplexity": perplexity()},
         predict=lambda output: {"next": output[:, -1].argmax(1)},

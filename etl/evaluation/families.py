@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,9 +42,14 @@ def choose_families(
             f"the label {label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot compare it."
         )
     spec = _build_output_spec(model.recipe, _find_output_shape(uri, model), label)
-    return RowCount(), *(
-        build_families(metrics, spec) if metrics else build_recipe_families(*(first or (uri, document)))
-    )
+    first = first or (uri, document)
+    chosen = metrics or _list_names(worker_model.load_model(*first).recipe)
+    return RowCount(), *(build_families(chosen, spec) if chosen else build_recipe_families(*first))
+
+
+def _list_names(recipe: Recipe) -> Sequence[str]:
+    """Return the metrics that a recipe has by name alone; evaluations have the same ones, with intervals."""
+    return () if isinstance(recipe.metrics, Mapping) else recipe.metrics
 
 
 def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:

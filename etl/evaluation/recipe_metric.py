@@ -27,7 +27,7 @@ def build_recipe_families(uri: str, document: str) -> list[CustomMetric]:
     """
     from trainyard.etl.scoring import worker_model
 
-    names = worker_model.load_model(uri, document).recipe.metrics
+    names = worker_model.load_model(uri, document).recipe.metrics_by_name
     if not names:
         raise TrainyardError(
             f"the recipe of {uri} has no metrics, and metrics= names none; write, for example, metrics=['accuracy'] or "
@@ -52,6 +52,6 @@ class RecipeMetric(CustomMetric):
         from trainyard.trainer.model import recipe
 
         artifact = ModelArtifact.from_json(self._document, origin=self._uri)
-        metric = deepcopy(recipe.load(artifact.recipe, artifact.recipe_params).metrics[self._name])
+        metric = deepcopy(recipe.load(artifact.recipe, artifact.recipe_params).metrics_by_name[self._name])
         torchmetrics_states.use_float64(metric)
         return metric

@@ -22,6 +22,7 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> Evaluation
     Raises:
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
     """
+    assert spec.dataset is not None, "the plan names it"
     preload(spark)
     version = {} if spec.dataset_version is None else {"version": str(spec.dataset_version)}
     rows = DatasetScan(spark, spec.dataset, {"split": spec.split, **version})

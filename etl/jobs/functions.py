@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.source import FORMAT
+from trainyard.schemas.validation.params import convert_texts
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,11 @@ class UserFunction:
         """Call the function and return its DataFrame.
 
         Raises:
-            TrainyardError: It does not accept `params`, returns something else, or reads a dataset although its format
-                is not registered.
+            TrainyardError: It does not accept `params`, or a value of one, returns something else, or reads a dataset
+                although its format is not registered.
         """
         function = getattr(self.module, self.name)
+        params = convert_texts(f"{self.option}_params", function, params)
         try:
             inspect.signature(function).bind(spark, frame, **params)
         except TypeError as error:

@@ -39,10 +39,11 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
     destinations.check_catalog(spec, spark.conf.getAll)
     destinations.check_output(spec)
     artifact = model_artifact.read(spec.model, spec.weights)
-    keys = tuple(dict.fromkeys([*spec.keys, *([spec.partition_by] if spec.partition_by else [])]))
     with events.span(Phase.READ_SOURCE):
         files = destinations.list_source(spec)
         rows, warnings = _read(spark, spec)
+    chosen = spec.keys or inputs.list_others(rows.schema, artifact)
+    keys = tuple(dict.fromkeys([*chosen, *([spec.partition_by] if spec.partition_by else [])]))
     rows_per_batch = spec.rows_per_batch or _choose_batch_rows(rows, artifact.inputs, keys)
     if isinstance(rows, DatasetScan):
         rows.batch_rows = rows_per_batch

@@ -52,6 +52,12 @@ def check_inputs(
         )
 
 
+def list_others(schema: spark.StructType, artifact: ModelArtifact) -> list[str]:
+    """Return the columns of a DataFrame that a model does not take."""
+    taken = {column.name for column in artifact.inputs}
+    return [name for name in schema.names if name not in taken]
+
+
 def _is_compatible(kind: spark.DataType, column: Column, is_label: bool) -> bool:
     """Return whether a Spark type converts to a model's input or label: integers convert to any number."""
     if isinstance(kind, spark.BinaryType):

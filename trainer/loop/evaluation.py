@@ -51,7 +51,7 @@ def evaluate(
         unread: The columns of the dataset that batches do not have.
         weighs_labels: Whether batches count by the weights of their labels, and not by their rows.
     """
-    metrics = {name: metric.to(world.device) for name, metric in recipe.metrics.items()}
+    metrics = {name: metric.to(world.device) for name, metric in recipe.metrics_by_name.items()}
     loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
     weight_sum = torch.zeros_like(loss_sum)
     network.eval()

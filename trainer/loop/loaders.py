@@ -176,7 +176,7 @@ def _check_metrics(recipe: Recipe, data: SplitReader, world: World) -> None:
         return
     from torchmetrics import Metric
 
-    for name, metric in recipe.metrics.items():
+    for name, metric in recipe.metrics_by_name.items():
         states = (
             state for part in metric.modules() if isinstance(part, Metric) for state in part.metric_state.values()
         )

@@ -155,7 +155,7 @@ def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> 
     Raises:
         TrainyardError: `monitor` is not a loss or a metric of the recipe, or the metric leaves open what is better.
     """
-    monitor, metrics = options.monitor, recipe.metrics if validates else {}
+    monitor, metrics = options.monitor, recipe.metrics_by_name if validates else {}
     names = ["loss", *(["validation_loss"] if validates else []), *metrics]
     if monitor not in names:
         without = " There is no validation split, so that the recipe's metrics are not computed."
@@ -192,7 +192,7 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
             f"recipe {path!r}: the parameter {parameters[0]!r} of the model has no shape yet (a lazy module). Call the "
             "model with one row, such as torch.zeros(1, 8), before the recipe returns."
         )
-    for name, metric in recipe.metrics.items():
+    for name, metric in recipe.metrics_by_name.items():
         if isinstance(metric, nn.ModuleDict):
             raise TrainyardError(
                 f"recipe {path!r}: metric {name!r} is a {type(metric).__name__}; an epoch has one number of each "

@@ -21,7 +21,7 @@ def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise TrainyardError("the model has no parameters to train: all are frozen, or there are none. Check freeze=.")
-    optimizer = recipe.optimizer(trained)
+    optimizer = recipe.build_optimizer(trained)
     if isinstance(optimizer, LBFGS):
         raise TrainyardError(
             "optimizer=LBFGS computes the loss several times in a step, which the loop does not; use another optimizer."

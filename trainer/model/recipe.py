@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -14,8 +15,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.decoding import Augment, Decode
 from trainyard.trainer.data.jagged import Sequences
+from trainyard.trainer.model import named_metrics
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -55,8 +58,9 @@ class Recipe:
             other tasks, weights or masks, such as `extra_columns=["weight"]` with a step of
             `(functional.cross_entropy(model(batch), batch["label"], reduction="none") * batch["weight"]).mean()`.
             Evaluation and prediction do not need them.
-        loss: `loss(output, label)` returns the mean over rows.
-        optimizer: A function from the parameters to an optimizer.
+        loss: `loss(output, label)` returns the mean over rows. With `classes` the default is cross entropy.
+        optimizer: A function from the parameters to an optimizer, such as a class of `torch.optim`.
+        learning_rate: The learning rate, which `optimizer` gets as `lr`. By default the optimizer's own.
         schedule: A function from the optimizer and the number of the scheduler's steps to a learning rate scheduler.
         schedule_by: Whether the scheduler takes a step after each "update" or each "epoch".
         normalize: Scale float and uint8 features by mean and standard deviation of the training split: for each
@@ -66,7 +70,8 @@ class Recipe:
             of its own. It returns as many rows as it gets, in each tensor: `lam.expand(rows)` for one value of all
             rows. The numbers of torch's random functions that take a generator (and so of most distributions, but not
             of dropout) depend there on the seed, the epoch, the step and the worker only.
-        metrics: Metrics of torchmetrics on (output, label) of the validation split, by name.
+        metrics: Metrics of torchmetrics on (output, label) of the validation split, by name; or some of the names
+            `accuracy`, `precision`, `recall`, `f1`, `mae`, `mse`, `rmse` and `r2`.
         classes: The number of classes, if the label is a class: labels out of range are refused before training.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.
         decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb`, wherever the model is
@@ -89,12 +94,13 @@ class Recipe:
     features: str | Sequence[str]
     label: str | None = None
     loss: Callable[[Any, Tensor], Tensor] | None = None
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = torch.optim.AdamW
+    optimizer: Callable[..., Optimizer] = torch.optim.AdamW
+    learning_rate: float | None = None
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None
     schedule_by: Literal["update", "epoch"] = "update"
     normalize: Per | None = None
     transform: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] | Sequence[str] = ()
     classes: int | None = None
     sequences: Sequences = "padded"
     decode: Mapping[str, Decode] = field(default_factory=dict)
@@ -107,8 +113,22 @@ class Recipe:
     freeze: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if self.classes is not None and self.step is None and self.loss is None:
+            object.__setattr__(self, "loss", nn.CrossEntropyLoss())
         if self.step is None and (self.loss is None or self.label is None):
-            raise TrainyardError("Recipe: set loss= and label=, or a step= of your own that returns the loss.")
+            raise TrainyardError(
+                "Recipe: set loss= (or classes=, for cross entropy) and label=, or a step= of your own that returns "
+                "the loss."
+            )
+        if self.learning_rate is not None and not _takes(self.optimizer, "lr"):
+            raise TrainyardError(
+                f"Recipe: learning_rate={self.learning_rate} goes with an optimizer= that takes lr=, such as "
+                "optim.SGD; set the rate in the function instead, or give it a parameter lr."
+            )
+        if isinstance(self.metrics, str):
+            raise TrainyardError(f"Recipe: metrics={self.metrics!r} is a text; write [{self.metrics!r}].")
+        if not isinstance(self.metrics, Mapping):
+            named_metrics.check_names(self.metrics, self.classes)
         if self.schedule_by not in ("update", "epoch"):
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
@@ -122,6 +142,17 @@ class Recipe:
         if self.metrics and self.label is None:
             raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
+    @cached_property
+    def metrics_by_name(self) -> Mapping[str, Metric]:
+        """The metrics, by name; those that the recipe names are created once."""
+        names = self.metrics
+        return names if isinstance(names, Mapping) else named_metrics.build_metrics(names, self.classes)
+
+    def build_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Return the optimizer of some parameters, with the recipe's learning rate if it has one."""
+        rate = {} if self.learning_rate is None else {"lr": self.learning_rate}
+        return self.optimizer(parameters, **rate)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The feature columns, in the order of the model's arguments."""
@@ -132,6 +163,15 @@ class Recipe:
         """The columns that a training batch must have. The label of an autoencoder is one of its inputs."""
         label = () if self.label is None else (self.label,)
         return tuple(dict.fromkeys((*self.inputs, *label, *self.extra_columns)))
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a parameter of this name, or of any name."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # a builtin may have no signature
+        return True
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def load(path: str, params: Mapping[str, Any]) -> Recipe:
@@ -160,7 +200,7 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
             f"Write `def {name}(...) -> Recipe:`, with trainyard.trainer.Recipe."
         )
     try:
-        recipe = function(**params)
+        recipe = function(**convert_texts("recipe_params", function, params))
     except TypeError as error:
         raise TrainyardError(f"recipe {path!r} with recipe_params={dict(params)}: {error}.") from error
     if not isinstance(recipe, Recipe):

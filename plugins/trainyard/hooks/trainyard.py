@@ -72,6 +72,17 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             "placeholders": {"extra": '{"storage": "file:///data/trainyard"}'},
         }
 
+    def path(self, name: str) -> str:
+        """Return the URI of a name below the storage root, as the options of operators have it; a URI as it is.
+
+        Args:
+            name: The name, such as "digits/source".
+
+        Raises:
+            TrainyardError: As `get_conn`, or it is not below the storage root.
+        """
+        return storage.resolve(self.get_conn().storage, name)
+
     def get_conn(self) -> Settings:
         """Return the settings; the default connection need not exist.
 

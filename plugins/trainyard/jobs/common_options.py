@@ -16,7 +16,7 @@ from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.document import Part
-from trainyard.schemas.specs.fields import Fixed, Text, refuse_secrets, refuse_string
+from trainyard.schemas.specs.fields import Fixed, SparkText, Text, refuse_secrets, refuse_string
 from trainyard.schemas.validation.secrets import IN_CODE, IN_CREDENTIAL_STORE, find_secrets
 
 
@@ -125,7 +125,7 @@ class CommonOptions(ConnectionOptions):
     cancel_on_kill: Fixed[bool]
     """Whether the application on YARN ends when its task is cleared, marked or timed out while it waits. False leaves
     it to the next attempt; the last one ends it."""
-    conf: Annotated[dict[str, Text], _without_secrets(IN_CREDENTIAL_STORE)] | None
+    conf: Annotated[dict[str, SparkText], _without_secrets(IN_CREDENTIAL_STORE)] | None
     """Spark configuration. It overrides what Trainyard sets."""
 
 

@@ -103,8 +103,9 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
             return _describe_training(spec, result)
         case EvaluateSpec(), EvaluationResult() | None:
             models = [_describe_model(uri, bool(result), spec.weights) for uri in (spec.model, *spec.baselines)]
-            dataset = _describe_read(spec.dataset, result.dataset_version if result else None, (spec.split,))
-            return Lineage((dataset, *models), (_evaluation_item(result.evaluation),) if result else ())
+            version = result.dataset_version if result else None
+            datasets = [_describe_read(spec.dataset, version, (spec.split,))] if spec.dataset else []
+            return Lineage((*datasets, *models), (_evaluation_item(result.evaluation),) if result else ())
         case PredictSpec(), PredictionsResult() | None:
             inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(result), spec.weights))
             return Lineage(inputs, _describe_predictions(spec, result))

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from airflow.sdk import BaseOperator
 from pydantic import BaseModel
 
 from trainyard import storage
@@ -94,6 +95,21 @@ def resolve_names(root: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [resolve_names(root, item) for item in value]
     return storage.resolve(root, value) if isinstance(value, str) else value
+
+
+def name_output(task: BaseOperator, is_mapped: bool) -> str:
+    """Return the output of a task that names none: `DAG_ID/TASK_ID`, of a mapped one with its index.
+
+    Mapped tasks that write partitions write them to one dataset.
+
+    Args:
+        task: The operator.
+        is_mapped: Whether it is one of the tasks of a mapped operator.
+    """
+    name = f"{task.dag_id}/{task.task_id}" if task.has_dag() else "{{ dag.dag_id }}/{{ task.task_id }}"
+    if getattr(task, "partition", None) or not (is_mapped or task.get_closest_mapped_task_group()):
+        return name
+    return name + "/{{ ti.map_index }}"
 
 
 def explain_missing_part(option: str, name: Any) -> list[str]:
@@ -190,12 +206,19 @@ def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:
 def pin_models(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a rendered spec with the weights that its models have now; the driver starts later.
 
+    A dataset that is not named is the one that the first model was trained on.
+
     Raises:
         TrainyardError: A model does not exist.
     """
-    models = _applied_models(spec)
-    pinned = {uri: model_artifact.read(uri, spec["weights"]).weights_sha256 for uri in models}
-    return {**spec, "weights": pinned} if models else spec
+    artifacts = {uri: model_artifact.read(uri, spec["weights"]) for uri in _applied_models(spec)}
+    if not artifacts:
+        return spec
+    pinned = {**spec, "weights": {uri: artifact.weights_sha256 for uri, artifact in artifacts.items()}}
+    if "dataset" in spec and spec["dataset"] is None:
+        trained = artifacts[spec["model"]]
+        pinned |= {"dataset": trained.dataset, "dataset_version": spec["dataset_version"] or trained.dataset_version}
+    return pinned
 
 
 def _applied_models(spec: Mapping[str, Any]) -> list[str]:

@@ -34,12 +34,13 @@ from trainyard.jobs.locations import (
     explain_missing_part,
     explain_shared_output,
     missing_code,
+    name_output,
     pin_models,
     pin_results,
     replace_results,
     resolve_names,
 )
-from trainyard.jobs.options import HasOptions, as_lists, or_default_deferrable
+from trainyard.jobs.options import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
@@ -98,7 +99,9 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         named = [name for name in options if not name.startswith("_")]
         if clauses := unknown_options(named, cls.PARAMETERS):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
-        return super().__new__(cls)  # type: ignore[no-any-return]
+        operator = super().__new__(cls)
+        vars(operator)["_is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
+        return operator  # type: ignore[no-any-return]
 
     def __init__(
         self,
@@ -121,7 +124,9 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"multiple_outputs": True} | kwargs)
+        if self.OUTPUT and self.output_name is None:
+            setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self._is_one_of_several))
         self.memory = self.REQUIREMENTS.memory if memory is None else memory
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
         self.placement = Placement() if placement is None else placement
@@ -158,8 +163,8 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
 
     @property
     def output_name(self) -> Any:
-        """What the job writes, as the user named it; None for a job that writes nothing."""
-        return self.spec_fields()[self.OUTPUT] if self.OUTPUT else None
+        """What the job writes, as the operator names it; None for a job that writes nothing."""
+        return getattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT)) if self.OUTPUT else None
 
     @property
     def title(self) -> str:

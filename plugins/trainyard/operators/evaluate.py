@@ -27,7 +27,7 @@ class EvaluateOperator(SparkStageOperator):
         self,
         *,
         model: Any,
-        dataset: Any,
+        dataset: Any = None,
         metrics: Sequence[str] = default(EvaluateSpec, "metrics"),
         baselines: Any = (),
         dataset_version: Templated[int] | None = None,

@@ -67,7 +67,7 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         conn_id: str = "trainyard_default",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"multiple_outputs": True} | kwargs)
         self.required = or_empty(required)
         self._lineage: lineage.Lineage | None = None
         validation.check(self, PromoteOptions)

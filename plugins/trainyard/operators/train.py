@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainyard.jobs import requirements
 from trainyard.jobs.locations import replace_results, resolve_names
 from trainyard.jobs.options import Templated, default
 from trainyard.operators.worker_group import WorkerGroupOperator
-from trainyard.schemas.run_record import RunRecord
-from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
@@ -36,7 +31,7 @@ class TrainOperator(WorkerGroupOperator):
         *,
         recipe: str,
         dataset: Any,
-        model: str,
+        model: str | None = None,
         recipe_params: dict[str, Any] | None = None,
         dataset_version: Templated[int] | None = None,
         dataset_since: Templated[int] | None = None,
@@ -91,10 +86,3 @@ class TrainOperator(WorkerGroupOperator):
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""
         extra = [name for format in spec["formats"] for name in MODULES_OF_FORMATS.get(format, ())]
         return (*super().modules(spec), *dict.fromkeys(extra))
-
-    def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
-        """Publish the result, and the models of the epochs under a key of their own."""
-        result = super()._publish_result(context, task_key, record)
-        if models := result.get("epoch_models"):
-            context["ti"].xcom_push(key="epoch_models", value=models)
-        return result

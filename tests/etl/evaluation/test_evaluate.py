@@ -58,6 +58,18 @@ def test_without_metrics_those_of_the_recipe_are_computed(spark: Any, model: str
     assert result.model.metrics == {"recipe:accuracy": pytest.approx(recipe.metrics["accuracy"].compute().item())}
 
 
+def test_without_metrics_those_that_the_recipe_names_are_computed_with_intervals(spark: Any, tmp_path: Path) -> None:
+    model, rows = train(tmp_path / "model", "naming"), datasets.blobs(60, seed=7)
+    result = evaluate(make_frame(spark, rows), model)
+    found = load_model(model).output(rows).argmax(1).numpy()
+    assert result.model.metrics == {
+        "accuracy": pytest.approx(reference.accuracy_score(rows["label"], found)),
+        "f1": pytest.approx(reference.f1_score(rows["label"], found, average="macro")),
+    }
+    low, high = result.model.intervals["accuracy"]
+    assert low < result.model.metrics["accuracy"] <= high
+
+
 def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     spark: Any, model: str, worse: str, tmp_path: Path
 ) -> None:

@@ -43,8 +43,8 @@ def predict_rows(spark: Any, model: str, directory: Path, rows: Any, output: Any
 
 def run_job(spark: Any, model: str, directory: Path, source: str, output: Any, **options: Any) -> dict[str, Any]:
     spec = PredictSpec(
-        task_key=make_task_key(directory), model=model, source=Source(format="parquet", path=source), keys=("key",),
-        output=str(output), **options,
+        task_key=make_task_key(directory), model=model, source=Source(format="parquet", path=source),
+        output=str(output), **{"keys": ("key",), **options},
     )  # fmt: skip
     return predict.run(spark, spec, make_log(spec)).to_xcom()
 
@@ -66,6 +66,13 @@ def test_predictions_are_parquet_with_the_keys_of_their_rows(
     summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", rows_per_batch=rows_per_batch)
     assert summary["rows"] == 100 and summary["columns"] == ["key", "class_"]
     assert group_by_key(spark.read.parquet(str(tmp_path / "out"))) == predict_locally(model, rows)
+
+
+def test_all_columns_that_the_model_does_not_read_are_kept_by_default(spark: Any, model: str, tmp_path: Path) -> None:
+    rows = datasets.blobs(20, seed=7)
+    summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", keys=())
+    taken = {column.name for column in load_model(model).artifact.inputs}
+    assert summary["columns"] == [*(name for name in make_frame(spark, rows).columns if name not in taken), "class_"]
 
 
 @pytest.mark.parametrize(("keys", "rows"), [((), 1 << 16), (("image",), 510), (("x",), 1 << 16)])

@@ -30,6 +30,16 @@ def settings(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]) -> Settings
     return TrainyardHook().get_conn()
 
 
+def test_a_name_has_the_path_that_options_of_operators_give_it(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], tmp_path: Path
+) -> None:
+    settings(monkeypatch, connection)
+    assert TrainyardHook().path("digits/source") == f"{tmp_path.as_uri()}/digits/source"
+    assert TrainyardHook().path("hdfs://nn/x") == "hdfs://nn/x"
+    with pytest.raises(TrainyardError, match="below the storage root"):
+        TrainyardHook().path("../x")
+
+
 def planned_conf(at: Settings, dag_file: Path) -> Mapping[str, str]:
     return planned(at, dag_file, None).conf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow.sdk.definitions.xcom_arg import ResolveMixin
 from tests.plugins.evaluations import write_model
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
+from trainyard.jobs.assets import asset
 from trainyard.jobs.locations import explain_missing_part, explain_shared_output, pin_models
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
@@ -159,6 +161,78 @@ def test_a_model_that_does_not_exist_is_refused_before_anything_is_submitted(
         operator.plan(
             TaskKey(dag_id="d", run_id="r", task_id="t", directory=str(tmp_path)), Settings(tmp_path.as_uri())
         )
+
+
+def test_a_model_is_evaluated_on_the_version_that_it_was_trained_on_if_no_dataset_is_named(tmp_path: Path) -> None:
+    model = str(tmp_path / "model")
+    write_model(tmp_path / "model", b"new")
+    spec = {"model": model, "baselines": [], "weights": {}, "dataset": None, "dataset_version": None}
+    pinned = pin_models(spec)
+    assert (pinned["dataset"], pinned["dataset_version"]) == ("d", 1)
+    assert pin_models(spec | {"dataset_version": 3})["dataset_version"] == 3
+    assert pin_models(spec | {"dataset": "other"})["dataset_version"] is None
+
+
+NAMED = {"recipe": "toy.recipe:network", "dataset": "toy/dataset"}
+
+
+def test_an_output_without_a_name_has_that_of_its_task(dag: DAG) -> None:
+    train = TrainOperator(task_id="train", dag=dag, **NAMED)
+    assert train.model == "toy/train" and train.outlets == [asset("toy/train")]
+    assert build_spec(train).model == "memory://s/toy/train"  # type: ignore[attr-defined]
+
+
+def render(operator: JobOperator, dag: DAG, map_index: int = -1) -> str:
+    """Return the output as Airflow renders it in a task with this index."""
+    context = {"dag": dag, "task": operator, "ti": SimpleNamespace(map_index=map_index)}
+    return str(operator.render_template(operator.output_name, context))
+
+
+def test_each_task_of_a_mapped_one_has_an_output_of_its_own(dag: DAG) -> None:
+    mapped = TrainOperator.partial(task_id="train", dag=dag, **NAMED).expand(epochs=[1, 2])
+    operator = mapped.unmap({"epochs": 2})
+    assert operator.outlets == [] and render(operator, dag, map_index=1) == "toy/train/1"
+
+
+def test_tasks_that_write_partitions_write_them_to_one_dataset(dag: DAG) -> None:
+    options = {"prepare": "toy.prepare:rows", "source": "/in"}
+    mapped = ExportOperator.partial(task_id="export", dag=dag, **options).expand(partition=["a", "b"])
+    assert render(mapped.unmap({"partition": "b"}), dag, map_index=1) == "toy/export"
+
+
+def test_a_task_of_a_mapped_group_has_an_output_of_its_own(dag: DAG) -> None:
+    with dag:
+
+        @task_group
+        def group(epochs: int) -> None:
+            TrainOperator(task_id="train", **NAMED, epochs=epochs)
+
+        group.expand(epochs=[1, 2])
+    assert render(dag.get_task("group.train"), dag, map_index=1) == "toy/group.train/1"
+
+
+def test_a_task_that_is_added_to_its_dag_later_has_the_name_of_both(dag: DAG) -> None:
+    train = TrainOperator(task_id="train", **NAMED)
+    dag.add_task(train)
+    assert render(train, dag) == "toy/train"
+
+
+def test_each_key_of_a_result_is_a_result(dag: DAG) -> None:
+    train = TrainOperator(task_id="train", dag=dag, **NAMED)
+    mapped = TrainOperator.partial(task_id="mapped", dag=dag, **NAMED).expand(epochs=[1, 2])
+    assert train.multiple_outputs and mapped.unmap({"epochs": 2}).multiple_outputs
+    assert not TrainOperator(task_id="whole", dag=dag, **NAMED, multiple_outputs=False).multiple_outputs
+
+
+@pytest.mark.parametrize(
+    ("path", "format"),
+    [("/in", "parquet"), ("/in/x.parquet", "parquet"), ("/in/x.csv", "csv"), ("/in/x.CSV.gz", "csv"),
+     ("/in/*.jsonl", "json"), ("/in/x.orc/", "orc")],
+)  # fmt: skip
+def test_the_format_of_a_source_is_that_of_its_ending(dag: DAG, path: str, format: str) -> None:
+    export = ExportOperator(task_id="e", dag=dag, **EXPORT | {"source": path}, options={"header": True, "n": 2})
+    source = build_spec(export).source  # type: ignore[attr-defined]
+    assert (source.format, source.options) == (format, {"header": "true", "n": "2"})
 
 
 def test_a_training_has_no_weights_to_pin() -> None:

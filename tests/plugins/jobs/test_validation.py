@@ -179,7 +179,11 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             {"source": {"format": "csv", "pth": "/in"}},
             "ExportOperator 'export': source.pth is not a known option; correct its name, or remove it.",
         ),
-        (predict, {"keys": []}, "keys=[]: write 1 or more values."),
+        (
+            predict,
+            {"output_format": "table", "output": "toy/predict"},
+            "output='toy/predict': it is not the name of a table; write one such as 'sales.predictions'.",
+        ),
     ],
 )
 def test_a_bad_option_is_named_with_its_value_and_what_is_accepted(

@@ -58,6 +58,7 @@ LOCATION: list[Refused] = [
     *STRING, ("../../etc/x", NAME), ("toy/../../x", NAME), ("./toy", NAME), ("", NAME), ("/", NAME), ("file:///", NAME),
     ("s3a://me:marker@bucket/x", IN_STORE),
 ]  # fmt: skip
+OPTIONAL_LOCATION = [case for case in LOCATION if case[0] is not None]
 PARAMS: list[Refused] = [("x", DICT), ([], DICT), (0, DICT), ({3: 4}, f"{TEXT}, for example '3'"), (SECRET, IN_CODE)]
 FUNCTION: list[Refused] = [
     ("toy.recipe", IMPORT), ("toy/recipe.py:network", IMPORT), (3, TEXT), (["x"], TEXT),
@@ -78,19 +79,17 @@ MEMORY: list[Refused] = [
 SOURCE: list[Refused] = [
     (3, "write a path, or a dict of format, path and options"), (None, "write a path, or a dict"),
     (["/in"], "write a path, or a dict"), ("", NAME), ("../in", NAME),
-    ("/in/x.csv", "write the format too, for example format='csv'"),
-    ("/in/x.csv.gz", "write the format too, for example format='csv'"),
-    ("/in/*.jsonl", "write the format too, for example format='json'"),
     ("/in/x.unknown", "write the format too, for example format='parquet'"),
-    ({"path": "/in/x.csv"}, "write the format too, for example format='csv'"),
+    ("/in/x.tsv", "write the format too, for example format='csv'"),
+    ({"path": "/in/*.jpg"}, "write the format too, for example format='binaryFile'"),
     ({"format": 3}, f"{TEXT}, for example '3'"), ({"format": "csv", "path": 3}, TEXT),
-    ({"format": "csv", "options": {"header": True}}, f"{TEXT}, for example 'true'"),
+    ({"format": "csv", "options": {"header": None}}, TEXT),
     ({"format": "csv", "pth": "/in"}, "correct its name, or remove it"), ({}, "is missing"),
     ({"format": "jdbc", "options": {"password": "marker"}}, IN_STORE),
     ({"format": "jdbc", "options": {"url": "jdbc:x://me:marker@db"}}, IN_STORE),
 ]  # fmt: skip
 OPTIONS_OF_SOURCE: list[Refused] = [
-    ("header", DICT), ([], DICT), ({"header": True}, f"{TEXT}, for example 'true'"), ({"apiKey": "marker"}, IN_STORE),
+    ("header", DICT), ([], DICT), ({"header": None}, TEXT), ({"apiKey": "marker"}, IN_STORE),
 ]  # fmt: skip
 
 PAIR = "write a number of executors, or a pair (min, max) for dynamic allocation"
@@ -116,7 +115,6 @@ COMMON: dict[str, list[Refused]] = {
         (Placement(isolation="docker", image=3), TEXT), (Placement(driver_label=3), TEXT),
     ],
     "conf": [
-        ({"spark.speculation": True}, "for example 'true'"),
         ({3: "x"}, f"{TEXT}, for example '3'"), ("spark.task.cpus=4", DICT), ([], DICT), (0, DICT),
         ({"spark.task.cpus": None}, TEXT), ({"spark.hadoop.fs.azure.account.key.acme": "marker"}, IN_STORE),
         ({"spark.x": "http://me:marker@b"}, IN_STORE), ({"spark.x.password": "{{ conn.db.password }}"}, IN_STORE),
@@ -150,7 +148,7 @@ DATASET: dict[str, list[Refused]] = {
     "source": SOURCE,
     "format": [case for case in STRING if case[0] is not None],
     "options": OPTIONS_OF_SOURCE,
-    "dataset": LOCATION,
+    "dataset": OPTIONAL_LOCATION,
     "partition": [(True, TEXT), (["x"], TEXT), ({}, TEXT), *LABEL[-2:]],
     "force": SWITCH,
     "expect": [
@@ -211,7 +209,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
             ([{"dataset": "../a", "share": 0.5}], NAME), ([{"dataset": "a", "share": 0.5, "v": 1}], "correct its name"),
             ([{"dataset": "a", "share": 0.6}, {"dataset": "b", "share": 0.6}], "they must sum to less than 1"),
         ],
-        "model": LOCATION,
+        "model": OPTIONAL_LOCATION,
         "workers": [
             *[case for case in WORKERS if case[0] != []], ((4, 2), "write the smaller number first"),
             ((1, 2, 3), "a pair (min, max)"), ([], "a pair (min, max)"), (("a", 2), WHOLE), ((0, 2), POSITIVE),
@@ -270,7 +268,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     EvaluateOperator: STAGE
     | {
         "model": LOCATION,
-        "dataset": LOCATION,
+        "dataset": OPTIONAL_LOCATION,
         "metrics": [
             ("accuracy", "write a list, for example ['accuracy']"), (None, LIST),
             (["acc"], "write one of accuracy"), ([3], TEXT), (["toy.recipe:netwrok"], "the nearest one is 'network'"),
@@ -289,8 +287,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     | {
         "model": LOCATION,
         "source": SOURCE,
-        "keys": [("id", "write a list, for example ['id']"), ([], "write 1 or more values"), ([3], TEXT), (None, LIST)],
-        "output": LOCATION,
+        "keys": [("id", "write a list, for example ['id']"), ([3], TEXT), (None, LIST)],
+        "output": OPTIONAL_LOCATION,
         "format": OPTIONAL_STRING,
         "options": OPTIONS_OF_SOURCE,
         "prepare": FUNCTION,

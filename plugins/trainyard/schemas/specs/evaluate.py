@@ -25,17 +25,19 @@ class EvaluateSpec(JobSpec):
     """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
     weights: dict[str, str] = {}
     """The sha256 of the weights of the models, by their URIs. Of others the newest are scored."""
-    dataset: Location
-    """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
+    dataset: Location | None = None
+    """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version. By default
+    what the model was trained on."""
     dataset_version: PositiveInt | None = None
-    """The version to score on. By default the newest."""
+    """The version to score on. By default the newest; of the model's own dataset the one that it was trained on."""
     baselines: tuple[Location, ...] = ()
     """Other models that are scored on the same rows. One that does not exist is left out."""
     split: Name = "test"
     """The split to score."""
     metrics: tuple[Metric, ...] = ()
     """Names of metrics, or `module:function` for a function that returns a torchmetrics metric. By default the
-    `metrics` of the model's recipe, named `recipe:NAME`, which have no intervals and promote no model."""
+    `metrics` of the model's recipe; those of them that are objects are named `recipe:NAME`, have no intervals and
+    promote no model."""
     slices: tuple[str, ...] = ()
     """Columns for whose values the metrics are also computed apart."""
     query: Name | None = None
@@ -49,5 +51,6 @@ class EvaluateSpec(JobSpec):
 
     def references(self) -> Iterator[Reference]:
         """Yield the version of the dataset, and the models."""
-        yield Reference(self.dataset, self.dataset_version)
+        if self.dataset is not None:
+            yield Reference(self.dataset, self.dataset_version)
         yield from itertools.starmap(Reference, self.weights.items())

@@ -76,7 +76,8 @@ class ExportSpec(JobSpec):
     source: Annotated[Source, Inlined("path")]
     """A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`."""
     dataset: Output
-    """Where the dataset is written: a name below the storage root, or a URI."""
+    """Where the dataset is written: a name below the storage root, or a URI. By default `DAG_ID/TASK_ID`, with the
+    index of a mapped task that writes no partition."""
     partition: NonEmptyText | None = None
     """The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay. None writes
     the whole dataset."""

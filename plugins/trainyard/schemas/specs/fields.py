@@ -76,6 +76,11 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _as_spark_text(value: Any) -> Any:
+    """Convert a number or a truth value, as pyspark does."""
+    return str(value).lower() if isinstance(value, bool) else _as_text(value)
+
+
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("write 1 or more characters other than spaces")
@@ -169,6 +174,10 @@ Module = Annotated[str, AfterValidator(_module), Kind.CODE]
 
 Text = Annotated[str, BeforeValidator(_as_text)]
 """A string; a number becomes its text."""
+
+
+SparkText = Annotated[str, BeforeValidator(_as_spark_text)]
+"""The value of a Spark option or property; True becomes "true"."""
 
 
 Name = Annotated[str, AfterValidator(_not_blank)]

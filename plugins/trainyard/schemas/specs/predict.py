@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import PredictionsResult
@@ -35,8 +35,8 @@ class PredictSpec(JobSpec):
     """`module:function` that shapes the source as it did for the export. None uses the source as it is."""
     prepare_params: Params = {}
     """Keyword arguments of `prepare`."""
-    keys: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Columns that are written beside the outputs."""
+    keys: tuple[str, ...] = ()
+    """Columns that are written beside the outputs. By default all that the model does not read."""
     postprocess: ImportPath | None = None
     """`module:function`, called as `postprocess(spark, predictions, **postprocess_params)`, that returns what is
     written."""
@@ -45,7 +45,8 @@ class PredictSpec(JobSpec):
     output_format: Literal["parquet", "trainyard", "table"] = "parquet"
     """`parquet`, `trainyard` (a dataset), or `table` (of Spark's catalog)."""
     output: Output
-    """Where predictions are written: a name below the storage root, a URI, or the name of a table."""
+    """Where predictions are written: a name below the storage root, a URI, or the name of a table. By default
+    `DAG_ID/TASK_ID`, with the index of a mapped task; a table needs a name."""
     partition_by: Name | None = None
     """A column that the source is partitioned by. Only partitions are predicted that are new, that changed, or that
     other weights predicted; each is replaced as a whole."""
@@ -56,6 +57,8 @@ class PredictSpec(JobSpec):
     @classmethod
     def _check_output(cls, output: str, fields: ValidationInfo) -> str:
         output_format = fields.data.get("output_format")
+        if output_format == "table" and "/" in output and "`" not in output:
+            raise ValueError("it is not the name of a table; write one such as 'sales.predictions'")
         if output_format != "table":
             refuse_overlap(output, fields.data.get("source"), "output")
         if output_format == "parquet" and (found := next((c for c in output if c in PATTERN_CHARACTERS), None)):

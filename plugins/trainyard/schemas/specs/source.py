@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.references import Reference
-from trainyard.schemas.specs.fields import Location, Text, as_texts, refuse_secrets
+from trainyard.schemas.specs.fields import Location, SparkText, as_texts, refuse_secrets
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
 FORMAT = "trainyard"
@@ -21,19 +21,21 @@ FORMAT = "trainyard"
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
 _FORMATS = {
-    "avro": "avro", "csv": "csv", "jpg": "image", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc",
-    "png": "image", "tsv": "csv", "txt": "text", "xml": "xml",
+    "avro": "avro", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc", "parquet": "parquet",
+    "txt": "text", "xml": "xml",
 }  # fmt: skip
 """Endings of files, and the format of `spark.read` for them."""
+_IMAGES = frozenset({"bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"})
 
 
 def _format_of(path: str) -> str:
-    """Return parquet for a path that has its ending, or none. Raises ValueError for another ending."""
+    """Return the format of a path by its ending: parquet for none. Raises ValueError for an ending of no format."""
     match = _ENDING.search(_COMPRESSED.sub("", path))
-    if match is None or match[1].lower() == "parquet":
-        return "parquet"
-    message = "the ending of path {path} is not that of parquet; write the format too, for example format='{format}'"
-    example = _FORMATS.get(match[1].lower(), "parquet")
+    ending = match[1].lower() if match else "parquet"
+    if ending in _FORMATS:
+        return _FORMATS[ending]
+    message = "the ending of path {path} is that of no format; write the format too, for example format='{format}'"
+    example = "csv" if ending == "tsv" else "binaryFile" if ending in _IMAGES else "parquet"
     raise PydanticCustomError(REDACTED, message, {"path": repr(path), "format": example})
 
 
@@ -45,16 +47,16 @@ def _without_secrets(options: dict[str, str]) -> dict[str, str]:
 class Source(Part):
     """What Spark reads: a format of `spark.read`, its options, and a path for formats that have one.
 
-    A `format` of None is parquet, for a path that has no ending of another format.
+    A `format` of None is that of the path's ending.
     """
 
     format: str
-    """The format of a `source` that is a path: any of `spark.read`. By default parquet; a path with another ending
-    needs it."""
+    """The format of a `source` that is a path: any of `spark.read`. By default that of the path's ending (`.csv`,
+    `.json`, `.jsonl`, `.orc`, `.txt`, `.avro`, `.xml`), and parquet without one."""
     path: Location | None = None
     """The path: a name below the storage root, or a URI."""
-    options: Annotated[dict[str, Text], AfterValidator(_without_secrets)] = {}
-    """The options of `spark.read`, for a `source` that is a path."""
+    options: Annotated[dict[str, SparkText], AfterValidator(_without_secrets)] = {}
+    """The options of `spark.read`, for a `source` that is a path, such as `{"header": True}`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -128,7 +128,8 @@ class TrainSpec(JobSpec):
     """Other datasets whose rows are mixed in, as dicts of `dataset`, `share` (the fraction of an epoch's rows) and
     `version` (default: the newest). Validation uses `dataset` alone."""
     model: Output
-    """Where the model is written: a name below the storage root, or a URI."""
+    """Where the model is written: a name below the storage root, or a URI. By default `DAG_ID/TASK_ID`, with the index
+    of a mapped task."""
     workers: Workers = 1
     """The number of workers. Each needs a slot (a core, or a GPU), all at once. A pair (min, max) uses as many as there
     is room for; the global batches, and so the result, stay the same."""

@@ -1,0 +1,100 @@
+"""The metrics that a recipe names are those of scikit-learn, and what has no name is refused with what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from sklearn import metrics as reference
+from torch import nn, optim
+from torchmetrics import MeanAbsoluteError
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer import Recipe
+from trainyard.trainer.model.named_metrics import build_metrics
+
+
+def macro(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda label, found: function(label, found, average="macro", zero_division=0)
+
+
+OF_CLASSES = {
+    "accuracy": reference.accuracy_score,
+    "precision": macro(reference.precision_score),
+    "recall": macro(reference.recall_score),
+    "f1": macro(reference.f1_score),
+}
+OF_NUMBERS = {
+    "mae": reference.mean_absolute_error,
+    "mse": reference.mean_squared_error,
+    "rmse": reference.root_mean_squared_error,
+    "r2": reference.r2_score,
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_a_metric_of_classes_is_that_of_scikit_learn(name: str) -> None:
+    """Class 3 of 5 occurs neither among the labels nor among the outputs."""
+    generator = torch.Generator().manual_seed(1)
+    label = torch.tensor([0, 0, 0, 0, 1, 1, 2, 4]).repeat(40)
+    output = torch.rand(len(label), 5, generator=generator) + nn.functional.one_hot(label, 5)
+    output[:, 3] = -1
+    (metric,) = build_metrics([name], 5).values()
+    for part in range(0, len(label), 7):
+        metric.update(output[part : part + 7], label[part : part + 7])
+    assert metric.compute().item() == pytest.approx(OF_CLASSES[name](label, output.argmax(1)), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_a_metric_of_numbers_is_that_of_scikit_learn(name: str) -> None:
+    label = torch.linspace(-3, 5, 100) ** 2
+    output = label + torch.randn(100, generator=torch.Generator().manual_seed(2))
+    (metric,) = build_metrics([name], None).values()
+    metric.update(output, label)
+    assert metric.compute().item() == pytest.approx(OF_NUMBERS[name](label, output), abs=1e-5)
+
+
+def recipe(**fields: Any) -> Recipe:
+    return Recipe(**{"model": nn.Linear(2, 3), "features": "x", "label": "y", "classes": 3} | fields)
+
+
+def test_a_recipe_of_classes_has_their_loss_and_names_its_metrics() -> None:
+    named = recipe(metrics=["accuracy", "f1"])
+    assert isinstance(named.loss, nn.CrossEntropyLoss)
+    assert [*named.metrics_by_name] == ["accuracy", "f1"]
+    assert named.metrics_by_name["f1"] is named.metrics_by_name["f1"], "it has the state of all batches"
+    own = {"error": MeanAbsoluteError()}
+    assert recipe(metrics=own, loss=nn.MSELoss()).metrics_by_name is own
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"metrics": ["acuracy"]}, r"'acuracy', which is none of accuracy, precision, .* or a dict with a metric of"),
+        ({"metrics": ["f1"], "classes": None, "loss": nn.MSELoss()}, "'f1' needs the number of classes; set classes="),
+        ({"metrics": "f1"}, r"metrics='f1' is a text; write \['f1'\]"),
+        ({"classes": None}, r"set loss= \(or classes=, for cross entropy\) and label="),
+        (
+            {"learning_rate": 0.1, "optimizer": lambda parameters: optim.SGD(parameters, 0.1)},
+            r"learning_rate=0\.1 goes with an optimizer= that takes lr=, such as optim\.SGD",
+        ),
+    ],
+)
+def test_a_recipe_without_what_a_name_needs_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TrainyardError, match=message):
+        recipe(**fields)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [optim.AdamW, optim.SGD, optim.LBFGS, lambda parameters, lr: optim.Adam(parameters, lr)]
+)
+def test_the_optimizer_has_the_learning_rate_of_the_recipe(optimizer: Any) -> None:
+    made = recipe(optimizer=optimizer, learning_rate=0.25)
+    assert made.build_optimizer([*made.model.parameters()]).param_groups[0]["lr"] == 0.25
+
+
+def test_without_a_learning_rate_it_has_its_own() -> None:
+    made = recipe(optimizer=lambda parameters: optim.SGD(parameters, 0.5))
+    assert made.build_optimizer([*made.model.parameters()]).param_groups[0]["lr"] == 0.5

@@ -1,0 +1,67 @@
+"""Metrics of torchmetrics, by the names that evaluations have."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import TrainyardError
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+_OF_CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "accuracy": ("MulticlassAccuracy", {"average": "micro"}),
+    "precision": ("MulticlassPrecision", {"average": "macro"}),
+    "recall": ("MulticlassRecall", {"average": "macro"}),
+    "f1": ("MulticlassF1Score", {"average": "macro"}),
+}
+_OF_NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mae": ("MeanAbsoluteError", {}),
+    "mse": ("MeanSquaredError", {}),
+    "rmse": ("MeanSquaredError", {"squared": False}),
+    "r2": ("R2Score", {}),
+}
+
+
+def check_names(names: Sequence[str], classes: int | None) -> None:
+    """Check that metrics have a name, and the number of classes if they need it.
+
+    Raises:
+        TrainyardError: One has not.
+    """
+    known = [*_OF_CLASSES, *_OF_NUMBERS]
+    for name in names:
+        if name not in known:
+            raise TrainyardError(
+                f"Recipe: metrics={list(names)} has {name!r}, which is none of {', '.join(known)}. Write one of them, "
+                "or a dict with a metric of torchmetrics by its name, such as {'auroc': MulticlassAUROC(10)}."
+            )
+        if name in _OF_CLASSES and classes is None:
+            raise TrainyardError(
+                f"Recipe: metrics={list(names)}: {name!r} needs the number of classes; set classes=, or write a dict "
+                "with a metric of torchmetrics by its name, such as {'accuracy': BinaryAccuracy()}."
+            )
+
+
+def build_metrics(names: Sequence[str], classes: int | None) -> dict[str, Metric]:
+    """Return metrics of (output, label), by their names.
+
+    Precision, recall and F1 are means over the classes that occur.
+
+    Args:
+        names: The names, as `check_names` takes them.
+        classes: The number of classes, for outputs (rows, classes).
+    """
+    regression = importlib.import_module("torchmetrics")  # a second, in each process that loads a recipe
+    classification = importlib.import_module("torchmetrics.classification")
+    found: dict[str, Metric] = {}
+    for name in names:
+        if name in _OF_CLASSES:
+            kind, options = _OF_CLASSES[name]
+            found[name] = getattr(classification, kind)(num_classes=classes, **options)
+        else:
+            kind, options = _OF_NUMBERS[name]
+            found[name] = getattr(regression, kind)(**options)
+    return found
