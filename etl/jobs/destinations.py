@@ -100,7 +100,7 @@ def list_source(spec: PredictSpec) -> list[SourceFile] | None:
     Returns:
         The files; none for a source without files, and None if its storage cannot list them with their change times.
     """
-    if not spec.partition_by or not spec.source.path:
+    if not spec.partition_by or spec.source is None or not spec.source.path:
         return []
     try:
         return storage.list_files(spec.source.path)
@@ -168,7 +168,7 @@ def _describe_write(spark: SparkSession, spec: PredictSpec, weights: str) -> dic
     """Return the options of a write that describe it: a dataset without the weights of a model is not replaced."""
     provenance = Provenance(
         application=spark.sparkContext.applicationId, written_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        source=sources.describe(spec.source), model=weights,
+        source=sources.describe_all(spec), model=weights,
     )  # fmt: skip
     return {"provenance": provenance.model_dump_json()}
 

@@ -57,11 +57,10 @@ def run(
     """
     with events.span(Phase.IMPORT_PREPARE):
         prepare = UserFunction.load("prepare", spec.prepare)
-    with events.span(Phase.READ_SOURCE, source=sources.describe(spec.source)):
-        source = sources.read(spark, spec.source)
-        left_out = sources.find_warnings(spark, spec.source, source)
+    with events.span(Phase.READ_SOURCE, source=sources.describe_all(spec)):
+        frames, left_out = sources.read_all(spark, spec)
     with events.span(Phase.PREPARE, prepare=spec.prepare):
-        frame = prepare(spark, source, spec.prepare_params)
+        frame = prepare(spark, frames, spec.prepare_params)
         check_columns(transform(frame) if transform else frame, spec)
     shards = spec.shards or _choose_shards(spark, frame)
     split, counts = spec.split_column or splits.SPLIT, Observation()
@@ -143,7 +142,7 @@ def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType,
     return Provenance(
         application=spark.sparkContext.applicationId,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        source=sources.describe(spec.source),
+        source=sources.describe_all(spec),
         prepare=spec.prepare,
         code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
         fingerprint=spec.fingerprint,

@@ -1,4 +1,4 @@
-"""Load and call a function of the user's, `(spark, frame, **params) -> DataFrame`."""
+"""Load and call a function of the user's, `(spark, frame, ..., **params) -> DataFrame`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,14 @@ class UserFunction:
             )
         return cls(option, path, module, name)
 
-    def __call__(self, spark: SparkSession, frame: DataFrame, params: Mapping[str, Any]) -> DataFrame:
+    def __call__(self, spark: SparkSession, frames: Mapping[str, DataFrame], params: Mapping[str, Any]) -> DataFrame:
         """Call the function and return its DataFrame.
+
+        Args:
+            spark: The session.
+            frames: The DataFrames by their names. A single one is the second argument, whatever its name; several are
+                arguments by their names.
+            params: Its other arguments, by name.
 
         Raises:
             TrainyardError: It does not accept `params`, or a value of one, returns something else, or reads a dataset
@@ -57,15 +63,20 @@ class UserFunction:
         """
         function = getattr(self.module, self.name)
         params = convert_texts(f"{self.option}_params", function, params)
+        if both := frames.keys() & params.keys() if len(frames) > 1 else ():
+            raise TrainyardError(f"{self.option}_params has {min(both)!r}, which is a source; rename one of them.")
+        several = {**frames} if len(frames) > 1 else {}
+        first = () if several else tuple(frames.values())
         try:
-            inspect.signature(function).bind(spark, frame, **params)
+            inspect.signature(function).bind(spark, *first, **several, **params)
         except TypeError as error:
+            names = ", ".join(several or ["frame"])
             raise TrainyardError(
-                f"{self.option}={self.path!r} cannot be called as {self.option}(spark, frame, **{self.option}_params) "
-                f"with {self.option}_params={dict(params)}: {error}."
+                f"{self.option}={self.path!r} cannot be called as {self.option}(spark, {names}, "
+                f"**{self.option}_params) with {self.option}_params={dict(params)}: {error}."
             ) from error
         try:
-            result = function(spark, frame, **params)
+            result = function(spark, *first, **several, **params)
         except Exception as error:
             if f"Failed to find the data source: {FORMAT}" in str(error):
                 raise TrainyardError(

@@ -51,7 +51,8 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
 
     def build_predictions(rows: Rows) -> DataFrame:
         predictions = predict(rows, spec.model, keys, spec.rows_per_batch, spec.weights)
-        return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
+        frames = {"predictions": predictions}
+        return postprocess(spark, frames, spec.postprocess_params) if postprocess else predictions
 
     with (
         _lease(rows, spark.sparkContext.applicationId),
@@ -68,13 +69,13 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
 
 def _read(spark: SparkSession, spec: PredictSpec) -> tuple[Rows, list[str]]:
     """Return the rows to predict for, a scan if they are those of a dataset, and what Spark leaves out of a source."""
-    if spec.source.format == FORMAT and spec.source.path and not spec.prepare and not spec.partition_by:
-        return DatasetScan(spark, spec.source.path, spec.source.options), []
-    frame = sources.read(spark, spec.source)
-    warnings = sources.find_warnings(spark, spec.source, frame)
+    source = spec.source
+    if source and source.format == FORMAT and source.path and not spec.prepare and not spec.partition_by:
+        return DatasetScan(spark, source.path, source.options), []
+    frames, warnings = sources.read_all(spark, spec)
     if spec.prepare:
-        frame = UserFunction.load("prepare", spec.prepare)(spark, frame, spec.prepare_params)
-    return frame, warnings
+        return UserFunction.load("prepare", spec.prepare)(spark, frames, spec.prepare_params), warnings
+    return frames["source"], warnings
 
 
 def _choose_batch_rows(rows: Rows, inputs: Sequence[Column], keys: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ from trainyard import filesystems
 from trainyard.errors import TrainyardError, find_java_cause
 from trainyard.etl.jobs import source_files
 from trainyard.etl.scoring.scan import DatasetScan, select
-from trainyard.schemas.specs.source import FORMAT, Source
+from trainyard.schemas.specs.source import FORMAT, ReadsSources, Source
 
 _MISSING_PATH = ("PATH_NOT_FOUND", "PATH_DOES_NOT_EXIST")
 
@@ -29,22 +30,38 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
     if source.format == FORMAT and source.path is not None:
         rows = DatasetScan(spark, source.path, source.options)
         return select(rows, rows.schema.names)
-    reader = spark.read.format(source.format).options(**source.options)
+    reader = spark.read.options(**source.options)
     try:
+        if source.query is not None:
+            return spark.sql(source.query)
+        if source.table is not None:
+            return reader.table(source.table)
+        reader = reader.format(source.format)
         frame = reader.load(source.path) if source.path is not None else reader.load()
         return _check_headers(spark, source, frame)
     except Exception as error:
         raise TrainyardError(_explain(spark, source, error)) from error
 
 
+def read_all(spark: SparkSession, spec: ReadsSources) -> tuple[dict[str, DataFrame], list[str]]:
+    """Return the sources of a job by their names, and what Spark leaves out of their files, a sentence each.
+
+    Raises:
+        TrainyardError: As `read`.
+    """
+    frames = {name: read(spark, source) for name, source in spec.all_sources.items()}
+    found = [find_warnings(spark, source, frames[name]) for name, source in spec.all_sources.items()]
+    return frames, [*itertools.chain.from_iterable(found)]
+
+
 def find_warnings(spark: SparkSession, source: Source, frame: DataFrame) -> list[str]:
     """Return what Spark leaves out of the files of a source that was read, a sentence each."""
-    return [f"the source {describe(source)}: {text}" for text in source_files.find_left_out(spark, source, frame)]
+    return [f"the source {source.describe()}: {text}" for text in source_files.find_left_out(spark, source, frame)]
 
 
-def describe(source: Source) -> str:
-    """Return the source's format and path, without options, which may contain credentials."""
-    return f"{source.format} at {source.path}" if source.path is not None else source.format
+def describe_all(spec: ReadsSources) -> str:
+    """Return the formats and paths, or tables, of the sources of a job."""
+    return ", ".join(source.describe() for source in spec.all_sources.values())
 
 
 def _check_headers(spark: SparkSession, source: Source, frame: DataFrame) -> DataFrame:
@@ -73,14 +90,16 @@ def _explain(spark: SparkSession, source: Source, error: Exception) -> str:
             "text, image, binaryFile, avro and jdbc; others need their package in spark.jars.packages."
         )
     if condition in _MISSING_PATH:
-        return f"the source {describe(source)} does not exist. Check the path, and that the cluster has access to it."
+        return f"the source {source.describe()} does not exist. Check the path, and that the cluster has access to it."
     if condition == "UNABLE_TO_INFER_SCHEMA":
         hidden = ""
         with suppress(Exception):  # it is found by the way
             hidden = source_files.describe_hidden(spark, source)
-        return f"the source {describe(source)} has no files that Spark reads. {hidden or 'Check that it is not empty.'}"
+        return (
+            f"the source {source.describe()} has no files that Spark reads. {hidden or 'Check that it is not empty.'}"
+        )
     cause = find_java_cause(text) or re.sub(r"\s+SQLSTATE: \w+", "", text.strip().split("\n", 1)[0])
-    return f"the source {describe(source)} cannot be read: {cause}{_explain_types(source, condition)}"
+    return f"the source {source.describe()} cannot be read: {cause}{_explain_types(source, condition)}"
 
 
 def _explain_types(source: Source, condition: str) -> str:

@@ -65,3 +65,9 @@ def leased(spark, predictions, dataset):
 
 def dataset(spark, source):
     return spark.read.format("trainyard").load("/nowhere")
+
+
+def totals(spark, orders, customers, cities, at_least: float):
+    """Return the sum of each customer's orders beside the customer's city."""
+    sums = orders.where(F.col("amount") >= at_least).groupBy("customer").agg(F.sum("amount").alias("amount"))
+    return sums.join(customers, "customer").join(cities, "city").select("customer", "amount", "inhabitants")

@@ -24,7 +24,7 @@ from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.predict import PredictSpec
-from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.source import ReadsSources
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.validation.secrets import find_secrets
 
@@ -95,7 +95,7 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
     """
     match spec, result:
         case ExportSpec(), DatasetResult() | None:
-            inputs = _describe_source(spec.source)
+            inputs = _describe_sources(spec)
             if isinstance(spec, FeaturizeSpec):
                 inputs += (_describe_model(spec.model, bool(result), spec.weights),)
             return Lineage(inputs, (_describe_written(spec.dataset, result),))
@@ -107,7 +107,7 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
             datasets = [_describe_read(spec.dataset, version, (spec.split,))] if spec.dataset else []
             return Lineage((*datasets, *models), (_evaluation_item(result.evaluation),) if result else ())
         case PredictSpec(), PredictionsResult() | None:
-            inputs = (*_describe_source(spec.source), _describe_model(spec.model, bool(result), spec.weights))
+            inputs = (*_describe_sources(spec), _describe_model(spec.model, bool(result), spec.weights))
             return Lineage(inputs, _describe_predictions(spec, result))
     return Lineage()
 
@@ -219,8 +219,8 @@ def _is_public(name: str, value: str) -> bool:
     return not any(part in name for part in _WITH_SECRETS) and not find_secrets({name: value})
 
 
-def _describe_source(source: Source) -> tuple[Item, ...]:
-    return (Item(source.path, format=source.format),) if source.path else ()
+def _describe_sources(spec: ReadsSources) -> tuple[Item, ...]:
+    return tuple(Item(each.path, format=each.format) for each in spec.all_sources.values() if each.path)
 
 
 def _describe_training(spec: TrainSpec, result: ModelResult | None) -> Lineage:

@@ -48,6 +48,8 @@ def pin_results(fields: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
         pinned["dataset_version"] = dataset.get("version")
     if isinstance(source := fields.get("source"), Mapping):
         pinned["source"] = _pin_source(source)
+    if isinstance(sources := fields.get("sources"), Mapping):
+        pinned["sources"] = {name: _pin_source(_describe_source(source)) for name, source in sources.items()}
     if isinstance(mix := fields.get("mix"), list | tuple):
         pinned["mix"] = [_pin_mixed(mixed) for mixed in mix]
     if has_weights:
@@ -58,12 +60,21 @@ def pin_results(fields: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
     return pinned
 
 
+def _describe_source(source: Any) -> Any:
+    """Return a source as a dict; a path, or the result of another task, is its `path`."""
+    is_described = isinstance(source, Mapping) and "uri" not in source
+    return source if is_described else {"path": source}
+
+
 def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a source with the format and the version of the dataset that is the result of another task."""
     result, options = source.get("path"), source.get("options") or {}
-    if source.get("format") != FORMAT or not isinstance(result, Mapping) or not isinstance(options, Mapping):
+    if not isinstance(result, Mapping) or not isinstance(options, Mapping):
         return source
-    version = {"version": str(result["version"])} if "version" in result else {}
-    return {**source, "options": version | dict(options)}
+    is_dataset = result.get("version") is not None
+    format = source.get("format") or (FORMAT if is_dataset else None)
+    version = {"version": str(result["version"])} if is_dataset and format == FORMAT else {}
+    return {**source, "format": format, "options": version | dict(options)}
 
 
 def _pin_mixed(mixed: Any) -> Any:
@@ -174,6 +185,8 @@ def _change_value(hint: Any, value: Any, kind: Kind, change: Change, path: str) 
     elif origin is tuple and isinstance(value, list | tuple):
         items = [_change_value(parts[0], item, kind, change, f"{path}.{number}") for number, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
+    elif origin is dict and isinstance(value, Mapping):
+        return {name: _change_value(parts[1], item, kind, change, f"{path}.{name}") for name, item in value.items()}
     elif isinstance(hint, type) and issubclass(hint, BaseModel) and isinstance(value, Mapping):
         return _change_fields(hint, value, kind, change, f"{path}.")
     return value

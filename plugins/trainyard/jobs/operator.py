@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -279,14 +280,15 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
 
     def _find_outputs_in_source(self, root: str, spec: Mapping[str, Any]) -> list[str]:
-        """Return a clause for the first task of the DAG whose output lies inside the source."""
-        source = spec.get("source") or {}
-        path = source.get("path") if isinstance(source, Mapping) and source.get("format") != FORMAT else None
-        if not isinstance(path, str) or not self.has_dag():
-            return []
-        for task in self.dag.tasks:
-            name = task.output_name if isinstance(task, JobOperator) else None
-            if isinstance(name, str) and storage.is_valid_name(name) and lies_below(storage.resolve(root, name), path):
+        """Return a clause for the first task of the DAG whose output lies inside a source."""
+        sources = filter(None, (spec.get("source"), *(spec.get("sources") or {}).values()))
+        paths = [source["path"] for source in sources if source.get("format") != FORMAT]
+        tasks = [task for task in (self.dag.tasks if self.has_dag() else ()) if isinstance(task, JobOperator)]
+        for path, task in itertools.product(paths, tasks):
+            name = task.output_name
+            if not isinstance(path, str) or not isinstance(name, str) or not storage.is_valid_name(name):
+                continue
+            if lies_below(storage.resolve(root, name), path):
                 return [
                     f"source={path!r} contains what task {task.task_id!r} writes, {name!r}, and would be read with it; "
                     "write the folder of the data alone"

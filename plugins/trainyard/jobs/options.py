@@ -135,13 +135,19 @@ def list_options(model: type[BaseModel]) -> dict[str, Option]:
         if inlined is None:
             options[name] = Option((name,), field, model, name)
             continue
-        parts: Any = field.annotation
+        parts = _find_model(field.annotation)
         for part, inner in parts.model_fields.items():
             if part == inlined.main:
                 options[name] = Option((name, part), field, model, name)
             else:
                 options[part] = Option((name, part), inner, parts, part)
     return options
+
+
+def _find_model(annotation: Any) -> type[BaseModel]:
+    """Return the model of an inlined field, which may also be None."""
+    model: type[BaseModel] = next(part for part in (annotation, *get_args(annotation)) if hasattr(part, "model_fields"))
+    return model
 
 
 def _list_parameters(operator: type) -> dict[str, inspect.Parameter]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainyard.jobs.common_options import CommonOptions
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
-_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "weights")
+_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "sources", "weights")
 _logger = logging.getLogger(__name__)
 _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
@@ -39,13 +39,13 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
 
     Returns:
         `source=HASH code=HASH options=HASH`, and `model=HASH` for features. Empty if the files cannot be listed: a
-        source without a path, storage that cannot be reached, or code that is not shipped.
+        source without a path (a table, a query, JDBC), storage that cannot be reached, or code that is not shipped.
     """
-    source = spec["source"]
-    if source["path"] is None:
+    sources = spec["sources"] or {"source": spec["source"]}
+    if any(source["path"] is None for source in sources.values()):
         return ""
     try:
-        files = storage.list_files(source["path"])
+        files = {name: storage.list_files(source["path"]) for name, source in sources.items()}
         model = model_artifact.read(spec["model"], spec["weights"]) if "model" in spec else None
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
@@ -53,10 +53,10 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
     except Exception as error:  # each storage raises exceptions of its own; Spark may read what this process cannot
         _logger.info("The export has no fingerprint: %s", summarize(error))
         return ""
-    if not files or not modules:
+    if not all(files.values()) or not modules:
         return ""
     hashes = {
-        "source": _hash([source, files]),
+        "source": _hash([sources, files]),
         "code": _hash([__version__, {name: _file_hash(path) for name, path in modules.items()}]),
         "options": _hash([application, {name: value for name, value in spec.items() if name not in _NOT_OPTIONS}]),
     }

@@ -89,6 +89,63 @@ def test_prepare_params_are_passed_to_prepare(spark, tmp_path, source):
     assert manifest.read_current(str(tmp_path / "dataset")).splits["train"].statistics["image"].max[0] < 500
 
 
+@pytest.fixture
+def several(spark, tmp_path):
+    """A table of the catalog in several files, CSV files, and the rows of a query, with keys that others lack."""
+    orders = spark.range(500).selectExpr("id % 40 AS customer", "cast(id AS double) AS amount").repartition(3)
+    orders.write.option("path", str(tmp_path / "orders")).saveAsTable("sales_orders")
+    customers = spark.range(10, 60).selectExpr("id AS customer", "concat('city ', id % 4) AS city").repartition(2)
+    customers.write.csv(str(tmp_path / "customers.csv"), header=True)
+    spark.range(3).selectExpr("concat('city ', id) AS city", "id * 1000 AS inhabitants").createOrReplaceTempView(
+        "towns"
+    )
+    yield {
+        "orders": {"table": "sales_orders"},
+        "customers": {"path": str(tmp_path / "customers.csv"), "options": {"header": True}},
+        "cities": {"query": "SELECT * FROM towns WHERE inhabitants > 0"},
+    }
+    spark.sql("DROP TABLE sales_orders")
+    spark.catalog.dropTempView("towns")
+
+
+def test_several_sources_are_arguments_of_prepare_by_their_names(spark, tmp_path, several):
+    fields = {
+        "prepare": "prepares:totals",
+        "prepare_params": {"at_least": "100"},
+        "shapes": {},
+        "sources": several,
+        "splits": {"train": 1.0},
+    }
+    spec = make_spec(tmp_path, None, **fields)
+    run(spark, spec)
+    amounts = {id % 40: 0.0 for id in range(500)}
+    for id in range(100, 500):
+        amounts[id % 40] += id
+    expected = {(c, amounts[c], c % 4 * 1000) for c in range(10, 40) if c % 4 in (1, 2)}
+    rows = spark.read.format("trainyard").load(spec.dataset).collect()
+    assert {(row.customer, row.amount, row.inhabitants) for row in rows} == expected
+    provenance = manifest.read_current(spec.dataset).provenance
+    assert provenance.source == f"table sales_orders, csv at {tmp_path}/customers.csv, query"
+
+
+def test_a_table_that_does_not_exist_is_named(spark, tmp_path):
+    spec = make_spec(tmp_path, {"table": "sales.nothing"})
+    with pytest.raises(TrainyardError, match=r"the source table sales.nothing .*cannot be found"):
+        run(spark, spec)
+
+
+def test_a_parameter_with_the_name_of_a_source_is_refused(spark, tmp_path, several):
+    fields = {
+        "prepare": "prepares:totals",
+        "prepare_params": {"orders": 1},
+        "shapes": {},
+        "sources": several,
+        "splits": {"train": 1.0},
+    }
+    with pytest.raises(TrainyardError, match="prepare_params has 'orders', which is a source; rename one of them"):
+        run(spark, make_spec(tmp_path, None, **fields))
+
+
 def test_the_provenance_has_source_and_code(spark, tmp_path, source):
     spec = make_spec(tmp_path, source)
     run(spark, spec)

@@ -75,6 +75,12 @@ def test_before_its_end_a_job_has_inputs_and_outputs_by_name_alone() -> None:
     ]  # fmt: skip
 
 
+def test_each_of_several_sources_is_an_input() -> None:
+    sources = {"orders": {"path": "/orders"}, "rates": {"table": "rates"}, "people": {"path": "/people.csv"}}
+    inputs = lineage.describe(export(source=None, sources=sources, dataset="/s/dataset")).inputs
+    assert [(item.uri, item.format) for item in inputs] == [("/orders", "parquet"), ("/people.csv", "csv")]
+
+
 def test_a_source_without_a_path_is_left_out() -> None:
     source = Source(format="jdbc", options={"dbtable": "rows"})
     assert lineage.describe(export(source=source, dataset="/s/dataset")).inputs == ()

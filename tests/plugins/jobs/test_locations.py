@@ -235,6 +235,35 @@ def test_the_format_of_a_source_is_that_of_its_ending(dag: DAG, path: str, forma
     assert (source.format, source.options) == (format, {"header": "true", "n": "2"})
 
 
+def test_each_of_several_sources_is_a_path_a_dict_or_the_result_of_another_task(dag: DAG) -> None:
+    fields = {name: value for name, value in EXPORT.items() if name != "source"}
+    predictions = {"uri": "file:///s/toy/scores", "rows": 3, "version": None}
+    sources = {
+        "orders": {"table": "sales.orders"}, "customers": "customers.csv", "before": RESULT, "scores": predictions,
+        "events": {"format": "json", "path": "events"},
+    }  # fmt: skip
+    read = build_spec(ExportOperator(task_id="t", dag=dag, **fields, sources=sources)).all_sources  # type: ignore[attr-defined]
+    assert {name: (source.format, source.path) for name, source in read.items()} == {
+        "orders": ("table", None),
+        "customers": ("csv", "memory://s/customers.csv"),
+        "before": ("trainyard", RESULT["uri"]),
+        "scores": ("parquet", predictions["uri"]),
+        "events": ("json", "memory://s/events"),
+    }
+    assert read["before"].options == {"version": "3"}
+
+
+def test_the_result_of_an_export_is_a_source_without_its_format(dag: DAG) -> None:
+    source = build_spec(ExportOperator(task_id="t", dag=dag, **EXPORT | {"source": RESULT})).source  # type: ignore[attr-defined]
+    assert (source.format, source.path, source.options) == ("trainyard", RESULT["uri"], {"version": "3"})
+
+
+def test_an_output_inside_one_of_several_sources_is_refused(dag: DAG) -> None:
+    fields = {name: value for name, value in EXPORT.items() if name != "source"}
+    with pytest.raises(TrainyardError, match=r"dataset='toy/dataset'.* it is the source 'toy', contains it"):
+        ExportOperator(task_id="t", dag=dag, **fields, sources={"a": "other", "b": "toy"})
+
+
 def test_a_training_has_no_weights_to_pin() -> None:
     assert pin_models({"model": "new", "recipe": "a:b"}) == {"model": "new", "recipe": "a:b"}
 

@@ -23,6 +23,7 @@ from trainyard.schemas import manifest
 
 SPEC: dict[str, Any] = {
     "prepare": "toy.prepare:rows", "prepare_params": {}, "splits": {"train": 1.0}, "partition": None, "task_key": {},
+    "sources": {},
 }  # fmt: skip
 
 
@@ -262,6 +263,26 @@ def test_a_source_without_files_always_needs_an_export(spec: dict[str, Any], pip
     assert judged(spec, pipelines, source=source) == (
         False, "the source files or the code of prepare cannot be listed",
     )  # fmt: skip
+
+
+def test_an_export_of_several_sources_is_repeated_if_the_files_of_one_have_changed(
+    spec: dict[str, Any], pipelines: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        storage.replace(str(folder / "a.csv"), b"1,2\n")
+    several = {
+        "source": None,
+        "sources": {name: spec["source"] | {"path": str(tmp_path / name)} for name in ("first", "second")},
+    }
+    dag_file = pipelines / "toy" / "dag.py"
+    before = reuse.fingerprint(spec | several, dag_file, make_options())
+    assert before == reuse.fingerprint(spec | several, dag_file, make_options()) != ""
+    storage.replace(str(second / "b.csv"), b"3,4\n")
+    after = reuse.fingerprint(spec | several, dag_file, make_options())
+    assert before.split()[0] != after.split()[0] and before.split()[1:] == after.split()[1:]
+    several["sources"]["second"] |= {"path": None}
+    assert reuse.fingerprint(spec | several, dag_file, make_options()) == "", "a table has no files"
 
 
 def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(

@@ -77,7 +77,12 @@ MEMORY: list[Refused] = [
     (Memory(jvm_overhead="0m"), 'write jvm_overhead="384m", or leave it out'),
 ]  # fmt: skip
 SOURCE: list[Refused] = [
-    (3, "write a path, or a dict of format, path and options"), (None, "write a path, or a dict"),
+    (3, "write a path, or a dict of format, path and options"),
+    (None, "source is missing; write a path, or several as sources="),
+    ({"table": "s.t", "path": "/in"}, "path and table exclude each other"),
+    ({"table": "s.t", "format": "csv"}, "format and table exclude each other"),
+    ({"query": "select 1", "options": {"a": 1}}, "a query has no options"),
+    ({"table": ""}, "write 1 or more characters"),
     (["/in"], "write a path, or a dict"), ("", NAME), ("../in", NAME),
     ("/in/x.unknown", "write the format too, for example format='parquet'"),
     ("/in/x.tsv", "write the format too, for example format='csv'"),
@@ -87,6 +92,12 @@ SOURCE: list[Refused] = [
     ({"format": "csv", "pth": "/in"}, "correct its name, or remove it"), ({}, "is missing"),
     ({"format": "jdbc", "options": {"password": "marker"}}, IN_STORE),
     ({"format": "jdbc", "options": {"url": "jdbc:x://me:marker@db"}}, IN_STORE),
+]  # fmt: skip
+SOURCES: list[Refused] = [
+    ("x", DICT), ({"orders": "/in"}, "source and sources exclude each other"), ({"a b": "/in"}, "write an identifier"),
+    ({"class": "/in"}, "write an identifier"), ({"spark": "/in"}, "write an identifier"), ({"a": 3}, TEXT),
+    ({"a": {"path": "/in/x.unknown"}}, "write the format too"), ({"a": "../in"}, NAME),
+    ({"a": {"format": "jdbc", "options": {"password": "marker"}}}, IN_STORE),
 ]  # fmt: skip
 OPTIONS_OF_SOURCE: list[Refused] = [
     ("header", DICT), ([], DICT), ({"header": None}, TEXT), ({"apiKey": "marker"}, IN_STORE),
@@ -146,6 +157,7 @@ DATASET: dict[str, list[Refused]] = {
     "prepare": [*FUNCTION, (None, TEXT)],
     "prepare_params": PARAMS,
     "source": SOURCE,
+    "sources": SOURCES,
     "format": [case for case in STRING if case[0] is not None],
     "options": OPTIONS_OF_SOURCE,
     "dataset": OPTIONAL_LOCATION,
@@ -287,6 +299,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     | {
         "model": LOCATION,
         "source": SOURCE,
+        "sources": SOURCES,
         "keys": [("id", "write a list, for example ['id']"), ([3], TEXT), (None, LIST)],
         "output": OPTIONAL_LOCATION,
         "format": OPTIONAL_STRING,

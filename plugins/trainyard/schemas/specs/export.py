@@ -15,9 +15,8 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, Validati
 from trainyard.schemas.manifest import fold_name
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.specs.fields import ImportPath, Inlined, Location, Name, NonEmptyText, Output, Params
-from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import FORMAT, Drift, Expectation, Source, refuse_overlap
+from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Output, Params
+from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, refuse_overlap
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -62,7 +61,7 @@ SplitAt = Annotated[dict[SplitName, str], AfterValidator(_increasing_times)]
 """The date or time, as ISO 8601 has it, at which each split begins."""
 
 
-class ExportSpec(JobSpec):
+class ExportSpec(ReadsSources):
     """Read a source, apply `prepare`, and write the result as a dataset."""
 
     KIND: ClassVar[str] = "export spec"
@@ -70,11 +69,10 @@ class ExportSpec(JobSpec):
     RESULT = DatasetResult
 
     prepare: ImportPath
-    """`module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`."""
+    """`module:function`, called as `prepare(spark, source, **prepare_params) -> DataFrame`; several `sources` are
+    arguments by their names."""
     prepare_params: Params = {}
     """Keyword arguments of `prepare`."""
-    source: Annotated[Source, Inlined("path")]
-    """A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`."""
     dataset: Output
     """Where the dataset is written: a name below the storage root, or a URI. By default `DAG_ID/TASK_ID`, with the
     index of a mapped task that writes no partition."""
@@ -118,9 +116,7 @@ class ExportSpec(JobSpec):
     @field_validator("dataset")
     @classmethod
     def _check_dataset(cls, dataset: str, fields: ValidationInfo) -> str:
-        source = fields.data.get("source")
-        if source and source.format != FORMAT:  # of a dataset only the files of one version are read
-            refuse_overlap(dataset, source, "dataset")
+        refuse_overlap(dataset, fields.data, "dataset", of_datasets=False)
         return dataset
 
     @model_validator(mode="after")
@@ -141,7 +137,7 @@ class ExportSpec(JobSpec):
 
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name."""
-        yield from self.source.references()
+        yield from super().references()
         yield from find_results(self.prepare_params)
 
     @property

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import PredictionsResult
-from trainyard.schemas.specs.fields import ImportPath, Inlined, Location, Name, Output, Params
-from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import Source, refuse_overlap
+from trainyard.schemas.specs.fields import ImportPath, Location, Name, Output, Params
+from trainyard.schemas.specs.source import ReadsSources, refuse_overlap
 
 PATTERN_CHARACTERS = "[]{}*?\\"
 """Characters of a path that Spark does not take as they are when it reads Parquet."""
 
 
-class PredictSpec(JobSpec):
+class PredictSpec(ReadsSources):
     """Apply a model to a source, and write keys and outputs."""
 
     KIND: ClassVar[str] = "predict spec"
@@ -29,8 +28,6 @@ class PredictSpec(JobSpec):
     """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
     weights: dict[str, str] = {}
     """The sha256 of the weights of the model, by its URI. By default its newest."""
-    source: Annotated[Source, Inlined("path")]
-    """A path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`."""
     prepare: ImportPath | None = None
     """`module:function` that shapes the source as it did for the export. None uses the source as it is."""
     prepare_params: Params = {}
@@ -60,7 +57,7 @@ class PredictSpec(JobSpec):
         if output_format == "table" and "/" in output and "`" not in output:
             raise ValueError("it is not the name of a table; write one such as 'sales.predictions'")
         if output_format != "table":
-            refuse_overlap(output, fields.data.get("source"), "output")
+            refuse_overlap(output, fields.data, "output")
         if output_format == "parquet" and (found := next((c for c in output if c in PATTERN_CHARACTERS), None)):
             raise ValueError(f"Spark reads {found!r} as part of a pattern; use a path without {PATTERN_CHARACTERS}")
         return output
@@ -69,10 +66,14 @@ class PredictSpec(JobSpec):
     def _check_consistency(self) -> PredictSpec:
         if self.partition_by and self.output_format != "parquet":
             raise ValueError(f"partition_by goes with output_format='parquet', not {self.output_format!r}")
+        if self.partition_by and self.sources:
+            raise ValueError("partition_by goes with one source, whose folders are the partitions, not with sources")
+        if self.sources and not self.prepare:
+            raise ValueError("sources need prepare=, which makes one DataFrame of them")
         return self
 
     def references(self) -> Iterator[Reference]:
         """Yield the model, and what the source and the parameters name."""
         yield from itertools.starmap(Reference, self.weights.items())
-        yield from self.source.references()
+        yield from super().references()
         yield from find_results([self.prepare_params, self.postprocess_params])

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.references import Reference
-from trainyard.schemas.specs.fields import Location, SparkText, as_texts, refuse_secrets
+from trainyard.schemas.specs.fields import Inlined, Location, Name, SparkText, as_texts, refuse_secrets
+from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
 FORMAT = "trainyard"
 """The format of Trainyard's datasets."""
+OF_CATALOG = ("table", "query")
+"""What Spark's catalog has in place of a path."""
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
 _FORMATS = {
@@ -45,7 +49,7 @@ def _without_secrets(options: dict[str, str]) -> dict[str, str]:
 
 
 class Source(Part):
-    """What Spark reads: a format of `spark.read`, its options, and a path for formats that have one.
+    """What Spark reads: files or another source of a format of `spark.read`, a table of the catalog, or a query.
 
     A `format` of None is that of the path's ending.
     """
@@ -57,15 +61,37 @@ class Source(Part):
     """The path: a name below the storage root, or a URI."""
     options: Annotated[dict[str, SparkText], AfterValidator(_without_secrets)] = {}
     """The options of `spark.read`, for a `source` that is a path, such as `{"header": True}`."""
+    table: Name | None = None
+    """A table of Spark's catalog, in place of format and path: "sales.orders"."""
+    query: Name | None = None
+    """A query of Spark SQL, in place of format and path."""
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, Mapping | Source):
-            raise ValueError("write a path, or a dict of format, path and options")
-        if isinstance(value, Mapping) and value.get("format") is None and isinstance(value.get("path"), str):
-            return {**value, "format": _format_of(value["path"])}
-        return value
+            raise ValueError("write a path, or a dict of format, path and options, of table, or of query")
+        if not isinstance(value, Mapping) or value.get("format") is not None:
+            return value
+        if kind := next((name for name in OF_CATALOG if value.get(name) is not None), None):
+            return {**value, "format": kind}
+        return {**value, "format": _format_of(value["path"])} if isinstance(value.get("path"), str) else value
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Source:
+        given = [name for name in ("path", *OF_CATALOG) if getattr(self, name) is not None]
+        if len(given) > 1 or (given and given[0] in OF_CATALOG and self.format != given[0]):
+            what = given if len(given) > 1 else ["format", *given]
+            raise ValueError(f"{' and '.join(what)} exclude each other; remove one of them")
+        if self.query and self.options:
+            raise ValueError("a query has no options; write them in the query, or register a view in prepare")
+        return self
+
+    def describe(self) -> str:
+        """Return the format and the path, or the table, without options, which may contain credentials."""
+        if self.table is not None:
+            return f"table {self.table}"
+        return f"{self.format} at {self.path}" if self.path is not None else self.format
 
     def references(self) -> Iterator[Reference]:
         """Yield the version of a dataset that the options name; Spark ignores the case of their names."""
@@ -73,6 +99,42 @@ class Source(Part):
         version = options.get("version", "").strip()
         if self.format == FORMAT and version.isdecimal():
             yield Reference(self.path or options.get("path", ""), int(version))
+
+
+def _source_name(name: str) -> str:
+    if not name.isidentifier() or keyword.iskeyword(name) or name == "spark":
+        raise ValueError("it becomes the name of an argument of prepare; write an identifier, such as 'orders'")
+    return name
+
+
+class ReadsSources(JobSpec):
+    """A job that reads one source, or several with names."""
+
+    source: Annotated[Source | None, Inlined("path")] = None
+    """What is read: a path (a name below the storage root, or a URI), or a dict of `format`, `path` and `options`; of
+    `table`, such as `{"table": "sales.orders"}`; or of `query`. The result of an export is its dataset."""
+    sources: dict[Annotated[str, AfterValidator(_source_name)], Source] = {}
+    """Several sources in place of `source`, by the names of the arguments of `prepare` that get them: `{"orders":
+    {"table": "sales.orders"}, "customers": "customers.csv"}` for `prepare(spark, orders, customers,
+    **prepare_params)`."""
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        if self.source is None and not self.sources:
+            raise ValueError("source is missing; write a path, or several as sources=")
+        if self.source is not None and self.sources:
+            raise ValueError("source and sources exclude each other; remove one of them")
+        return self
+
+    @property
+    def all_sources(self) -> dict[str, Source]:
+        """The sources by their names; a single one is named `source`."""
+        return self.sources if self.source is None else {"source": self.source}
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the versions of datasets that the sources are."""
+        for source in self.all_sources.values():
+            yield from source.references()
 
 
 class Expectation(Part):
@@ -116,10 +178,18 @@ class Drift(Part):
         return self
 
 
-def refuse_overlap(output: str, source: Source | None, option: str) -> None:
-    """Raise ValueError if a job would write to what it reads."""
-    if source and source.path and overlap(output, source.path):
-        raise ValueError(f"it is the source {source.path!r}, contains it or lies inside it; write another {option}")
+def refuse_overlap(output: str, fields: Mapping[str, Any], option: str, of_datasets: bool = True) -> None:
+    """Raise ValueError if a job would write to what it reads.
+
+    Args:
+        output: What it writes.
+        fields: The fields of the spec that are valid so far.
+        option: The option that names the output.
+        of_datasets: Whether that matters for sources that are datasets too, of which only one version is read.
+    """
+    for source in filter(None, (fields.get("source"), *fields.get("sources", {}).values())):
+        if source.path and (of_datasets or source.format != FORMAT) and overlap(output, source.path):
+            raise ValueError(f"it is the source {source.path!r}, contains it or lies inside it; write another {option}")
 
 
 def overlap(output: str, source: str) -> bool:
