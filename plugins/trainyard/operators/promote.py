@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-OnReject = Literal["skip", "fail"]
+OnReject = Literal["skip", "fail", "continue"]
 
 
 def _evaluation(value: Any) -> Any:
@@ -42,13 +42,14 @@ class PromoteOptions(Rule, ConnectionOptions):
     champion: Location
     """Where the champion is stored: a name below the storage root, or a URI."""
     on_reject: OnReject
-    """What happens when the champion stays: `skip` the tasks downstream, or `fail`."""
+    """What happens when the champion stays: `skip` the tasks downstream, `fail`, or `continue` (`promoted` is false)."""
 
 
 class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Make a model the champion if its evaluation shows that it is better.
 
-    Returns (XCom): the champion's `uri`, its `weights_sha256` and `metrics`, and `why` it was promoted.
+    Returns (XCom): whether the model was `promoted` and `why`, the champion's `uri` and `weights_sha256`, and `metrics`
+    of the model. With `on_reject="continue"` also when the champion stays; its asset has no event then.
     """
 
     OPTIONS = PromoteOptions
@@ -89,12 +90,20 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         except (TrainyardError, FileNotFoundError) as error:
             raise AirflowException(f"{self._title}: {error}") from None
         model = evaluation.model
+        output = output_asset(self.champion, self.conn_id)
         if not verdict.promoted:
             message = f"{model.uri} is not promoted to {champion}: {verdict.why}."
-            raise AirflowSkipException(message) if rule.on_reject == "skip" else AirflowException(message)
+            if rule.on_reject != "continue":
+                raise AirflowSkipException(message) if rule.on_reject == "skip" else AirflowException(message)
+            self.log.info("%s", message)
+            if output in self.outlets:  # it has not changed, and has no event
+                self.outlets.remove(output)
+            known = {"weights_sha256": current.weights_sha256} if current.weights_sha256 else {}
+            return {"uri": champion, "promoted": False, "why": verdict.why, "metrics": model.numbers, **known}
         self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)
-        result = {"weights_sha256": model.weights_sha256, "metrics": model.numbers, "why": verdict.why}
-        output = output_asset(self.champion, self.conn_id)
+        result = {
+            "promoted": True, "weights_sha256": model.weights_sha256, "metrics": model.numbers, "why": verdict.why,
+        }  # fmt: skip
         if output in self.outlets:
             context["outlet_events"][output].extra = result
         self._lineage = lineage.keep(lambda: lineage.describe_promotion(evaluation, champion))

@@ -322,7 +322,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "confident": SWITCH,
         "required": [([], DICT), ("accuracy", DICT), (["accuracy"], DICT), ({"accuracy": "high"}, NUMBER),
                      ({"toy.recipe:network": 1.0}, "write one of accuracy"), ({3: 1.0}, TEXT)],
-        "on_reject": [("wait", "write 'skip' or 'fail'"), (None, "write 'skip' or 'fail'"), (3, "write 'skip'")],
+        "on_reject": [("wait", "write 'skip', 'fail' or 'continue'"), (3, "write 'skip'")],
         "conn_id": CONNECTION,
     },
     PreflightOperator: {},

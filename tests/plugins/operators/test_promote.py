@@ -54,7 +54,7 @@ class Events(dict[Any, Any]):
 def test_a_better_model_replaces_the_champion_and_updates_its_asset(root: Path) -> None:
     given, events = judged(root, 0.01, 0.02, 0.03), Events()
     result = task(evaluation=given).execute({"outlet_events": events})  # type: ignore[typeddict-item]
-    assert result["uri"] == f"file://{root}/toy/champion"
+    assert result["uri"] == f"file://{root}/toy/champion" and result["promoted"]
     assert (
         model_artifact.read_current(result["uri"]).weights_sha256 == given["weights_sha256"] == result["weights_sha256"]
     )
@@ -73,6 +73,25 @@ def test_a_rejected_model_skips_or_fails_and_the_champion_stays(
     ):
         task(evaluation=given, on_reject=on_reject).execute({})
     assert model_artifact.read_current(str(root / "toy/champion")) == before
+
+
+def test_a_rejected_model_continues_without_an_event_of_the_champion(root: Path) -> None:
+    given, events = judged(root, -0.01, 0.02, 0.03), Events()
+    before = model_artifact.read_current(str(root / "toy/champion"))
+    promote = task(evaluation=given, on_reject="continue")
+    result = promote.execute({"outlet_events": events})  # type: ignore[typeddict-item]
+    assert (result["promoted"], result["weights_sha256"]) == (False, before.weights_sha256)
+    assert "accuracy is better by 0.02" in result["why"]
+    assert promote.outlets == [] and not events
+
+
+def test_without_a_champion_a_rejected_model_continues_without_weights(root: Path) -> None:
+    artifact = write_model(root / "toy/model", b"new")
+    result = evaluation(Scores(**scores(f"file://{root}/toy/model", artifact.weights_sha256, accuracy=0.5)))
+    result.save()
+    given = EvaluationResult.from_evaluation(result).to_xcom()
+    rejected = task(evaluation=given, on_reject="continue", required={"accuracy": 0.9}).execute({})
+    assert rejected["promoted"] is False and "weights_sha256" not in rejected
 
 
 def test_a_promotion_during_which_another_one_succeeds_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +132,7 @@ def test_a_missing_evaluation_fails(root: Path) -> None:
         ({"margin": float("-inf")}, r"margin=-inf: write a number"),
         ({"required": {"accuracy": "nan"}}, r"required.accuracy='nan': write a number"),
         ({"required": ["accuracy"]}, r"required=\['accuracy'\]: write a dict of .*example \{'accuracy': 0.9\}\.$"),
-        ({"on_reject": "wait"}, r"on_reject='wait': write 'skip' or 'fail'"),
+        ({"on_reject": "wait"}, r"on_reject='wait': write 'skip', 'fail' or 'continue'"),
     ],
 )
 def test_a_rule_that_cannot_decide_is_refused_early(options: dict[str, Any], message: str) -> None:
