@@ -42,7 +42,7 @@ class PromoteOptions(Rule, ConnectionOptions):
     champion: Location
     """Where the champion is stored: a name below the storage root, or a URI."""
     on_reject: OnReject
-    """What happens when the champion stays: `skip` the tasks downstream, `fail`, or `continue` (`promoted` is false)."""
+    """What happens if the champion stays: `skip` the tasks downstream, `fail`, or `continue` (`promoted` is False)."""
 
 
 class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
