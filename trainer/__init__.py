@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.model.lightning import from_lightning
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
+    from trainyard.trainer.model.transformers import TrainyardTrainer as TrainyardTrainer
 
 _MODULES = {
     "Allreduce": "trainyard.schemas.specs.strategies",
@@ -37,6 +38,7 @@ _MODULES = {
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.datamodule",
+    "TrainyardTrainer": "trainyard.trainer.model.transformers",
     "decode_gray": "trainyard.trainer.data.decoding",
     "decode_rgb": "trainyard.trainer.data.decoding",
     "export": "trainyard.trainer.formats.export",
@@ -66,7 +68,7 @@ __all__ = [
     "from_lightning",
     "load_model",
 ]
-"""The names that `import *` imports: all but TrainyardDataModule, which needs Lightning."""
+"""The names that `import *` imports: all but TrainyardDataModule and TrainyardTrainer, which need other packages."""
 
 
 def __getattr__(name: str) -> Any:
