@@ -33,7 +33,6 @@ from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.engine import train
-from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.validation import (
@@ -65,6 +64,7 @@ from trainyard.trainer.model.losses import count_batches_without_labels_as_zero,
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.weights import WrittenWeights
+from trainyard.trainer.run.history import History
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
 from trainyard.trainer.verification.check import ROWS, ModelCheck, Output
