@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
     from trainyard.trainer.model.transformers import TrainyardTrainer as TrainyardTrainer
+    from trainyard.trainer.run.batch import Batch
+    from trainyard.trainer.run.run import Run
 
 _MODULES = {
     "Allreduce": "trainyard.schemas.specs.strategies",
     "Averaging": "trainyard.schemas.specs.strategies",
+    "Batch": "trainyard.trainer.run.batch",
     "Dataset": "trainyard.trainer.data.dataset",
     "DiLoCo": "trainyard.schemas.specs.strategies",
     "FSDP": "trainyard.schemas.specs.strategies",
@@ -34,6 +37,7 @@ _MODULES = {
     "MLflow": "trainyard.trainer.measuring.tracking",
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
+    "Run": "trainyard.trainer.run.run",
     "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
@@ -51,6 +55,7 @@ __all__ = [
     "FSDP",
     "Allreduce",
     "Averaging",
+    "Batch",
     "Dataset",
     "DiLoCo",
     "FitResult",
@@ -58,6 +63,7 @@ __all__ = [
     "MLflow",
     "Portion",
     "Recipe",
+    "Run",
     "TensorBoard",
     "Threshold",
     "TrainedModel",

@@ -107,8 +107,6 @@ class Recipe:
     freeze: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.step is None and (self.loss is None or self.label is None):
-            raise TrainyardError("Recipe: set loss= and label=, or a step= of your own that returns the loss.")
         if self.schedule_by not in ("update", "epoch"):
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
