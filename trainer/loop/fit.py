@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any, NamedTuple
@@ -170,15 +170,14 @@ def fit(
         saved = _open_checkpoints(job, checkpoints) if checkpoints else None
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
         full_size = workers or world.size
-        with closing(saved) if saved else nullcontext(), ExitStack() as monitors:
-            monitors.enter_context(gpu or nullcontext())
-            monitors.enter_context(ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1))
-            if own_loop:
-                run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)
-                trained = _Trained(writer, run.history, run.bytes_sent, [*run.warnings])
-            else:
-                trained = _train_recipe(job, saved, full_size, trackers, formats, epoch_models)
-            monitors.close()
+        bar = ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1)
+        with closing(saved) if saved else nullcontext(), closing(build_strategy(job.strategy, world)) as built_strategy:
+            with gpu or nullcontext(), bar:
+                if own_loop:
+                    run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)
+                    trained = _Trained(writer, run.history, run.bytes_sent, [*run.warnings])
+                else:
+                    trained = _train_recipe(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             phase_seconds = [
                 PhaseSeconds(*of_worker)
                 for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
@@ -211,22 +210,22 @@ class _Trained(NamedTuple):
 
 def _train_recipe(
     job: Job,
+    strategy: Strategy[Any],
     checkpoints: Checkpoints | None,
     max_workers: int,
     trackers: Sequence[Tracker],
     formats: Sequence[str],
     epoch_models: bool,
 ) -> _Trained:
-    with closing(build_strategy(job.strategy, job.world)) as strategy:
-        with job.phases.measure(Phase.SET_UP):
-            run, writer = _set_up(job, strategy, checkpoints, max_workers, trackers, formats, epoch_models)
-        history = train(run)
-        warnings = [
-            *find_warnings(run.recipe, job.manifests),
-            *run.warnings,
-            *strategy.find_warnings(job.options.epochs * run.train.order.steps),
-        ]
-        return _Trained(writer, history, strategy.bytes_sent, warnings)
+    with job.phases.measure(Phase.SET_UP):
+        run, writer = _set_up(job, strategy, checkpoints, max_workers, trackers, formats, epoch_models)
+    history = train(run)
+    warnings = [
+        *find_warnings(run.recipe, job.manifests),
+        *run.warnings,
+        *strategy.find_warnings(job.options.epochs * run.train.order.steps),
+    ]
+    return _Trained(writer, history, strategy.bytes_sent, warnings)
 
 
 def _open_checkpoints(job: Job, root: str) -> Checkpoints:

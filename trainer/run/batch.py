@@ -44,6 +44,7 @@ class Batch(Mapping[str, Tensor]):
         seed: Numbers that random numbers of the batch depend on.
         ends_epoch: Whether it is the last batch of its epoch.
         is_last: Whether it is the last part of a batch, after which gradients are averaged.
+        trains: Whether it is one of `Run.steps`, and not of `Run.batches`.
     """
 
     loop: Loop
@@ -56,6 +57,7 @@ class Batch(Mapping[str, Tensor]):
     seed: tuple[int, ...]
     ends_epoch: bool = False
     is_last: bool = True
+    trains: bool = True
     _draws: int = 0
 
     def __getitem__(self, name: str) -> Tensor:

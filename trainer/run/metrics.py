@@ -42,7 +42,7 @@ class EpochMetrics:
         value = mean.detach() if isinstance(mean, Tensor) else torch.tensor(mean)
         if name not in self._sums:
             self._sums[name], self._rows[name] = torch.zeros((), dtype=torch.float64, device=value.device), 0
-        self._sums[name] += value.double().reshape(()) * rows
+        self._sums[name] += value.double().reshape(()).to(self._sums[name].device) * rows
         self._rows[name] += rows
 
     def set(self, name: str, value: Tensor | float) -> None:

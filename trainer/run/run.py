@@ -191,7 +191,7 @@ class Run:
         for local in loader.epoch(0):
             self._phases.current.enter(Phase.VALIDATE)
             if local.rows:
-                yield self._build_batch(local, position.epoch)
+                yield self._build_batch(local, position.epoch, position.updates, trains=False)
         self._enter(Phase.FORWARD)
 
     def report(self, **values: Tensor | float) -> None:
@@ -245,6 +245,11 @@ class Run:
     def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
         """Add the gradient of a loss to those of a step; see `Batch.backward`."""
         check_is_mean(loss)
+        if not batch.trains:
+            raise TrainyardError(
+                "backward() of a batch of run.batches(), of which workers have different numbers; train on the batches "
+                "of run.steps()."
+            )
         self._enter(Phase.BACKWARD)
         share = batch.rows * self._world.size / batch.total
         if batch.rows:
@@ -288,13 +293,14 @@ class Run:
         if local.rows == 0:
             self._networks.keep_buffers()
         self._enter(Phase.FORWARD)
-        return self._build_batch(local, self._saved.position.epoch, updates)
+        return self._build_batch(local, self._saved.position.epoch, updates, trains=True)
 
-    def _build_batch(self, local: LocalBatch, epoch: int, updates: int = 0) -> Batch:
+    def _build_batch(self, local: LocalBatch, epoch: int, updates: int, trains: bool) -> Batch:
         columns = {name: column.to(self.device, non_blocking=True) for name, column in local.columns.items()}
         return Batch(
             self, columns, local.rows, local.total, local.total * self._world.rank // self._world.size, epoch,
-            local.step, (self.options.seed, epoch, updates), local.step == self.steps_in_epoch - 1,
+            local.step, (self.options.seed, epoch, updates, trains),
+            ends_epoch=trains and local.step == self.steps_in_epoch - 1, trains=trains,
         )  # fmt: skip
 
     def _end_step(self, batch: Batch) -> None:

@@ -183,6 +183,8 @@ def mistaken(run: Run, mistake: str) -> None:
             batch.report(loss=net(batch)[:, 0])
     if mistake == "steps twice":
         run.steps()
+    if mistake == "trained on validation":
+        next(run.batches()).backward(net(batch).mean())
     if mistake == "no split":
         list(run.batches("test"))
     if mistake == "published other":
