@@ -42,8 +42,10 @@ from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)
 _VECTOR_PREFIX = "__vector_"
-_NO_PARAMS = {"task_key", "dataset", "dataset_version", "dataset_since", "mix", "model", "fold", "options"}
-"""The fields of the spec that follow from the export."""
+_NO_PARAMS = {
+    "task_key", "dataset", "dataset_version", "dataset_since", "mix", "model", "fold", "options", "loop", "loop_params",
+}  # fmt: skip
+"""The fields of the spec that follow from the export, and those of a loop of the user's own."""
 
 
 def _build_param(name: str, doc: str) -> Any:
@@ -150,6 +152,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
+        assert spec.recipe
         rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         columns.build_fields(

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from trainyard.trainer.model.lightning import from_lightning
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
+    from trainyard.trainer.model.transformers import TrainyardTrainer as TrainyardTrainer
+    from trainyard.trainer.run.batch import Batch
+    from trainyard.trainer.run.run import Run
 
 _MODULES = {
     "Allreduce": "trainyard.schemas.specs.strategies",
     "Averaging": "trainyard.schemas.specs.strategies",
+    "Batch": "trainyard.trainer.run.batch",
     "Dataset": "trainyard.trainer.data.dataset",
     "DiLoCo": "trainyard.schemas.specs.strategies",
     "FSDP": "trainyard.schemas.specs.strategies",
@@ -33,10 +37,12 @@ _MODULES = {
     "MLflow": "trainyard.trainer.measuring.tracking",
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
+    "Run": "trainyard.trainer.run.run",
     "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.datamodule",
+    "TrainyardTrainer": "trainyard.trainer.model.transformers",
     "decode_gray": "trainyard.trainer.data.decoding",
     "decode_rgb": "trainyard.trainer.data.decoding",
     "export": "trainyard.trainer.formats.export",
@@ -49,6 +55,7 @@ __all__ = [
     "FSDP",
     "Allreduce",
     "Averaging",
+    "Batch",
     "Dataset",
     "DiLoCo",
     "FitResult",
@@ -56,6 +63,7 @@ __all__ = [
     "MLflow",
     "Portion",
     "Recipe",
+    "Run",
     "TensorBoard",
     "Threshold",
     "TrainedModel",
@@ -66,7 +74,7 @@ __all__ = [
     "from_lightning",
     "load_model",
 ]
-"""The names that `import *` imports: all but TrainyardDataModule, which needs Lightning."""
+"""The names that `import *` imports: all but TrainyardDataModule and TrainyardTrainer, which need other packages."""
 
 
 def __getattr__(name: str) -> Any:

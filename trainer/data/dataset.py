@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
 from trainyard.errors import TrainyardError
@@ -30,7 +33,7 @@ class Dataset(IterableDataset[Columns]):
     Each iteration is the next epoch, in an order of its own. Every worker has the same number of batches: a last batch
     with fewer rows than workers is left out. Rows are read ahead in a thread, so a DataLoader needs at most one worker
     process. `state_dict` and `load_state_dict` save and restore the position, for torchdata's StatefulDataLoader or a
-    loop of your own.
+    loop of your own. Its length is that of a whole epoch, also where an iteration resumes in the middle of one.
 
     With `num_workers=0`, an iteration that was left early is resumed by the next one. With `num_workers=1`, the next
     one is the next epoch, because the worker process reads ahead of the loop. With `resume=False` it always is.
@@ -43,7 +46,8 @@ class Dataset(IterableDataset[Columns]):
             `world`.
         shuffle: Whether to shuffle rows.
         seed: The seed of the order, and of `augment`.
-        rank: The number of this worker.
+        rank: The number of this worker. Without `rank` and `world` they are those of torch.distributed, if it is
+            initialized, or of the environment variables RANK and WORLD_SIZE, which torchrun sets.
         world: The number of workers.
         transform: A function of the columns of a batch that returns the columns to train on.
         sequences: "padded": variable-length columns are padded with zeros, and have masks (NAME_mask). "nested": they
@@ -71,8 +75,8 @@ class Dataset(IterableDataset[Columns]):
         batch_size: int,
         shuffle: bool = True,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
+        rank: int | None = None,
+        world: int | None = None,
         transform: Callable[[Columns], Columns] | None = None,
         sequences: Sequences = "padded",
         bucket_by: str | None = None,
@@ -84,6 +88,8 @@ class Dataset(IterableDataset[Columns]):
         manifest: DatasetManifest | None = None,
         resume: bool = True,
     ) -> None:
+        self._follows_group = rank is None and world is None
+        rank, world = find_workers() if self._follows_group else (rank or 0, 1 if world is None else world)
         _check_workers(batch_size, rank, world)
         manifest = manifest or manifests.read_current(uri)
         for option, column in {"bucket_by": bucket_by, "balance": balance, "weight_by": weight_by}.items():
@@ -99,14 +105,19 @@ class Dataset(IterableDataset[Columns]):
         weights = build_weights(data, balance, weight_by, World())
         order = build_order(data, batch_size, seed, shuffle, bucket_by, weights)
         self._loader = Loader(data, order, rank, world, transform, False, sequences, decode, augment, weights, names)
+        self._rank, self._world = rank, world
         self._steps = order.steps - (order.size(order.steps - 1) < world)
         self._resume = resume
         self._position = _Position()
 
     def __len__(self) -> int:
-        return self._steps - self._position.load().step
+        return self._steps
 
     def __iter__(self) -> Iterator[Columns]:
+        self._check_readers()
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Columns]:
         worker = get_worker_info()
         if worker and worker.num_workers > 1:
             raise TrainyardError(
@@ -129,8 +140,14 @@ class Dataset(IterableDataset[Columns]):
                 self._position.store(*after)
             yield batch.columns
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, counted from 0."""
+        return self._position.load().epoch
+
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration start at the beginning of `epoch`, counted from 0."""
+        self._check_readers()
         self._position.store(epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,11 +179,67 @@ class Dataset(IterableDataset[Columns]):
                     f"the state of a Dataset with {name}={state[name]} cannot be loaded into one with {name}={value}: "
                     "rows would be left out, or read twice. Create the Dataset as before."
                 )
-        self._position.store(state["epoch"], state["step"])
+        step = min(state["step"], self._steps)  # a group of fewer workers may have had one more
+        self._position.store(*divmod(state["epoch"] * self._steps + step, self._steps))
+
+    def _check_readers(self) -> None:
+        """Check that each row is read by one worker.
+
+        Raises:
+            TrainyardError: Another library shards the rows once more, or the process group is another one by now.
+        """
+        is_whole = self._world == 1 and not self._resume
+        if reader := find_second_sharding(may_dispatch=is_whole):
+            raise TrainyardError(_SECOND_SHARDING[reader])
+        if self._follows_group and not get_worker_info() and (now := find_workers()) != (self._rank, self._world):
+            raise TrainyardError(
+                f"this Dataset reads the rows of rank {self._rank} of {self._world}, but this process is rank {now[0]} "
+                f"of {now[1]} by now. Create the Dataset after torch.distributed.init_process_group, or give it rank= "
+                "and world=."
+            )
 
     def _describe_order(self) -> dict[str, int]:
         order = self._loader.order
         return {"rows": order.rows, "batch_size": order.batch, "seed": order.seed}
+
+
+_SECOND_SHARDING = {
+    "accelerate": (
+        "Accelerate's prepare() got a loader of a Dataset, and shards it once more: rows would be left out, or read "
+        "twice. Give prepare() the model and the optimizer only, iterate over the Dataset itself, which reads the rows "
+        "of this process, and save its position with accelerator.register_for_checkpointing(dataset)."
+    ),
+    "transformers": (
+        "transformers.Trainer shards a Dataset once more: rows would be left out, or read twice. Write "
+        "trainyard.trainer.TrainyardTrainer instead of Trainer; a Dataset to evaluate on has rank=0, world=1, "
+        "shuffle=False, resume=False."
+    ),
+}
+"""What to write instead, by the library that shards rows once more."""
+
+
+def find_second_sharding(may_dispatch: bool) -> str | None:
+    """Return the library whose loader iterates over a dataset, by the callers of this function, if it shards its rows.
+
+    Args:
+        may_dispatch: Whether Accelerate may read all rows in one process, and send each other one its part.
+    """
+    names = [(frame.f_globals.get("__name__"), frame.f_code.co_qualname) for frame, _ in traceback.walk_stack(None)]
+    loaders = {name.partition(".")[0] for module, name in names if module == "accelerate.data_loader"}
+    allowed = {"SkipDataLoader", *(["DataLoaderDispatcher"] if may_dispatch else [])}
+    if loaders <= allowed:
+        return None
+    return "transformers" if any(module == "transformers.trainer" for module, _ in names) else "accelerate"
+
+
+def find_workers() -> tuple[int, int]:
+    """Return the rank of this process and the number of workers, by torch.distributed or by the variables of torchrun.
+
+    Without either it is the only one.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def _check_workers(batch_size: int, rank: int, world: int) -> None:

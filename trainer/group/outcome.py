@@ -127,9 +127,9 @@ def build_loss(size: int, report: str) -> LostWorkerError:
 
 def _classify(error: BaseException) -> Ended:
     """Return how a worker ended, by the type of its error. torch may be what cannot be imported."""
-    torch, engine = sys.modules.get("torch"), sys.modules.get("trainyard.trainer.loop.engine")
+    torch, run = sys.modules.get("torch"), sys.modules.get("trainyard.trainer.run.interruptions")
     horovod = sys.modules.get("horovod.common.exceptions")
-    if engine and isinstance(error, engine.TerminatedError):
+    if run and isinstance(error, run.TerminatedError):
         return "terminated"
     if isinstance(error, UnavailableError):
         return "lost"

@@ -110,7 +110,8 @@ def _train(
     if world.is_main:
         trackers += _build_trackers(spec, manifest)
     result = fit(
-        spec.recipe, recipe_params=spec.recipe_params, dataset=spec.dataset, model=spec.model,
+        spec.recipe, recipe_params=spec.recipe_params, loop=spec.loop, loop_params=spec.loop_params,
+        dataset=spec.dataset, model=spec.model,
         strategy=spec.strategy, world=world, workers=spec.max_workers, manifest=manifest,
         mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
         phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
@@ -150,7 +151,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
 def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
 
-    fields = {"recipe", "recipe_params", "dataset", "mix", "workers", "strategy"}
+    fields = {"recipe", "recipe_params", "loop", "loop_params", "dataset", "mix", "workers", "strategy"}
     params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
     key = spec.task_key
     trackers: list[Tracker] = []

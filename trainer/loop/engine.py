@@ -6,26 +6,22 @@ import time
 
 import torch
 
-from trainyard.errors import TrainyardError
 from trainyard.schemas.phases import Phase
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import describe_recipe, describe_schedule
-from trainyard.trainer.loop.control_sync import ControlSync, Termination
 from trainyard.trainer.loop.evaluation import evaluate, sum_over_workers
-from trainyard.trainer.loop.history import History, count_epochs_since_best, get_monitor, is_best
-from trainyard.trainer.loop.replicas import Replicas
 from trainyard.trainer.loop.step import Stepper
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.training_state import TrainingState
 from trainyard.trainer.measuring.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.model.losses import check_finite_loss, move_loss
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
+from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.history import History, count_epochs_since_best, get_monitor, is_best
+from trainyard.trainer.run.interruptions import Interruptions
+from trainyard.trainer.run.replicas import Replicas
 
 LOSS_CHECK_STEPS = 20
-
-
-class TerminatedError(TrainyardError):
-    """A worker received SIGTERM, and the group has saved its state."""
 
 
 def train(run: Training) -> History:
@@ -73,9 +69,9 @@ class _Engine:
             described |= describe_schedule(schedule, steps)
         move_loss(run.recipe.loss, device)
         self.state = TrainingState(run, network, optimizer, schedule, described)
-        self._replicas = Replicas(network, optimizer, run.strategy, run.world)
+        self._replicas = Replicas(network, [] if run.strategy.own_optimizer else [optimizer], run.world)
         self._stepper = Stepper(self.state, wrapped, self._replicas)
-        self._control_sync, self._termination = ControlSync(run.world), termination
+        self._interruptions = Interruptions(run.options, run.world, termination, run.checkpoints)
 
     def resume(self, saved: SavedCheckpoint) -> None:
         """Resume from a checkpoint."""
@@ -114,8 +110,8 @@ class _Engine:
         if run.checkpoints:
             self._save(run.checkpoints)
         run.progress.end_epoch(metrics)
-        if self._control_sync.sync(state.position.updates, self._termination.requested)[0]:
-            self._terminate()
+        if self._interruptions.after_epoch(state.position.updates):
+            self._interruptions.terminate(state.position)
 
     def _train_epoch(self, epoch: int, begin: int) -> dict[str, float]:
         """Train from step `begin` to the end of the epoch, and return the mean loss, the speed and the bytes sent."""
@@ -181,17 +177,11 @@ class _Engine:
         run, position = self.run, self.state.position
         if not run.strategy.in_sync or position.step == run.train.order.steps:
             return
-        every = run.options.checkpoint_steps
-        terminate, save = False, every is not None and self.state.updates_since_save >= every
-        if self._control_sync.is_due(position.updates):
-            minutes = run.options.checkpoint_minutes
-            overdue = run.world.is_main and run.checkpoints and run.checkpoints.seconds_since_save() > 60 * minutes
-            terminate, save_now = self._control_sync.sync(position.updates, self._termination.requested, bool(overdue))
-            save = save or save_now
-        if run.checkpoints and (save or terminate):
+        save, terminate = self._interruptions.after_step(position.updates, self.state.updates_since_save)
+        if save and run.checkpoints:
             self._save(run.checkpoints)
         if terminate:
-            self._terminate()
+            self._interruptions.terminate(position)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         with self.run.phases.measure(Phase.CHECKPOINT):
@@ -206,18 +196,3 @@ class _Engine:
             warning = self._replicas.check(self.state.position, with_buffers)
         if warning:
             self.run.warnings.add(warning)
-
-    def _terminate(self) -> None:
-        saved = ""
-        if self.run.checkpoints:
-            self.run.checkpoints.wait()
-            error = self.run.checkpoints.last_error
-            saved = (
-                f" The state could not be saved ({error}); the next attempt resumes from the checkpoint before."
-                if error
-                else " The state is saved; the next attempt resumes from it."
-            )
-        position = self.state.position
-        raise TerminatedError(
-            f"a worker received SIGTERM in epoch {position.epoch + 1}, after step {position.step}.{saved}"
-        )

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,27 +20,26 @@ from torch.nn.parameter import is_lazy
 from trainyard.errors import TrainyardError
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
-from trainyard.schemas.model_artifact import ModelArtifact, Normalization
+from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
-from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
-from trainyard.trainer.checkpointing.optimizer_state import check_restorable
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.engine import train
-from trainyard.trainer.loop.history import History
 from trainyard.trainer.loop.loaders import build_loaders
+from trainyard.trainer.loop.model_writer import Job, ModelWriter
+from trainyard.trainer.loop.own_loop import TrainingLoop, describe_loop, load_loop, train_with
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.validation import (
     build_normalization,
     check_batch_norm,
     check_combination,
     check_extra_columns,
+    check_in_loop,
     check_labels,
     check_memory,
     check_recipe,
@@ -59,15 +58,15 @@ from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.measuring.tracking import Tracker
-from trainyard.trainer.model import artifact, transfer, weights
 from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model import transfer
 from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.weights import WrittenWeights
+from trainyard.trainer.run.history import History
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
-from trainyard.trainer.verification.check import ROWS, ModelCheck, Output
+from trainyard.trainer.verification.check import ROWS, ModelCheck
 from trainyard.trainer.world import World, init_world
 
 
@@ -102,11 +101,13 @@ class FitResult:
 
 
 def fit(
-    recipe: str,
+    recipe: str | None = None,
     *,
     dataset: str,
     model: str,
     recipe_params: Mapping[str, Any] | None = None,
+    loop: str | TrainingLoop | None = None,
+    loop_params: Mapping[str, Any] | None = None,
     strategy: StrategyOptions | Mapping[str, Any] | str = "allreduce",
     world: World | None = None,
     workers: int | None = None,
@@ -120,16 +121,19 @@ def fit(
     application: str = "",
     **options: Any,
 ) -> FitResult:
-    """Train a recipe on the splits "train" and "validation" of a dataset, and write the model.
+    """Train a recipe, or a loop of your own, on a dataset, and write the model.
 
     A training in this process alone shows a progress bar if standard error is a terminal.
 
     Args:
-        recipe: The import path of the recipe, "module:name".
+        recipe: The import path of the recipe, "module:name"; it trains on the splits "train" and "validation".
         dataset: The URI of the dataset.
         model: The URI of the model to write.
         recipe_params: The parameters of the recipe: values that JSON has. The recipe gets what the model artifact
             stores, in which tuples are lists and keys are strings.
+        loop: Instead of a recipe, a function with a training loop of your own, or its import path. It gets a
+            `trainyard.trainer.Run`.
+        loop_params: Its further parameters: values that JSON has.
         strategy: A name, a dict of the name and options, or an object of `trainyard.schemas.specs.strategies`.
         world: The workers, whose process group exists; by default those that `torchrun` started, or this process alone.
         workers: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
@@ -147,26 +151,38 @@ def fit(
     Raises:
         TrainyardError: An option is invalid, the data does not match the recipe, or the loss diverged.
     """
+    if (recipe is None) == (loop is None):
+        raise TrainyardError("fit: write recipe= or loop=, and not both.")
+    if (recipe_params and loop) or (loop_params and recipe):
+        raise TrainyardError("fit: recipe_params are those of recipe=, and loop_params those of loop=.")
+    own_loop = load_loop(loop) if isinstance(loop, str) else loop
     with init_world(world) as world:
         parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
-        job = _Job(
-            recipe=recipe, params=parse_params(recipe_params or {}), dataset=dataset, model=model, mix=mix, world=world,
+        job = Job(
+            recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
+            params=parse_params(recipe_params or {}) | parse_params(loop_params or {}, "loop_params"),
             options=parsed, strategy=parse_strategy(strategy), application=application,
             manifest=hold_out(version, parsed.fold) if parsed.fold else version, phases=phases or Phases(None),
         )  # fmt: skip
         check_combination(job.strategy, job.options)
+        if own_loop:
+            check_in_loop(job.strategy, parsed, epoch_models)
         saved = _open_checkpoints(job, checkpoints) if checkpoints else None
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
+        full_size = workers or world.size
+        bar = ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1)
         with closing(saved) if saved else nullcontext(), closing(build_strategy(job.strategy, world)) as built_strategy:
-            with job.phases.measure(Phase.SET_UP):
-                full_size = workers or world.size
-                run, writer = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
-            with gpu or nullcontext(), ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1):
-                history = train(run)
+            with gpu or nullcontext(), bar:
+                if own_loop:
+                    run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)
+                    trained = _Trained(writer, run.history, run.bytes_sent, [*run.warnings])
+                else:
+                    trained = _train_recipe(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
             phase_seconds = [
                 PhaseSeconds(*of_worker)
                 for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
             ]
+            writer, history = trained.writer, trained.history
             with job.phases.measure(Phase.WRITE_MODEL):
                 written, output = writer.write_weights(model), writer.apply()
         saved_artifact: ModelArtifact | None = None
@@ -177,149 +193,42 @@ def fit(
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
             saved_artifact, uris = writer.write(history, written, output, seconds, formats)
         return FitResult(
-            history=history, artifact=saved_artifact, bytes_sent=built_strategy.bytes_sent, phase_seconds=phase_seconds,
+            history=history, artifact=saved_artifact, bytes_sent=trained.bytes_sent, phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
-            warnings=[
-                *find_warnings(run.recipe, job.manifests),
-                *run.warnings,
-                *built_strategy.find_warnings(parsed.epochs * run.train.order.steps),
-                *(saved.warnings if saved else []),
-            ],
+            warnings=[*trained.warnings, *(saved.warnings if saved else [])],
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The checked arguments of `fit`."""
+class _Trained(NamedTuple):
+    """What a training leaves behind, and what writes its model."""
 
-    recipe: str
-    params: dict[str, Any]
-    dataset: str
-    manifest: DatasetManifest
-    mix: Sequence[Portion]
-    model: str
-    options: TrainOptions
-    strategy: StrategyOptions
-    world: World
-    phases: Phases
-    application: str
-
-    @property
-    def manifests(self) -> list[DatasetManifest]:
-        """The dataset and those of the mixture."""
-        return [self.manifest, *(portion.manifest for portion in self.mix)]
+    writer: ModelWriter
+    history: History
+    bytes_sent: int
+    warnings: list[str]
 
 
-class _ModelWriter:
-    """Write the model of a job, after an epoch and at the end."""
-
-    def __init__(
-        self,
-        job: _Job,
-        network: Network,
-        inputs: tuple[Column, ...],
-        label: Column | None,
-        normalization: Mapping[str, Normalization],
-        is_sharded: bool,
-        check: ModelCheck | None,
-        warnings: set[str],
-    ) -> None:
-        self._job, self._network, self._is_sharded = job, network, is_sharded
-        self._inputs, self._label, self._normalization = inputs, label, normalization
-        self._check, self._warnings = check, warnings
-
-    def check_untrained(self, recipe: Recipe, has_checkpoints: bool) -> None:
-        """Check on rank 0 that the untrained model can be written and loaded. All workers must call this.
-
-        Args:
-            recipe: The recipe.
-            has_checkpoints: Whether the state of its optimizer is saved, too.
-
-        Raises:
-            TrainyardError: It cannot; all workers raise this.
-        """
-
-        def write(uri: str, network: Network) -> ModelArtifact:
-            written = weights.write(uri, network.model)
-            assert written
-            return self._build(written, {}, 0, 0.0)
-
-        def check() -> str | None:
-            if has_checkpoints and not self._is_sharded:
-                check_restorable(recipe, self._network)
-            return self._check.check_untrained(self._job.model, write) if self._check else None
-
-        self._run_check(check)
-
-    def apply(self) -> Output | None:
-        """Return the output of the trained model, None if another worker has it. All workers must call this."""
-        return self._check.apply() if self._check else None
-
-    def write_epoch(self, history: History) -> None:
-        """Write the model of the last epoch, a model of its own, and note it. All workers must call this."""
-        job, number = self._job, len(history.epochs)
-        with job.phases.measure(Phase.WRITE_MODEL):
-            uri, seconds = artifacts.epoch_model_uri(job.model, number), sum(job.phases.totals.values())
-            written, output = self.write_weights(uri), self.apply()
-            saved = self._build(written, history.epochs[-1], number, seconds) if written else None
-            self._run_check(lambda: self._save(uri, saved, output) if saved and output else None)
-            if saved:
-                artifact.publish(uri, saved)
-                history.models.append({"uri": uri, "weights_sha256": saved.weights_sha256})
-
-    def write_weights(self, uri: str) -> WrittenWeights | None:
-        """Write the tensors of the network below `uri`, without an artifact yet. All workers must call this."""
-        job = self._job
-        if not (job.world.is_main or self._is_sharded):
-            return None
-        return weights.write(uri, self._network.model, job.world.is_main, job.phases.current.report_progress)
-
-    def write(
-        self, history: History, written: WrittenWeights, output: Output, seconds: float, formats: Sequence[str]
-    ) -> tuple[ModelArtifact, dict[str, str]]:
-        """Write the trained model and its further formats, and make it the current one."""
-        job = self._job
-        with job.phases.measure(Phase.WRITE_MODEL):
-            saved = self._build(written, history.epochs[history.best], len(history.epochs), seconds)
-            self._warn(self._save(job.model, saved, output))
-            prediction = self._check.predict(output) if self._check and formats else None
-            uris = export.write_formats(job.model, saved, formats, prediction)
-            artifact.publish(job.model, saved)
-        return saved, uris
-
-    def _save(self, uri: str, saved: ModelArtifact, output: Output) -> str | None:
-        """Write an artifact, and check that it computes the `output` of the trained model."""
-        artifact.save(uri, saved)
-        return self._check.check(uri, saved, output) if self._check else None
-
-    def _run_check(self, check: Callable[[], str | None]) -> None:
-        """Run a check on rank 0, of which all workers raise the error, and none waits for a worker that has failed."""
-        error: Exception | None = None
-        try:
-            self._warn(check() if self._job.world.is_main else None)
-        except Exception as raised:
-            error = raised
-        text = self._job.world.gather(None if error is None else str(error))[0]
-        if error or text:
-            raise error or TrainyardError(text)
-
-    def _warn(self, text: str | None) -> None:
-        if text:
-            self._warnings.add(text)
-
-    def _build(
-        self, written: WrittenWeights, metrics: Mapping[str, float], epochs: int, seconds: float
-    ) -> ModelArtifact:
-        job = self._job
-        return artifact.build(
-            written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
-            normalization=self._normalization, dataset=job.dataset, manifest=job.manifest, mix=job.mix,
-            metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds, device=job.world.device.type,
-            application=job.application,
-        )  # fmt: skip
+def _train_recipe(
+    job: Job,
+    strategy: Strategy[Any],
+    checkpoints: Checkpoints | None,
+    max_workers: int,
+    trackers: Sequence[Tracker],
+    formats: Sequence[str],
+    epoch_models: bool,
+) -> _Trained:
+    with job.phases.measure(Phase.SET_UP):
+        run, writer = _set_up(job, strategy, checkpoints, max_workers, trackers, formats, epoch_models)
+    history = train(run)
+    warnings = [
+        *find_warnings(run.recipe, job.manifests),
+        *run.warnings,
+        *strategy.find_warnings(job.options.epochs * run.train.order.steps),
+    ]
+    return _Trained(writer, history, strategy.bytes_sent, warnings)
 
 
-def _open_checkpoints(job: _Job, root: str) -> Checkpoints:
+def _open_checkpoints(job: Job, root: str) -> Checkpoints:
     fingerprint = compute_fingerprint(job.recipe, job.params, job.manifest, job.options, job.mix, job.strategy)
     with job.phases.measure(Phase.FIND_CHECKPOINT):
         return Checkpoints(
@@ -329,14 +238,14 @@ def _open_checkpoints(job: _Job, root: str) -> Checkpoints:
 
 
 def _set_up(
-    job: _Job,
+    job: Job,
     strategy: Strategy[Any],
     checkpoints: Checkpoints | None,
     max_workers: int,
     trackers: Sequence[Tracker],
     formats: Sequence[str],
     epoch_models: bool,
-) -> tuple[Training, _ModelWriter]:
+) -> tuple[Training, ModelWriter]:
     """Build the model and the loaders, and check that they match."""
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
@@ -361,7 +270,7 @@ def _set_up(
     normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
     network = Network(recipe.model, inputs, normalization)
     check = _build_check(job, recipe, network, inputs, validation_loader or train_loader, strategy.sharded)
-    writer = _ModelWriter(job, network, inputs, label, normalization, strategy.sharded, check, warnings)
+    writer = ModelWriter(job, network, inputs, label, normalization, strategy.sharded, check, warnings)
     progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)
     run = Training(
         recipe=recipe, network=network, options=options, world=world, strategy=strategy, train=train_loader,
@@ -379,7 +288,7 @@ def _set_up(
 
 
 def _build_check(
-    job: _Job, recipe: Recipe, network: Network, inputs: tuple[Column, ...], loader: Loader, is_sharded: bool
+    job: Job, recipe: Recipe, network: Network, inputs: tuple[Column, ...], loader: Loader, is_sharded: bool
 ) -> ModelCheck | None:
     """Return the check of written models, on the worker that writes them, and on all that it needs to apply one."""
     if not (job.world.is_main or is_sharded):

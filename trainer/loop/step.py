@@ -14,7 +14,6 @@ from trainyard.trainer.data.loader import LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.empty_batches import leave_no_trace
 from trainyard.trainer.loop.evaluation import autocast, to_device
-from trainyard.trainer.loop.replicas import Replicas
 from trainyard.trainer.loop.training_state import TrainingState
 from trainyard.trainer.model.losses import (
     check_is_mean,
@@ -25,6 +24,7 @@ from trainyard.trainer.model.losses import (
     sum_weights,
 )
 from trainyard.trainer.model.recipe import Batch
+from trainyard.trainer.run.replicas import Replicas
 
 
 class Stepper:

@@ -9,11 +9,11 @@ from typing import Any
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.loader import Loader
-from trainyard.trainer.loop.history import History
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.run.history import History
 from trainyard.trainer.strategies.base import Strategy
 from trainyard.trainer.world import World
 

@@ -21,10 +21,10 @@ from trainyard.trainer.checkpointing.compatibility import check_resumable
 from trainyard.trainer.checkpointing.optimizer_state import initialize_state
 from trainyard.trainer.checkpointing.staging import copy_tensors, get_local
 from trainyard.trainer.loop.evaluation import sum_over_workers
-from trainyard.trainer.loop.history import History, find_best, get_monitor
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.model.losses import check_finite_loss, check_finite_weights
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.run.history import History, find_best, get_monitor
 from trainyard.trainer.strategies.base import merge_rank_states
 
 

@@ -20,7 +20,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, DatasetManifest, Split, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
-from trainyard.schemas.specs.train import TrainOptions, refuse_combinations
+from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, refuse_in_loop
 from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
@@ -74,8 +74,8 @@ def parse_strategy(strategy: StrategyOptions | Mapping[str, Any] | str) -> Strat
         raise TrainyardError(f"fit: strategy {complaints(error)}.") from error
 
 
-def parse_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a recipe as a model artifact stores them: tuples become lists, and keys strings.
+def parse_params(params: Mapping[str, Any], option: str = "recipe_params") -> dict[str, Any]:
+    """Return the parameters of a recipe, or a loop, as JSON has them: tuples become lists, and keys strings.
 
     Numbers of NumPy, other than float64, are refused, because JSON does not have their types.
 
@@ -88,7 +88,7 @@ def parse_params(params: Mapping[str, Any]) -> dict[str, Any]:
             parsed |= from_json(to_json({name: value}))
         except ValueError as error:
             raise TrainyardError(
-                f"fit: recipe_params[{name!r}]: {error}. Write values that JSON has: strings, numbers, lists and "
+                f"fit: {option}[{name!r}]: {error}. Write values that JSON has: strings, numbers, lists and "
                 "dicts; convert a number of NumPy with int() or float()."
             ) from error
     return parsed
@@ -102,6 +102,18 @@ def check_combination(strategy: StrategyOptions, options: TrainOptions) -> None:
     """
     try:
         refuse_combinations(strategy, options)
+    except ValueError as error:
+        raise TrainyardError(f"fit: {error}.") from error
+
+
+def check_in_loop(strategy: StrategyOptions, options: TrainOptions, epoch_models: bool) -> None:
+    """Check that a loop of the user's own has the options.
+
+    Raises:
+        TrainyardError: It does not.
+    """
+    try:
+        refuse_in_loop(strategy, options, epoch_models)
     except ValueError as error:
         raise TrainyardError(f"fit: {error}.") from error
 
@@ -174,18 +186,24 @@ def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> 
     return options.model_copy(update={"monitor_mode": mode})
 
 
-def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool) -> None:
+def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool, of_loop: bool = False) -> None:
     """Check that all that the recipe at `path` trains is trained and saved.
 
     Args:
         path: The import path of the recipe.
         recipe: The recipe.
         may_be_lazy: Whether the first batch may give parameters their shapes: in one process without checkpoints.
+        of_loop: Whether a loop of the user's own trains the model, so that the recipe needs no loss.
 
     Raises:
-        TrainyardError: The model has a state that is no tensor or has no shape, the loss has parameters or is no mean,
-            or a metric is a collection.
+        TrainyardError: There is no loss, the model has a state that is no tensor or has no shape, the loss has
+            parameters or is no mean, or a metric is a collection.
     """
+    if not of_loop and recipe.step is None and (recipe.loss is None or recipe.label is None):
+        raise TrainyardError(
+            f"recipe {path!r}: set loss= (or classes=, for cross entropy) and label=, or a step= of your own that "
+            "returns the loss. Only a loop= can do without."
+        )
     parameters = [name for name, parameter in recipe.model.named_parameters() if is_lazy(parameter)]
     if parameters and (not may_be_lazy or any(is_lazy(buffer) for buffer in recipe.model.buffers())):
         raise TrainyardError(

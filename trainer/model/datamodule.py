@@ -27,14 +27,10 @@ TRAINING_OPTIONS = ("transform", "augment", "bucket_by", "balance", "weight_by",
 class _TrainingRows(Dataset):
     """The training split, whose epochs are those of a Trainer.
 
-    A Trainer counts the batches of an epoch itself: its length is that of a whole one also where training resumes in
-    the middle, and rows that it has left out, as with `limit_train_batches`, are no part of the next epoch.
+    Rows that it has left out, as with `limit_train_batches`, are no part of the next epoch.
     """
 
     trainer: Trainer | None = None
-
-    def __len__(self) -> int:
-        return self._steps
 
     def __iter__(self) -> Iterator[Columns]:
         epoch, step, _ = self._position.load()

@@ -127,7 +127,7 @@ def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
     Raises:
         TrainyardError: The loss would compare the output of a row with the labels of all rows.
     """
-    assert recipe.loss is not None and recipe.label is not None  # checked by Recipe
+    assert recipe.loss is not None and recipe.label is not None  # checked before the training
     label = columns[recipe.label]
     if is_any(recipe.loss, ELEMENTWISE) and isinstance(output, Tensor):
         if output.shape != label.shape:

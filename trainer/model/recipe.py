@@ -115,11 +115,6 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.classes is not None and self.step is None and self.loss is None:
             object.__setattr__(self, "loss", nn.CrossEntropyLoss())
-        if self.step is None and (self.loss is None or self.label is None):
-            raise TrainyardError(
-                "Recipe: set loss= (or classes=, for cross entropy) and label=, or a step= of your own that returns "
-                "the loss."
-            )
         if self.learning_rate is not None and not _takes(self.optimizer, "lr"):
             raise TrainyardError(
                 f"Recipe: learning_rate={self.learning_rate} goes with an optimizer= that takes lr=, such as "

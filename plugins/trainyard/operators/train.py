@@ -18,7 +18,7 @@ START_FROM = "start_from"
 
 
 class TrainOperator(WorkerGroupOperator):
-    """Train a recipe on a group of workers in one Spark barrier stage, and write a model.
+    """Train a recipe, or a loop of your own, on a group of workers in one Spark barrier stage, and write a model.
 
     Returns (XCom): `uri`, `weights_sha256`, `metrics` of the best epoch, `epochs`, `best_epoch` and the like.
     """
@@ -29,10 +29,12 @@ class TrainOperator(WorkerGroupOperator):
     def __init__(
         self,
         *,
-        recipe: str,
         dataset: Any,
         model: str | None = None,
+        recipe: str | None = None,
         recipe_params: dict[str, Any] | None = None,
+        loop: str | None = None,
+        loop_params: dict[str, Any] | None = None,
         dataset_version: Templated[int] | None = None,
         dataset_since: Templated[int] | None = None,
         mix: Sequence[Mapping[str, Any]] = default(TrainSpec, "mix"),
@@ -69,10 +71,11 @@ class TrainOperator(WorkerGroupOperator):
         self.validate_options()
 
     def locate_fields(self) -> dict[str, Any]:
-        """Return the spec's fields, with the URIs of other tasks' results in `recipe_params`."""
+        """Return the spec's fields, with the URIs of other tasks' results in the parameters."""
         fields = super().locate_fields()
-        if isinstance(params := fields["recipe_params"], Mapping):
-            fields["recipe_params"] = {name: replace_results(value) for name, value in params.items()}
+        for field in ("recipe_params", "loop_params"):
+            if isinstance(params := fields[field], Mapping):
+                fields[field] = {name: replace_results(value) for name, value in params.items()}
         return fields
 
     def resolve_fields(self, root: str) -> dict[str, Any]:

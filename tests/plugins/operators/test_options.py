@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,8 +210,10 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     FeaturizeOperator: STAGE | DATASET | {"model": LOCATION, "layer": LABEL, "features": LABEL},
     TrainOperator: GROUP
     | {
-        "recipe": [*FUNCTION, (None, TEXT)],
+        "recipe": [*FUNCTION, (None, "write recipe= or loop=, 'module:function'; neither is given")],
         "recipe_params": PARAMS,
+        "loop": [("toy.recipe", IMPORT), (3, TEXT), (["x"], TEXT)],
+        "loop_params": PARAMS,
         "dataset": LOCATION,
         "dataset_version": OPTIONAL_COUNT,
         "dataset_since": FROM_ZERO,
@@ -408,6 +411,26 @@ def test_the_value_is_repeated_as_python_writes_it(dag: DAG, value: Any, shown: 
     with pytest.raises(TrainyardError) as refused:
         EvaluateOperator(task_id="t", dag=dag, **options)
     assert f"metrics{shown}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        ({"recipe": "toy.recipe:network"}, "write recipe= or loop=, 'module:function'; both are given"),
+        ({"recipe_params": {"classes": 3}}, "write loop_params= for loop="),
+        ({"loop": None, "recipe": "toy.recipe:network", "loop_params": {"a": 1}}, "write recipe_params= for recipe="),
+        ({"strategy": "fsdp"}, "write strategy='allreduce' without options of it, or a recipe="),
+        ({"precision": "float16"}, "write precision='bfloat16'"),
+        ({"clip_norm": 1.0}, "call torch.nn.utils.clip_grad_norm_ before the step"),
+        ({"compile": True}, "call torch.compile in the loop"),
+        ({"epoch_models": True}, "a loop publishes one model"),
+    ],
+)
+def test_options_that_a_loop_does_not_have_are_refused(dag: DAG, options: dict[str, Any], instead: str) -> None:
+    valid = {"loop": "toy.recipe:network", "dataset": "toy/dataset", "model": "toy/model"}
+    assert TrainOperator(task_id="valid", dag=dag, **valid).task_id == "valid"
+    with pytest.raises(TrainyardError, match=re.escape(instead)):
+        TrainOperator(task_id="t", dag=dag, **(valid | options))
 
 
 def test_a_long_value_is_cut(dag: DAG) -> None:

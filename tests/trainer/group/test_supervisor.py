@@ -296,6 +296,24 @@ def test_a_group_that_lost_a_worker_restarts_from_its_last_checkpoint(spark: Any
     assert names == {"driver", "worker 0", "worker 1", "worker 0, start 2", "worker 1, start 2"}
 
 
+def test_a_loop_of_the_users_own_restarts_where_it_was(spark: Any, tmp_path: Path) -> None:
+    losses = []
+    for name in ("undisturbed", "killed"):
+        folder = tmp_path / name
+        params = {"fault": str(folder / "fault"), "losses": str(folder / "losses")}
+        job = spec(folder, workers=2, options=TrainOptions(epochs=2, batch_size=40, checkpoint_steps=3))
+        job = TrainSpec(**dict(job) | {"recipe": None, "loop": "tests.trainer.run.loops:plain", "loop_params": params})
+        if name == "killed":
+            (folder / "fault").write_text("0 9 1 9")
+        result = run(spark, job)
+        assert (result["restarts"], result["epochs"]) == (int(name == "killed"), 2)
+        lines = dict(line.rsplit(" ", 1) for line in (folder / "losses").read_text().splitlines())
+        losses.append({step: float(loss) for step, loss in lines.items()})
+        assert load_model(result["uri"]).predict(datasets.blobs(5))["class_"].shape == (5,)
+    assert len(losses[0]) == 2 * 13
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 @pytest.mark.faults
 def test_a_group_that_hangs_is_restarted_and_the_late_worker_is_named(spark: Any, tmp_path: Path) -> None:
     """A minute is longer than any phase that makes progress."""

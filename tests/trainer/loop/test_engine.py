@@ -21,11 +21,11 @@ from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.schemas.checkpoint import INDEX, Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
-from trainyard.trainer.loop.engine import TerminatedError
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.run.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"

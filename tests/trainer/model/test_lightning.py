@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def losses(world: World, batches: str, model: str, strategy: str) -> list[float]
 
 def trainer(folder: Path, epochs: int = 3, **options: Any) -> Trainer:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return Trainer(max_epochs=epochs, accelerator="auto", default_root_dir=folder, **quiet, **options)
+    defaults = {"accelerator": "auto", "default_root_dir": folder} | quiet
+    return Trainer(max_epochs=epochs, **defaults | options)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -220,6 +222,52 @@ def test_a_trainer_resumes_within_an_epoch_and_runs_all_further_steps(ids: str, 
         assert seen(tmp_path / f"step={step}.ckpt", enable_checkpointing=False) == uninterrupted[step:]
     limited = seen(None, limit_train_batches=3, enable_checkpointing=False)
     assert limited == uninterrupted[:3] + uninterrupted[4:7]
+
+
+class LearningModule(LightningModule):
+    """Record the rows of each step, which the weight depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen: list[list[int]] = []
+
+    def training_step(self, batch: tuple[torch.Tensor]) -> torch.Tensor:
+        self.seen.append(batch[0].tolist())
+        return (self.weight * batch[0].float() / 100 - 0.3).pow(2).mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1, momentum=0.9)
+
+
+def learn(world: World, uri: str, folder: Path, checkpoint: str | None) -> tuple[list[list[int]], float]:
+    """Train for three epochs, without a checkpoint saving one after each step; return the rows and the weight."""
+    if world.size > 1:
+        rank, size = str(world.rank), str(world.size)
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": "0", "WORLD_SIZE": size}
+        os.environ |= {"LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        os.environ["TORCHELASTIC_RUN_ID"] = "test"
+    each = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+    module, strategy = LearningModule(), "ddp" if world.size > 1 else "auto"
+    saving: dict[str, Any] = {"enable_checkpointing": False} if checkpoint else {"callbacks": [each]}
+    run = trainer(folder, 3, accelerator="cpu", devices=world.size, strategy=strategy, **saving)
+    data, path = TrainyardDataModule(uri, ["id"], batch_size=30), checkpoint and folder / checkpoint
+    run.fit(module, data, ckpt_path=path, weights_only=True)
+    return module.seen, module.weight.item()
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.full), 2])
+def test_a_resumed_trainer_has_the_rows_and_weights_of_an_undisturbed_one(
+    ids: str, tmp_path: Path, processes: int
+) -> None:
+    """An epoch has four steps: a checkpoint within it, and one at its end, are followed by whole epochs."""
+    with Workers(processes) as workers:
+        undisturbed = workers(learn, ids, tmp_path, None)
+        assert sorted(row for seen, _ in undisturbed for step in seen[8:] for row in step) == list(range(100))
+        for step in (2, 4, 7):
+            resumed = workers(learn, ids, tmp_path, f"step={step}.ckpt")
+            assert resumed == [(seen[step:], weight) for seen, weight in undisturbed]
 
 
 def test_each_epoch_has_an_order_of_its_own_if_dataloaders_are_reloaded(ids: str, tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ def test_a_recipe_of_classes_has_their_loss_and_names_its_metrics() -> None:
         ({"metrics": ["acuracy"]}, r"'acuracy', which is none of accuracy, precision, .* or a dict with a metric of"),
         ({"metrics": ["f1"], "classes": None, "loss": nn.MSELoss()}, "'f1' needs the number of classes; set classes="),
         ({"metrics": "f1"}, r"metrics='f1' is a text; write \['f1'\]"),
-        ({"classes": None}, r"set loss= \(or classes=, for cross entropy\) and label="),
         (
             {"learning_rate": 0.1, "optimizer": lambda parameters: optim.SGD(parameters, 0.1)},
             r"learning_rate=0\.1 goes with an optimizer= that takes lr=, such as optim\.SGD",

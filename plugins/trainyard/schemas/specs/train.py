@@ -94,6 +94,23 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
         )
 
 
+def refuse_in_loop(strategy: StrategyOptions, options: TrainOptions, epoch_models: bool) -> None:
+    """Raise ValueError for a strategy and options that a loop of the user's own does not have."""
+    if strategy != Allreduce():
+        raise ValueError(
+            f"strategy={strategy.name!r} with loop=: a loop averages gradients at each step; write "
+            "strategy='allreduce' without options of it, or a recipe="
+        )
+    if options.precision == "float16":
+        raise ValueError("precision='float16' with loop=: a loop does not scale the loss; write precision='bfloat16'")
+    if options.clip_norm:
+        raise ValueError("clip_norm with loop=: call torch.nn.utils.clip_grad_norm_ before the step of the optimizer")
+    if options.compile:
+        raise ValueError("compile=True with loop=: call torch.compile in the loop")
+    if epoch_models:
+        raise ValueError("epoch_models=True with loop=: a loop publishes one model; write a recipe=")
+
+
 class Mixed(Part):
     """A dataset whose rows are mixed in."""
 
@@ -106,18 +123,22 @@ class Mixed(Part):
 
 
 class TrainSpec(JobSpec):
-    """Train a recipe on a group of workers."""
+    """Train a recipe, or a loop of the user's own, on a group of workers."""
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
     RESULT = ModelResult
     HAS_HEARTBEATS = True
 
-    recipe: ImportPath
-    """`module:name` of the function that returns the `Recipe`."""
+    recipe: ImportPath | None = None
+    """`module:name` of the function that returns the `Recipe`; either this or `loop`."""
+    loop: ImportPath | None = None
+    """`module:name` of a function with a training loop of your own, which gets a `trainyard.trainer.Run`."""
+    loop_params: Params = {}
+    """The keyword arguments of `loop`. The result of another task becomes its `uri`."""
     recipe_params: Params = {}
-    """Its keyword arguments. The result of another task becomes its `uri`; `start_from` may be the name of a model
-    below the storage root."""
+    """The keyword arguments of `recipe`. The result of another task becomes its `uri`; `start_from` may be the name of
+    a model below the storage root."""
     dataset: Location
     """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
     dataset_version: PositiveInt | None = None
@@ -159,7 +180,16 @@ class TrainSpec(JobSpec):
             raise ValueError(
                 f"mix: the shares sum to {mixed:g}; they must sum to less than 1, the rest is from dataset"
             )
+        if (self.recipe is None) == (self.loop is None):
+            given = "both are given" if self.recipe else "neither is given"
+            raise ValueError(f"write recipe= or loop=, 'module:function'; {given}")
+        if self.loop and self.recipe_params:
+            raise ValueError("recipe_params are those of recipe=; write loop_params= for loop=")
+        if self.loop_params and not self.loop:
+            raise ValueError("loop_params are those of loop=; write recipe_params= for recipe=")
         refuse_combinations(self.strategy, self.options)
+        if self.loop:
+            refuse_in_loop(self.strategy, self.options, self.epoch_models)
         return self
 
     @property
@@ -177,3 +207,4 @@ class TrainSpec(JobSpec):
         yield Reference(self.dataset, self.dataset_version)
         yield from (Reference(mixed.dataset, mixed.version) for mixed in self.mix)
         yield from find_results(self.recipe_params)
+        yield from find_results(self.loop_params)

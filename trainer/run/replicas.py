@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,6 @@ from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.checkpointing.checkpoints import Position
-from trainyard.trainer.strategies.base import Strategy
 from trainyard.trainer.world import World
 
 ROUNDING = 1e-4
@@ -41,13 +41,13 @@ class Replicas:
 
     Args:
         network: The network, whose parameters may be shards.
-        optimizer: Its optimizer.
-        strategy: What synchronizes the workers.
+        optimizers: Its optimizers, as far as all workers have the same state of them.
         world: The workers.
+        causes: Why they may differ, for errors.
     """
 
-    def __init__(self, network: nn.Module, optimizer: Optimizer, strategy: Strategy, world: World) -> None:  # type: ignore[type-arg]
-        self._network, self._optimizer, self._strategy, self._world = network, optimizer, strategy, world
+    def __init__(self, network: nn.Module, optimizers: Sequence[Optimizer], world: World, causes: str = CAUSES) -> None:
+        self._network, self._optimizers, self._world, self._causes = network, optimizers, world, causes
         self._parameters = dict(network.named_parameters())
         self._trained = self._list_trained()
         self._equal = "the start"
@@ -96,7 +96,7 @@ class Replicas:
             if None in values:
                 raise TrainyardError(
                     f"the workers do not train alike any more: since {equal}, rank {values.index(None)} has no "
-                    f"{_shorten(name)!r}, which other workers have (found after {here}). {CAUSES}"
+                    f"{_shorten(name)!r}, which other workers have (found after {here}). {self._causes}"
                 )
             if len(set(values)) > 1:
                 differing[name] = tensors[name]
@@ -110,7 +110,7 @@ class Replicas:
                 raise TrainyardError(
                     f"the workers do not have the same model any more: since {equal}, {_shorten(name)!r} of rank "
                     f"{rank} differs from that of rank 0 by {by_rank[rank]:.3g} (found after {here}; "
-                    f"{len(differing)} of {len(tensors)} tensors differ). {CAUSES}"
+                    f"{len(differing)} of {len(tensors)} tensors differ). {self._causes}"
                 )
         for tensor in differing.values():
             tensor.copy_(self._get_from_main(tensor))
@@ -141,10 +141,8 @@ class Replicas:
             for name, buffer in self._network.named_buffers():
                 if name in saved and buffer.is_floating_point():  # integers may count what one worker has done
                     yield from _list_whole(name, buffer.detach())
-        if self._strategy.own_optimizer:
-            return
         names = {id(parameter): _shorten(name) for name, parameter in self._parameters.items()}
-        for owner, state in self._optimizer.state.items():
+        for owner, state in chain.from_iterable(optimizer.state.items() for optimizer in self._optimizers):
             for key, value in state.items():
                 if isinstance(value, Tensor):
                     yield from _list_whole(f"{key} of {names.get(id(owner), 'a parameter')}", value.detach())

@@ -12,7 +12,7 @@ from tests.trainer.runs import RECIPES, STRATEGIES
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.loop.replicas import compute_digests
+from trainyard.trainer.run.replicas import compute_digests
 from trainyard.trainer.world import World
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.loop import history
-from trainyard.trainer.loop.history import History, count_epochs_since_best
+from trainyard.trainer.run import history
+from trainyard.trainer.run.history import History, count_epochs_since_best
 
 
 def find_best(epochs: list[dict[str, float]], **options: object) -> int | None:

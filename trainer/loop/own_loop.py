@@ -1,0 +1,166 @@
+"""Train with a loop of the user's own: what `Run` needs of a dataset and its recipes."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints
+from trainyard.trainer.data.loader import Loader, build_order
+from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.formats import export
+from trainyard.trainer.loop.loaders import build_loaders
+from trainyard.trainer.loop.model_writer import Job, ModelWriter
+from trainyard.trainer.loop.validation import (
+    build_normalization,
+    check_extra_columns,
+    check_labels,
+    check_memory,
+    check_recipe,
+    parse_params,
+)
+from trainyard.trainer.measuring.tracking import Tracker
+from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model import transfer
+from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.models import Model
+from trainyard.trainer.run.run import Run
+from trainyard.trainer.verification.check import ROWS, ModelCheck
+
+TrainingLoop = Callable[..., None]
+"""A function that trains: it gets the `Run`, and parameters."""
+
+
+def load_loop(path: str) -> TrainingLoop:
+    """Return the function at `path` ("module:name"). Raises TrainyardError if it cannot be imported."""
+    module, _, name = path.partition(":")
+    if not (module and name):
+        raise TrainyardError(f"loop={path!r} is not an import path. Write 'module:function'.")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise TrainyardError(
+            f"loop {path!r} cannot be imported: {type(error).__name__}: {error}. Check that {module} defines {name}, "
+            "and that its imports are installed where the workers run."
+        ) from error
+    if not callable(function):
+        raise TrainyardError(f"loop {path!r} is a {type(function).__name__}; write a function of a Run.")
+    return function  # type: ignore[no-any-return]
+
+
+def describe_loop(loop: str | TrainingLoop | None) -> str:
+    """Return the path of a loop, by which its checkpoints are recognized."""
+    return loop if isinstance(loop, str) else f"{getattr(loop, '__module__', '')}:{getattr(loop, '__qualname__', '')}"
+
+
+def train_with(
+    loop: TrainingLoop,
+    params: Mapping[str, Any],
+    job: Job,
+    checkpoints: Checkpoints | None,
+    trackers: Sequence[Tracker],
+    max_workers: int,
+    formats: Sequence[str],
+) -> tuple[Run, ModelWriter]:
+    """Call a training loop, and return its run, and what writes the model that it has published.
+
+    Args:
+        loop: The function.
+        params: Its parameters, beside the run.
+        job: The dataset, the options and the workers.
+        checkpoints: Where checkpoints are saved, if they are.
+        trackers: Receive the metrics of each epoch.
+        max_workers: The full number of workers.
+        formats: Further formats to write the model in.
+
+    Raises:
+        TrainyardError: The loop is not valid, or the loss diverged.
+        TerminatedError: A worker received SIGTERM.
+    """
+    options, world = job.options, job.world
+    torch.manual_seed(options.seed)
+    with Termination() as termination:
+        run = Run(
+            options=options, world=world, phases=job.phases, builder=_Builder(job), termination=termination,
+            checkpoints=checkpoints, trackers=trackers,
+            micro_batches=options.micro_batches * math.ceil(max_workers / world.size),
+        )  # fmt: skip
+        loop(run, **params)
+        run.close()
+    built = run.published
+    assert built
+    export.check_formats(formats, built.inputs)
+    check = None
+    if world.is_main:
+        rows = built.loader.read_first_rows(built.recipe.inputs, ROWS)
+        check = ModelCheck(built.path, built.recipe, built.network, built.inputs, rows, False)
+    writer = ModelWriter(
+        replace(job, recipe=built.path, params=built.params), built.network, built.inputs, built.label,
+        built.normalization, False, check, run.warnings,
+    )  # fmt: skip
+    return run, writer
+
+
+class _Builder:
+    """Builds models and loaders for the dataset of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
+        """Return the model of a recipe, on the CPU."""
+        job, parsed = self._job, parse_params(params)
+        recipe = recipes.load(path, parsed)
+        warnings = transfer.initialize(recipe, job.world.is_main)
+        check_recipe(path, recipe, may_be_lazy=False, of_loop=True)
+        check_memory(path, recipe, job.strategy, job.world.device.type)
+        names = {column.name for column in job.manifest.columns}
+        if missing := [name for name in recipe.inputs if name not in names]:
+            raise TrainyardError(
+                f"run.model({path!r}): features {missing[0]!r} is not a column of {job.dataset}, which has "
+                f"{', '.join(sorted(names))}. Give a network of other inputs, such as noise, to run.prepare()."
+            )
+        check_extra_columns(path, recipe, job.manifest)
+        check_labels(path, recipe, job.manifest, tuple(job.manifest.splits))
+        loader = self._open(recipe)
+        inputs = tuple(loader.column(name) for name in recipe.inputs)
+        normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
+        network = Network(recipe.model, inputs, normalization)
+        label = loader.column(recipe.label) if recipe.label else None
+        return Model(path, parsed, recipe, network, inputs, label, normalization, loader, warnings)
+
+    def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str]) -> Loader:
+        """Return the loader of a split, with the columns of a recipe, and further ones."""
+        job = self._job
+        if split not in job.manifest.splits:
+            raise TrainyardError(
+                f"run.batches({split!r}): {job.dataset} has no such split; it has {', '.join(job.manifest.splits)}."
+            )
+        if recipe is None and not columns:
+            raise TrainyardError("run.steps() without a run.model() needs columns=, the columns of a batch.")
+        read = recipe or Recipe(model=nn.Identity(), features=tuple(columns))
+        read = replace(read, extra_columns=tuple(dict.fromkeys((*read.extra_columns, *columns))), metrics={})
+        check_extra_columns("run.steps(columns=)", read, job.manifest)
+        if split == "train":
+            on_progress = job.phases.current.report_progress
+            return build_loaders(job.dataset, job.manifest, job.mix, read, job.options, job.world, on_progress)[0]
+        return self._open(read, split)
+
+    def _open(self, recipe: Recipe, split: str = "train") -> Loader:
+        """Return a loader of a split in stored order."""
+        job, options = self._job, self._job.options
+        reader = SplitReader(job.dataset, job.manifest, split, recipe.columns)
+        order = build_order(reader, options.batch_size, options.seed, False, None, None)
+        return Loader(
+            reader, order, job.world.rank, job.world.size, pin=job.world.device.type == "cuda",
+            sequences=recipe.sequences, decode=recipe.decode,
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""The networks of a loop, which all workers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainyard.trainer.checkpointing.checkpoints import Position
+from trainyard.trainer.measuring.phases import Phases
+from trainyard.trainer.model.losses import check_finite_weights
+from trainyard.trainer.run.reduction import GradientReducer
+from trainyard.trainer.run.replicas import Replicas
+from trainyard.trainer.strategies.base import broadcast_buffers
+from trainyard.trainer.strategies.local import broadcast_weights
+from trainyard.trainer.world import World
+
+CAUSES = (
+    "Each worker changes it by something else than the averaged gradient: the loop calls loss.backward() instead of "
+    "batch.backward(loss), a step depends on the rank or on the loss of one worker (batch.backward returns that of all "
+    "workers), or a network was not given to run.prepare()."
+)
+
+
+class Networks:
+    """The networks of a loop.
+
+    Args:
+        world: The workers.
+        phases: The phases of this worker.
+
+    Attributes:
+        reducer: Averages their gradients.
+        warnings: What differed between workers by rounding.
+    """
+
+    def __init__(self, world: World, phases: Phases) -> None:
+        self._world, self._phases = world, phases
+        self._networks = nn.ModuleList()
+        self._replicas: Replicas | None = None
+        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self.reducer = GradientReducer(world, phases.on_communication)
+        self.warnings: set[str] = set()
+
+    def add(self, network: nn.Module) -> None:
+        """Add a network, whose weights become those of rank 0."""
+        broadcast_weights(network, self._world)
+        self._networks.append(network)
+        self.reducer.add(network)
+
+    def begin(self, optimizers: Sequence[Optimizer]) -> None:
+        """Compare the networks and the state of their optimizers from now on."""
+        self._replicas = Replicas(self._networks, optimizers, self._world, CAUSES)
+
+    def is_trained(self, network: nn.Module) -> bool:
+        """Return whether parameters of a network require a gradient."""
+        return any(parameter.requires_grad for parameter in network.parameters())
+
+    def list_trained(self) -> list[nn.Module]:
+        """Return the networks of which parameters require a gradient."""
+        return [network for network in self._networks if self.is_trained(network)]
+
+    def synchronize(self) -> None:
+        """Copy buffers from rank 0 to all workers."""
+        broadcast_buffers(self._networks, self._world)
+
+    def check(self, position: Position, with_buffers: bool) -> None:
+        """Check that all workers have the same weights. All of them must call this. Raises TrainyardError if not."""
+        if self._replicas and self._world.size > 1:
+            with self._phases.waiting():
+                warning = self._replicas.check(position, with_buffers)
+            self.warnings |= {warning} if warning else set()
+
+    def check_finite(self, position: Position) -> None:
+        """Check that no weight diverged. Raises TrainyardError if one did."""
+        trained = (parameter for parameter in self._networks.parameters() if parameter.requires_grad)
+        check_finite_weights(trained, position.epoch, position.step)
+
+    def keep_buffers(self) -> None:
+        """Keep the buffers as they are before a step without rows, which changes them."""
+        self._buffers = [(buffer, buffer.clone()) for buffer in self._networks.buffers()]
+
+    def restore_buffers(self) -> None:
+        """Restore the buffers that were kept."""
+        with torch.no_grad():
+            for buffer, values in self._buffers:
+                buffer.copy_(values)
+        self._buffers = []

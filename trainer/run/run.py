@@ -1,0 +1,372 @@
+"""A training loop of the user's own, with the guarantees of that of a recipe.
+
+>>> def train(run: Run, rate: float = 0.1) -> None:
+...     net = run.model("digits.recipe:convnet")
+...     optimizer = torch.optim.SGD(net.parameters(), rate)
+...     run.track(net=net, optimizer=optimizer)
+...     for batch in run.steps():
+...         optimizer.zero_grad()
+...         loss = functional.cross_entropy(net(batch), batch["label"])
+...         batch.backward(loss)
+...         optimizer.step()
+...         batch.report(loss=loss)
+...     run.publish(net)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas.phases import Phase
+from trainyard.schemas.specs.train import TrainOptions
+from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
+from trainyard.trainer.data.loader import Loader, LocalBatch
+from trainyard.trainer.data.randomness import set_seed
+from trainyard.trainer.measuring.phases import Phases
+from trainyard.trainer.measuring.progress import Progress
+from trainyard.trainer.measuring.tracking import Tracker
+from trainyard.trainer.model.losses import check_finite_loss, check_is_mean
+from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.recipe import Recipe
+from trainyard.trainer.run.batch import Batch
+from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.epochs import Epochs
+from trainyard.trainer.run.history import History
+from trainyard.trainer.run.interruptions import Interruptions
+from trainyard.trainer.run.models import Builder, Model, find_path
+from trainyard.trainer.run.networks import Networks
+from trainyard.trainer.run.saved_run import SavedRun
+from trainyard.trainer.run.tracked import check_stateful
+from trainyard.trainer.world import World
+
+LOSS_CHECK_STEPS = 20
+
+
+class Run:
+    """The training of a loop of your own: `TrainOperator(loop="module:function")` calls the function with it.
+
+    The options of the task have epochs, batch size, seed and the like. A batch counts as done when the loop asks for
+    the next one, or ends: then checkpoints are saved, at the times that the options say and after a SIGTERM. A run
+    that resumes calls the function again, and its first batch is the next one.
+
+    Attributes:
+        options: The options of the training.
+        device: The device of this worker.
+        is_main: Whether this is rank 0, which alone should write files.
+        history: The metrics of the epochs that are done.
+    """
+
+    def __init__(
+        self,
+        *,
+        options: TrainOptions,
+        world: World,
+        phases: Phases,
+        builder: Builder,
+        termination: Termination,
+        checkpoints: Checkpoints | None = None,
+        trackers: Sequence[Tracker] = (),
+        micro_batches: int = 1,
+    ) -> None:
+        self.options, self.device, self.is_main = options, world.device, world.is_main
+        self.micro_batches = micro_batches
+        self._world, self._phases, self._builder, self._trackers = world, phases, builder, trackers
+        self._checkpoints, self._interruptions = checkpoints, Interruptions(options, world, termination, checkpoints)
+        self._networks, self._epochs = Networks(world, phases), Epochs(options, world)
+        self._saved = SavedRun(options, world, phases, self._networks, self._epochs, checkpoints)
+        self._models: list[Model] = []
+        self._loader: Loader | None = None
+        self._progress: Progress | None = None
+        self._phase: AbstractContextManager[None] | None = None
+        self._open: Batch | None = None
+        self._loss: Tensor | None = None
+        self._autocasts = False
+        self.published: Model | None = None
+        """What `publish` was called with."""
+
+    @property
+    def history(self) -> History:
+        """The metrics of the epochs that are done."""
+        return self._epochs.history
+
+    @property
+    def warnings(self) -> set[str]:
+        """What may be wrong, a sentence each."""
+        return self._networks.warnings
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this worker has sent to average gradients."""
+        return self._networks.reducer.bytes_sent
+
+    @property
+    def steps_in_epoch(self) -> int:
+        """The number of global batches of an epoch, once `steps` was called."""
+        return self._loader.order.steps if self._loader else 0
+
+    def model(self, recipe: str | Callable[..., Recipe], **params: Any) -> Network:
+        """Return the network that a recipe builds, on the device of this worker.
+
+        It is called with a batch, or any dict of the recipe's feature columns, and normalizes them as the recipe says.
+        Of the recipe count `model`, `features`, `label`, `normalize`, `decode`, `augment`, `transform`, `sequences`,
+        `start_from`, `freeze` and `predict`; how to train is what the loop does.
+
+        Args:
+            recipe: A function of a module that returns a `Recipe`, or its import path.
+            params: Its parameters: values that JSON has.
+
+        Raises:
+            TrainyardError: The function is not found, or its recipe does not match the dataset.
+        """
+        built = self._builder.build_model(find_path(recipe), params)
+        self._models.append(built)
+        self.warnings.update(built.warnings)
+        self.prepare(built.network)
+        return built.network
+
+    def prepare(self, *networks: nn.Module) -> Any:
+        """Move networks to the device, with the weights of rank 0, and return them.
+
+        These are the further networks of a loop: a teacher, a discriminator. Their gradients are averaged too. A
+        network that is only used can be frozen with `requires_grad_(False)`.
+        """
+        for network in networks:
+            self._networks.add(network.to(self.device))
+        return networks[0] if len(networks) == 1 else networks
+
+    def track(self, **objects: Any) -> None:
+        """Save objects with each checkpoint, and restore them in place now if the run resumes.
+
+        Args:
+            objects: All that changes in training, by name: networks, optimizers, schedules, and others that have
+                `state_dict` and `load_state_dict`. Call this once, before `steps`.
+
+        Raises:
+            TrainyardError: An object cannot be saved, or the checkpoint has others.
+        """
+        if self._saved.objects:
+            raise TrainyardError("run.track() was called twice; name all objects in one call, before run.steps().")
+        check_stateful(objects)
+        self._saved.track(objects, self._models)
+
+    def steps(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
+        """Iterate over the batches of all epochs that are left.
+
+        All workers do the same steps. Random numbers of torch in a step depend on the seed, the step and the worker;
+        those of `batch.randn` on the seed, the step and the row.
+
+        Args:
+            columns: The columns of a batch, beside those of the recipe that `model` was called with first.
+
+        Raises:
+            TrainyardError: What is trained is not tracked, or an option does not match the dataset.
+        """
+        if self._loader:
+            raise TrainyardError("run.steps() was called twice; one loop has the batches of all epochs.")
+        self._saved.check_tracked()
+        self._loader = self._builder.build_loader("train", self._get_recipe(), columns)
+        self._networks.begin([value for value in self._saved.objects.values() if isinstance(value, Optimizer)])
+        return self._iterate(self._loader)
+
+    def batches(self, split: str = "validation", columns: Sequence[str] = ()) -> Iterator[Batch]:
+        """Iterate over this worker's batches of a split, in stored order; report what they measure on each of them.
+
+        All workers call this, at the end of an epoch for example (`batch.ends_epoch`), and may have different numbers
+        of batches. Buffers such as the statistics of batch normalization are those of rank 0 from then on.
+
+        Args:
+            split: The name of the split.
+            columns: The columns of a batch, beside those of the first recipe.
+        """
+        self._networks.synchronize()
+        loader, position = self._builder.build_loader(split, self._get_recipe(), columns), self._saved.position
+        self._enter(Phase.VALIDATE)
+        for local in loader.epoch(0):
+            self._phases.current.enter(Phase.VALIDATE)
+            if local.rows:
+                yield self._build_batch(local, position.epoch, position.updates, trains=False)
+        self._enter(Phase.FORWARD)
+
+    def report(self, **values: Tensor | float) -> None:
+        """Report values of the epoch that are no means of rows; those of rank 0 count.
+
+        With `batch.report` they are its metrics: in the log, the curves of the report, trackers and the task's result.
+        The option `monitor` names the one that the best epoch is chosen by.
+        """
+        for name, value in values.items():
+            self._epochs.metrics.set(name, value)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass in the option `precision`."""
+        self._autocasts = True
+        if self.options.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.options.precision))
+
+    def publish(self, network: nn.Module) -> None:
+        """Write a network as the model of this task, when the loop has returned: with the weights of the best epoch.
+
+        The best epoch is that of the option `monitor`; without a reported "loss" or "validation_loss" the last one.
+
+        Args:
+            network: One that `model` has returned.
+
+        Raises:
+            TrainyardError: It is another one, or the monitored metric was NaN in all epochs.
+        """
+        published = next((built for built in self._models if built.network is network), None)
+        if published is None:
+            raise TrainyardError(
+                f"run.publish() got a {type(network).__name__} that run.model() has not returned. Build what is "
+                "published by run.model(recipe): evaluations and predictions build it again by its recipe."
+            )
+        if self._loader is None:
+            raise TrainyardError("run.publish() was called before run.steps(); publish a network after its training.")
+        self._end_early()
+        self._enter(None)
+        self._saved.load_best(network)
+        self.published = published
+
+    def close(self) -> None:
+        """Wait for the last checkpoint. Raises TrainyardError if nothing was published."""
+        self._enter(None)
+        if self.published is None:
+            raise TrainyardError("the loop has returned without run.publish(network); publish the trained network.")
+        if self._checkpoints:
+            self._checkpoints.wait()
+
+    def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
+        """Add the gradient of a loss to those of a step; see `Batch.backward`."""
+        check_is_mean(loss)
+        if not batch.trains:
+            raise TrainyardError(
+                "backward() of a batch of run.batches(), of which workers have different numbers; train on the batches "
+                "of run.steps()."
+            )
+        self._enter(Phase.BACKWARD)
+        share = batch.rows * self._world.size / batch.total
+        if batch.rows:
+            (loss * share if share != 1 else loss).backward(**options)  # type: ignore[no-untyped-call]
+        else:
+            with self._networks.reducer.without_trace():
+                loss.backward(**options)  # type: ignore[no-untyped-call]
+        own = loss.detach()
+        added = own.double() * batch.rows if batch.rows else torch.zeros_like(own, dtype=torch.float64)
+        self._loss = added if self._loss is None else self._loss + added
+        if batch.is_last:
+            own, self._loss = self._networks.reducer.reduce(self._loss / batch.total).to(loss.dtype), None
+        self._enter(Phase.OPTIMIZER if batch.is_last else Phase.FORWARD)
+        return own
+
+    def add_means(self, batch: Batch, means: Mapping[str, Tensor | float]) -> None:
+        """Add means of the rows of a batch to the metrics of the epoch; see `Batch.report`."""
+        for name, mean in means.items():
+            self._epochs.metrics.add(name, mean, batch.rows)
+
+    def _get_recipe(self) -> Recipe | None:
+        return self._models[0].recipe if self._models else None
+
+    def _iterate(self, loader: Loader) -> Iterator[Batch]:
+        self._progress = Progress(self.options.epochs, loader.order, self.is_main, self._phases, self._trackers)
+        while not self._epochs.is_finished(self._saved.position.epoch):
+            position = self._saved.position
+            self._epochs.begin(position.step * loader.order.batch, self.bytes_sent)
+            self._progress.begin_epoch(position.epoch, position.step)
+            self._phases.current.epoch, self._phases.current.step = position.epoch, position.step
+            for local in self._phases.measure_data_wait(loader.epoch(position.epoch, position.step)):
+                self._open = self._begin_step(local)
+                yield self._open
+                self._end_step(self._open)
+                self._open = None
+            self._end_epoch()
+
+    def _begin_step(self, local: LocalBatch) -> Batch:
+        updates = self._saved.position.updates
+        set_seed(hash((self.options.seed, updates, self._world.rank)), self.device)
+        if local.rows == 0:
+            self._networks.keep_buffers()
+        self._enter(Phase.FORWARD)
+        return self._build_batch(local, self._saved.position.epoch, updates, trains=True)
+
+    def _build_batch(self, local: LocalBatch, epoch: int, updates: int, trains: bool) -> Batch:
+        columns = {name: column.to(self.device, non_blocking=True) for name, column in local.columns.items()}
+        return Batch(
+            self, columns, local.rows, local.total, local.total * self._world.rank // self._world.size, epoch,
+            local.step, (self.options.seed, epoch, updates, trains),
+            ends_epoch=trains and local.step == self.steps_in_epoch - 1, trains=trains,
+        )  # fmt: skip
+
+    def _end_step(self, batch: Batch) -> None:
+        """Count a batch as done, and save or end if either is due; after an epoch `_end_epoch` does so."""
+        self._enter(None)
+        if self._loss is not None:
+            raise TrainyardError(
+                "a part of the batch had a backward pass, but its last part had none, so that gradients were not "
+                "averaged over the workers. Call backward for each of batch.parts()."
+            )
+        self._networks.restore_buffers()
+        saved, done = self._saved, batch.step + 1
+        saved.position = Position(saved.position.updates + 1, batch.epoch, done)
+        self._phases.current.step = done
+        if batch.step % LOSS_CHECK_STEPS == 0 or batch.ends_epoch:
+            self._show_progress(batch)
+        if batch.ends_epoch:
+            return
+        save, terminate = self._interruptions.after_step(saved.position.updates, saved.updates_since_save)
+        if save:
+            saved.save()
+        if terminate:
+            self._interruptions.terminate(saved.position)
+
+    def _show_progress(self, batch: Batch) -> None:
+        metrics = self._epochs.metrics
+        if (name := metrics.first) and self._progress:
+            value = metrics.read_own(name)
+            if name == "loss":
+                check_finite_loss(value, batch.epoch, batch.step + 1)
+            self._progress.end_step(batch.step + 1, value)
+
+    def _end_epoch(self) -> None:
+        """Merge the metrics of an epoch, keep its weights if it is the best, and save a checkpoint."""
+        if self.options.precision != "float32" and not self._autocasts:
+            raise TrainyardError(
+                f"precision={self.options.precision!r}, but the loop has not used it in its first epoch. Compute the "
+                "loss in `with run.autocast():`, or remove the option."
+            )
+        saved = self._saved
+        self._networks.synchronize()
+        self._networks.check(saved.position, with_buffers=True)
+        with self._phases.waiting() if self._world.size > 1 else nullcontext():
+            is_best = self._epochs.end(self._loader.order.rows if self._loader else 0, saved.position, self.bytes_sent)
+        if is_best:
+            saved.keep_best()
+        saved.position = Position(saved.position.updates, saved.position.epoch + 1, 0)
+        saved.save()
+        if self._progress:
+            self._progress.end_epoch(self.history.epochs[-1])
+        if self._interruptions.after_epoch(saved.position.updates):
+            self._interruptions.terminate(saved.position)
+
+    def _end_early(self) -> None:
+        """Count what was done of an epoch that the loop has left."""
+        if self._open:
+            batch, self._open = self._open, None
+            self._end_step(batch)
+            self.history.stopped_early = True
+        if self._saved.position.step:
+            self._end_epoch()
+
+    def _enter(self, phase: Phase | None) -> None:
+        """Measure what follows as a phase, or as none."""
+        if self._phase:
+            self._phase.__exit__(None, None, None)
+        self._phase = self._phases.measure(phase) if phase else None
+        if self._phase:
+            self._phase.__enter__()

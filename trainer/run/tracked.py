@@ -1,0 +1,98 @@
+"""What a loop changes while it trains, by name: networks, optimizers, schedules, and whatever else has a state_dict.
+
+A state is split: its tensors are written by all workers, as those of a recipe are, and the rest of it, with a number in
+place of each tensor, is part of the small state of rank 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
+
+PREFIX = "tracked"
+_TENSOR = "\0tensor"
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What can be saved: torch's networks, optimizers and schedules, for example."""
+
+    def state_dict(self) -> Any:
+        """Return the state, of tensors, numbers and strings in dicts and lists."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Restore the state."""
+
+
+def check_stateful(objects: Mapping[str, Any]) -> None:
+    """Check that the state of each object can be saved. Raises TrainyardError if one has none."""
+    for name, value in objects.items():
+        if not isinstance(value, Stateful):
+            raise TrainyardError(
+                f"track({name}=...): a {type(value).__name__} has no state_dict() and load_state_dict(), so that it "
+                "cannot be saved. Keep the value in an object that has both, such as a buffer of a network."
+            )
+
+
+def read_states(objects: Mapping[str, Stateful]) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Return the tensors of some objects, and the rest of their states, by the names of the objects."""
+    tensors: dict[str, dict[str, Tensor]] = {name: {} for name in objects}
+    return tensors, {name: _split(value.state_dict(), tensors[name]) for name, value in objects.items()}
+
+
+def restore(objects: Mapping[str, Stateful], saved: SavedCheckpoint, states: Mapping[str, Any]) -> None:
+    """Restore objects in place.
+
+    Args:
+        objects: The objects.
+        saved: A checkpoint, which has their tensors.
+        states: The rest of their states.
+
+    Raises:
+        TrainyardError: The checkpoint has the states of other objects, or of others of their kind.
+    """
+    if objects.keys() != states.keys():
+        differing = [f"{name!r} is new" for name in objects if name not in states]
+        differing += [f"{name!r} is missing" for name in states if name not in objects]
+        raise TrainyardError(
+            f"track(): {', '.join(differing)}, compared with the checkpoint {saved.uri}. Track the same objects as "
+            f"before, or remove the folder {saved.uri.rpartition('/')[0]} to start from the beginning."
+        )
+    for name, value in objects.items():
+        state = _join(states[name], saved.read_tensors(f"{PREFIX}.{name}"))
+        try:
+            value.load_state_dict(state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise TrainyardError(
+                f"track({name}=...): the state in the checkpoint {saved.uri} is that of another "
+                f"{type(value).__name__}: {error}. Build it as before, or remove the folder "
+                f"{saved.uri.rpartition('/')[0]} to start from the beginning."
+            ) from error
+
+
+def _split(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return a state with a number in place of each of its tensors, which are added to `tensors`."""
+    if isinstance(value, Tensor):
+        number = str(len(tensors))
+        tensors[number] = value.detach()
+        return {_TENSOR: number}
+    if isinstance(value, Mapping):
+        return {key: _split(part, tensors) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_split(part, tensors) for part in value)
+    return value
+
+
+def _join(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if _TENSOR in value:
+            return tensors[value[_TENSOR]]
+        return {key: _join(part, tensors) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_join(part, tensors) for part in value)
+    return value
