@@ -50,7 +50,8 @@ and a FairScheduler. NameNodes: a pair, of which the active one is killed during
     "Java": """The Java of the nodes. Spark 4 needs Java 17, which is shipped in a packed environment. The row expects
 Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless`.""",
     "Python": "The quick tests.",
-    "Spark": "Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.",
+    "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
+pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
@@ -77,6 +78,7 @@ class Row:
         tests: The arguments of pytest.
         packages: Requirements that replace the locked versions of packages.
         added: Requirements beside the locked packages.
+        last: Versions of packages that are installed over the others, whatever those require.
         python: The version of Python, an empty string for that of this environment.
         variables: Environment variables of the tests.
         day: The day as of which `packages` and what they need are resolved, an empty string for today. Those of them
@@ -90,6 +92,7 @@ class Row:
     tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
     python: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     day: str = ""
@@ -128,8 +131,9 @@ ROWS = (
     Row("Cluster", "schedulers", SCHEDULERS),
     Row("Cluster", "name-nodes", NAME_NODES),
     Row("Java", "8", BARE_NODES, variables={"TRAINYARD_NODE_JAVA": "/usr/lib/jvm/java-8-openjdk-amd64/jre"}),
-    *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13")),
+    *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13", "3.14")),
     _build_spark("4.1.3"),
+    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
     Row("Packages", "lowest", LOWEST, read_lowest((ROOT / "pyproject.toml").read_text()), minutes=40, gigabytes=7),
