@@ -33,6 +33,7 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
 LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
+LINEAGE = ("openlineage-python==1.38",)
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -126,6 +127,11 @@ def read_lowest(text: str) -> tuple[str, ...]:
     return tuple(f"{name}=={version}" for name, version in bounds.items() if not name.startswith("apache-airflow"))
 
 
+def _build_lowest() -> Row:
+    packages = read_lowest((ROOT / "pyproject.toml").read_text())
+    return Row("Packages", "lowest", LOWEST, packages, LINEAGE, minutes=40, gigabytes=7)
+
+
 ROWS = (
     *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
     Row("Cluster", "schedulers", SCHEDULERS),
@@ -136,7 +142,7 @@ ROWS = (
     Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
-    Row("Packages", "lowest", LOWEST, read_lowest((ROOT / "pyproject.toml").read_text()), minutes=40, gigabytes=7),
+    _build_lowest(),
     _build_airflow("3.1.8", day="2026-03-20"),
     _build_airflow("3.2.2", day="2026-06-15"),
     Row("Executor", "celery", CELERY, added=CELERY_PACKAGES),
