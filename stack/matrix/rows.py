@@ -33,7 +33,6 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
 LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
-LINEAGE = ("openlineage-python==1.38",)
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -129,7 +128,7 @@ def read_lowest(text: str) -> tuple[str, ...]:
 
 def _build_lowest() -> Row:
     packages = read_lowest((ROOT / "pyproject.toml").read_text())
-    return Row("Packages", "lowest", LOWEST, packages, LINEAGE, minutes=40, gigabytes=7)
+    return Row("Packages", "lowest", LOWEST, packages, minutes=40, gigabytes=7)
 
 
 ROWS = (
