@@ -33,6 +33,7 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
 LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
+DELTA = ("tests/etl/jobs/delta.py",)
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -52,6 +53,7 @@ Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless
     "Python": "The quick tests.",
     "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
 pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
+    "Sources": "Python functions of every kind in `prepare` over Delta Lake, whose jars Maven fetches.",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
@@ -139,6 +141,7 @@ ROWS = (
     *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13", "3.14")),
     _build_spark("4.1.3"),
     Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
+    Row("Sources", "delta-4.4.0", DELTA),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
     _build_lowest(),
