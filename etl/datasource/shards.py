@@ -15,6 +15,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field
+from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.schemas.manifest import Shard
 
 MAX_SHARD_BYTES = 512 << 20
@@ -180,7 +181,7 @@ class SplitWriter:
         self._pending_rows += batch.num_rows
         if self._pending_rows < self._rows_per_batch:
             return
-        rows = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
+        rows = self._pending[0] if len(self._pending) == 1 else concat_batches(self._pending)
         full = rows.num_rows - rows.num_rows % self._rows_per_batch
         for start in range(0, full, self._rows_per_batch):
             self._write(rows.slice(start, self._rows_per_batch))
@@ -190,7 +191,7 @@ class SplitWriter:
     def close(self) -> list[Shard]:
         """Write the remaining rows and return the shards of this split, in order."""
         if self._pending:
-            self._write(pa.concat_batches(self._pending))
+            self._write(concat_batches(self._pending))
         self._pending, self._pending_rows = [], 0
         self._close_shard()
         return self.shards

@@ -30,8 +30,13 @@ def save_if_large(uri: str, statistics: SplitStatistics) -> str:
     """Write statistics to `uri` if they are too large for a message; return the sha256 of the file, "" without one."""
     if sum(_estimate_bytes(column) for split in statistics.values() for column in split.values()) <= MAX_MESSAGE_BYTES:
         return ""
-    splits = {split: {name: _to_struct(of) for name, of in columns.items()} for split, columns in statistics.items()}
-    table = pa.Table.from_pylist([splits])
+    # Of a dictionary, pyarrow before 19 sorts the names.
+    table = pa.table(
+        {
+            split: pa.StructArray.from_arrays([pa.array([_to_struct(of)]) for of in columns.values()], list(columns))
+            for split, columns in statistics.items()
+        }
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.etl.metrics.family import Integers
 
 
@@ -14,7 +15,7 @@ def regroup_batches(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[
     """Yield the rows of `batches`, which are sorted by `column`, so that rows with one value are in one batch."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
-        rows = pa.concat_batches([*pending, batch])
+        rows = concat_batches([*pending, batch])
         last = int(np.flatnonzero(np.diff(encode_values(rows, column), prepend=-1))[-1]) if rows.num_rows else 0
         if last:
             yield rows.slice(0, last)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.etl.metrics.sums import SCHEMA as SUMS_SCHEMA
 from trainyard.etl.metrics.sums import merge_sums, to_table
 
@@ -25,7 +26,7 @@ def build_state(sums: pa.RecordBatch, examples: Sequence[str]) -> pa.RecordBatch
     example_columns = [pa.nulls(len(examples), field.type) for field in SUMS_SCHEMA]
     example_columns.append(pa.array(examples, pa.string()))
     parts = [pa.RecordBatch.from_arrays(columns, schema=STATE_SCHEMA) for columns in (sum_columns, example_columns)]
-    return pa.concat_batches(parts)
+    return concat_batches(parts)
 
 
 def merge_states(states: Iterable[pa.RecordBatch], examples: int) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from trainyard.etl.datasource.columns import get_column, read_schema
 from trainyard.etl.datasource.map_in_arrow import map_in_arrow
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
+from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.schemas import manifest as manifests
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -148,4 +149,4 @@ def _convert(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return batches[0] if len(batches) == 1 else concat_batches(batches)

@@ -1,4 +1,4 @@
-"""Fetch the jars of Hadoop's daemons, once for each version of the pom and of Hadoop.
+"""Fetch the jars of a pom, by default those of Hadoop's daemons, once for each version of the pom and of Hadoop.
 
 The environment variable TRAINYARD_HADOOP_VERSION, for example 3.3.6, replaces the version of Hadoop in the pom.
 """
@@ -12,17 +12,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+HADOOP = Path(__file__).with_name("pom.xml")
+DELTA = HADOOP.parents[1] / "delta" / "pom.xml"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
 
 
-def fetch_jars() -> Path:
-    """Return the folder of the daemons' jars; Maven fetches them once for each version of the pom and of Hadoop."""
-    pom, version = FOLDER / "pom.xml", os.environ.get("TRAINYARD_HADOOP_VERSION", "")
-    folder = get_folder(pom.read_bytes(), version)
+def fetch_jars(pom: Path = HADOOP) -> Path:
+    """Return the folder of a pom's jars; Maven fetches them once for each version of the pom and of Hadoop."""
+    version = os.environ.get("TRAINYARD_HADOOP_VERSION", "")
+    folder = get_folder(pom.read_bytes(), version, pom.parent.name)
     if not folder.exists():
         if not shutil.which("mvn"):
-            raise SystemExit("Maven is needed to fetch Hadoop, and there is no mvn on the PATH; install Maven.")
+            raise SystemExit(
+                f"{pom.parent.name}: Maven is needed to fetch its jars, and there is no mvn on the PATH; install Maven."
+            )
         staging = folder.with_name(f"{folder.name}.{os.getpid()}")
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={staging}"]
         replaced = [f"-Dhadoop.version={version}"] if version else []
@@ -34,7 +37,7 @@ def fetch_jars() -> Path:
     return folder
 
 
-def get_folder(pom: bytes, version: str) -> Path:
+def get_folder(pom: bytes, version: str, name: str = "hadoop") -> Path:
     """Return the folder for the jars of a pom; `version` replaces that of Hadoop, an empty string does not."""
     key = hashlib.sha256(pom + version.encode()).hexdigest()[:12]
-    return CACHE / "-".join(["hadoop", *([version] if version else []), key])
+    return CACHE / "-".join([name, *([version] if version else []), key])

@@ -41,7 +41,8 @@ def prepare_environment(row: Row, folder: Path) -> Path:
     pyenv = {"PYENV_VERSION": row.python} if row.python else {}  # its shims run only a version that is chosen
     wanted = merge_requirements([(ROOT / f"{name}.in").read_text() for name in FILES], (*row.packages, *row.added))
     pinned = "".join((ROOT / f"{name}.txt").read_text() for name in FILES)
-    environment = CACHE / "matrix" / get_key(row.python or sys.version, f"{wanted}{row.day}", pinned)
+    requested = f"{wanted}{row.day}{' '.join(row.last)}"
+    environment = CACHE / "matrix" / get_key(row.python or sys.version, requested, pinned)
     ready = environment / ".ready"
     if not ready.exists():
         check_disk(shutil.disk_usage(ROOT).free, row.gigabytes)
@@ -57,6 +58,8 @@ def prepare_environment(row: Row, folder: Path) -> Path:
         _run_uv(pyenv, *compiling, str(requirements), "-o", str(locked))
         _run_uv(pyenv, "venv", "--clear", "--python", python, str(environment))
         _run_uv(pyenv, "pip", "install", "--python", str(environment), "-r", str(locked))
+        if row.last:
+            _run_uv(pyenv, "pip", "install", "--python", str(environment), "--reinstall", "--no-deps", *row.last)
         ready.touch()
     return environment
 

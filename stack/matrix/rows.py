@@ -33,6 +33,7 @@ PANDAS = (
 )  # fmt: skip
 AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
 LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
+DELTA = ("tests/etl/jobs/delta.py",)
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -50,12 +51,14 @@ and a FairScheduler. NameNodes: a pair, of which the active one is killed during
     "Java": """The Java of the nodes. Spark 4 needs Java 17, which is shipped in a packed environment. The row expects
 Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless`.""",
     "Python": "The quick tests.",
-    "Spark": "Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.",
+    "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
+pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
+    "Sources": "Python functions of every kind in `prepare` over Delta Lake, whose jars Maven fetches.",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
-    "Packages": """The lowest versions that the package allows, but for Airflow: exports, evaluations, predictions, the
-trainer and the Airflow side.""",
+    "Packages": """The lowest versions that the package allows, but for Airflow and its pydantic: exports, evaluations,
+predictions, the trainer and the Airflow side.""",
     "Airflow": """The tests of the Airflow side, the examples with Airflow's pages, and the pipeline on Hadoop, with a
 worker that is killed. An Airflow has the other packages of its day, as its users have. Before 3.3, Airflow does not
 call `on_kill` of a trigger: the application of a deferred task that is cleared runs on until the next attempt
@@ -77,6 +80,7 @@ class Row:
         tests: The arguments of pytest.
         packages: Requirements that replace the locked versions of packages.
         added: Requirements beside the locked packages.
+        last: Versions of packages that are installed over the others, whatever those require.
         python: The version of Python, an empty string for that of this environment.
         variables: Environment variables of the tests.
         day: The day as of which `packages` and what they need are resolved, an empty string for today. Those of them
@@ -90,6 +94,7 @@ class Row:
     tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
     python: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     day: str = ""
@@ -123,16 +128,24 @@ def read_lowest(text: str) -> tuple[str, ...]:
     return tuple(f"{name}=={version}" for name, version in bounds.items() if not name.startswith("apache-airflow"))
 
 
+def _build_lowest() -> Row:
+    # Airflow 3.3 allows pydantic 2.11, and its commands fail with it; Airflow 3.1 runs with it.
+    packages = [package for package in read_lowest((ROOT / "pyproject.toml").read_text()) if "pydantic" not in package]
+    return Row("Packages", "lowest", LOWEST, ("pydantic==2.12", *packages), minutes=40, gigabytes=7)
+
+
 ROWS = (
     *(_build_hadoop(version) for version in ("3.2.4", "3.3.6", "3.4.3", "3.5.0")),
     Row("Cluster", "schedulers", SCHEDULERS),
     Row("Cluster", "name-nodes", NAME_NODES),
     Row("Java", "8", BARE_NODES, variables={"TRAINYARD_NODE_JAVA": "/usr/lib/jvm/java-8-openjdk-amd64/jre"}),
-    *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13")),
+    *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13", "3.14")),
     _build_spark("4.1.3"),
+    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
+    Row("Sources", "delta-4.4.0", DELTA),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
-    Row("Packages", "lowest", LOWEST, read_lowest((ROOT / "pyproject.toml").read_text()), minutes=40, gigabytes=7),
+    _build_lowest(),
     _build_airflow("3.1.8", day="2026-03-20"),
     _build_airflow("3.2.2", day="2026-06-15"),
     Row("Executor", "celery", CELERY, added=CELERY_PACKAGES),

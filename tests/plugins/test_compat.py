@@ -20,6 +20,27 @@ def test_a_version_is_described_with_a_note_if_it_is_newer_than_those_tried(vers
     assert compat.describe_airflow(version) == described
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [(None, []), ("", []), ("a", ["a"]), ("a, b,", ["a", "b"])],
+    ids=["unset", "empty", "one", "two"],
+)
+def test_a_setting_of_several_values_is_a_list(
+    text: str | None, values: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text is not None:
+        monkeypatch.setenv("AIRFLOW__TRAINYARD__ARCHIVE_OWNERS", text)
+    assert compat.list_setting("trainyard", "archive_owners") == values
+
+
+@pytest.mark.parametrize(
+    ("version", "target"),
+    [("3.1.8", "/trainyard/run?dag_id=a%2526b%26run_id=r"), ("3.2.2", "/trainyard/run?dag_id=a%26b&run_id=r")],
+)
+def test_the_page_after_a_login_is_quoted_for_an_airflow_that_does_not(version: str, target: str) -> None:
+    assert compat.quote_login_target("/trainyard/run?dag_id=a%26b&run_id=r", version) == target
+
+
 @pytest.mark.parametrize("newest", [(1, 0), (99, 0)])
 def test_the_plugin_warns_of_a_newer_airflow(
     newest: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -16,7 +16,7 @@ from trainyard import permissions
 from trainyard.backends import postmortem, processes
 from trainyard.backends.base import Waiting
 from trainyard.backends.submission import Submission
-from trainyard.compat import conf
+from trainyard.compat import list_setting
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
@@ -296,7 +296,7 @@ class YarnBackend:
         written = permissions.read_access(owner_uri(self._root, self._submission_tag))
         if written is None:
             return
-        owners = {written.owner, *conf.getlist("trainyard", "archive_owners", fallback=[])}
+        owners = {written.owner, *list_setting("trainyard", "archive_owners")}
         try:
             environment.refuse_foreign(plan.storage, {**spark_defaults(), **plan.conf}, owners)
         except TrainyardError as error:

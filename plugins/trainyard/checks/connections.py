@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from airflow.configuration import conf
 from airflow.models import Connection
-from airflow.sdk import BaseHook
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from trainyard.compat import AirflowNotFoundException
+from trainyard.compat import AirflowNotFoundException, get_connection, list_setting
 from trainyard.hooks.trainyard import TrainyardHook
 
 DEFAULT = TrainyardHook.default_conn_name
@@ -31,7 +29,7 @@ def list_connections() -> list[str]:
 def is_trainyard(conn_id: str) -> bool:
     """Return whether there is a connection of this id and of type `trainyard`."""
     with suppress(AirflowNotFoundException):
-        return bool(BaseHook.get_connection(conn_id).conn_type == TrainyardHook.conn_type)
+        return bool(get_connection(conn_id).conn_type == TrainyardHook.conn_type)
     return False
 
 
@@ -51,7 +49,7 @@ def _in_environment() -> Iterator[str]:
 
 
 def _in_configuration() -> Iterator[str]:
-    return filter(is_trainyard, conf.getlist("trainyard", "connections", fallback=[]))
+    return filter(is_trainyard, list_setting("trainyard", "connections"))
 
 
 def _in_database() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from trainyard import permissions, storage
-from trainyard.compat import conf
+from trainyard.compat import list_setting
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.planning import environment
@@ -26,7 +26,7 @@ def check_write_access(conn_id: str) -> str:
     user = _find_user(settings.storage)
     if user is None:
         return ""
-    owners = {user, *conf.getlist("trainyard", "archive_owners", fallback=[])}
+    owners = {user, *list_setting("trainyard", "archive_owners")}
     problems = [
         *_list_folder_problems(settings.storage),
         *_list_archive_problems(settings.storage, settings.environment, owners),

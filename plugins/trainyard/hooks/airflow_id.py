@@ -8,10 +8,10 @@ has it too.
 from __future__ import annotations
 
 import logging
-import uuid
 
-from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowRuntimeError
+
+from trainyard.compat import add_variable, list_variables
 
 PREFIX = "trainyard_airflow_"
 _VALUE = "Trainyard recognizes the applications of this Airflow by the key of this Variable. Keep it."
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 def list_ids() -> frozenset[str]:
     """Return the identities of this Airflow. It has one, or two if two tasks were the first at the same moment."""
-    return frozenset(Variable.keys(prefix=PREFIX))
+    return list_variables(PREFIX)
 
 
 def get_id() -> str:
@@ -31,7 +31,7 @@ def get_id() -> str:
     """
     try:
         if not list_ids():
-            Variable.set(f"{PREFIX}{uuid.uuid4().hex}", _VALUE)
+            add_variable(PREFIX, _VALUE)
         return min(list_ids())
     except (ImportError, AirflowRuntimeError) as error:
         _logger.warning(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from airflow.sdk import BaseHook
-
-from trainyard.compat import AirflowNotFoundException
+from trainyard.compat import AirflowNotFoundException, get_connection
 from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import SparkConnection
@@ -18,7 +16,7 @@ def spark_connection(conn_id: str) -> SparkConnection:
         TrainyardError: There is no such connection, or its extra is not valid.
     """
     try:
-        connection = BaseHook.get_connection(conn_id)
+        connection = get_connection(conn_id)
     except AirflowNotFoundException:
         raise TrainyardError(
             f"there is no Spark connection {conn_id!r}; create it, for example: airflow connections add "

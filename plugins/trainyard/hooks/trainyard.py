@@ -10,7 +10,7 @@ from airflow.sdk import BaseHook
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard import filesystems, hadoop_conf, kerberos, storage
-from trainyard.compat import AirflowNotFoundException, conf
+from trainyard.compat import AirflowNotFoundException, conf, get_connection
 from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
@@ -116,7 +116,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
     def _read_extra(self) -> dict[str, Any]:
         """Return the extra of the connection, without the fields that Airflow's form leaves empty."""
         try:
-            text = self.get_connection(self.conn_id).extra
+            text = get_connection(self.conn_id).extra
         except AirflowNotFoundException:
             if self.conn_id != self.default_conn_name:
                 raise TrainyardError(

@@ -12,12 +12,11 @@ from functools import wraps
 from typing import IO, Any, TypeVar
 
 import requests
-from airflow.sdk import BaseHook
 from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
 from trainyard import kerberos
-from trainyard.compat import AirflowNotFoundException, conf
+from trainyard.compat import AirflowNotFoundException, conf, get_connection
 from trainyard.connection_fields import read_urls
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
@@ -180,7 +179,7 @@ def connect(conn_id: str) -> WebHdfs:
         TrainyardError: There is no such connection, a host or the schema is not valid, or there is no ticket.
     """
     try:
-        connection = BaseHook.get_connection(conn_id)
+        connection = get_connection(conn_id)
     except AirflowNotFoundException:
         raise TrainyardError(
             f"there is no connection {conn_id!r}, which webhdfs= of the trainyard connection names; create it with the "

@@ -15,10 +15,9 @@ from trainyard.pages.airflow_api import (
     BaseUser,
     DagAccessEntity,
     DagDetails,
-    DagModel,
     GetUserDep,
-    create_session,
     get_auth_manager,
+    read_teams,
 )
 
 
@@ -29,8 +28,7 @@ def get_readable_dags(user: GetUserDep) -> set[str]:
 
 def filter_readable_runs(user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
     """Return the DAGs whose runs the user may read."""
-    with create_session(scoped=False) as session:
-        teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session)
+    teams = read_teams(dag_ids)
     manager = get_auth_manager()
 
     def may_read(dag_id: str) -> bool:

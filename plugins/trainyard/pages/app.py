@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.datastructures import URL
 
 from trainyard import storage
+from trainyard.compat import quote_login_target
 from trainyard.errors import TrainyardError, UnavailableError, noted
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, comparison, html, live, pipelines, products, runs
@@ -224,7 +225,8 @@ def _login(page: URL) -> str:
     """Return the address of Airflow's login page, which leads back to the page afterwards."""
     name = page.path.rpartition("/")[2]
     query = f"?{page.query}" if page.query else ""
-    return in_airflow(f"/api/v2/auth/login?{urlencode({'next': in_airflow(f'{PAGES}/{name}{query}')})}")
+    target = quote_login_target(in_airflow(f"{PAGES}/{name}{query}"))
+    return in_airflow(f"/api/v2/auth/login?{urlencode({'next': target})}")
 
 
 def _list_pipelines(user: BaseUser, readable: set[str]) -> tuple[dict[tuple[str, str], list[str]], dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -27,4 +28,6 @@ def in_own_pool(function: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 
         return await anyio.to_thread.run_sync(call, limiter=_LIMITER)
 
+    # FastAPI of the day of Airflow 3.1 would look up the names of annotations in this module.
+    run.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
     return run

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from airflow.sdk import BaseHook
 from pydantic import Field, ValidationError
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from trainyard import kerberos
-from trainyard.compat import AirflowNotFoundException
+from trainyard.compat import AirflowNotFoundException, get_connection
 from trainyard.connection_fields import read_extra, read_urls
 from trainyard.errors import TrainyardError
 from trainyard.planning.runtime import submitting_user
@@ -42,7 +41,7 @@ def read_connection(conn_id: str) -> ResourceManager:
         TrainyardError: There is no such connection, a setting is not valid, or there is no Kerberos ticket.
     """
     try:
-        connection = BaseHook.get_connection(conn_id)
+        connection = get_connection(conn_id)
     except AirflowNotFoundException:
         raise TrainyardError(
             f"there is no connection {conn_id!r}; create one of type yarn, with the host of the ResourceManager."

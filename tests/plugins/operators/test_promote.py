@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard import storage
@@ -43,16 +44,8 @@ def judged(root: Path, low: float, value: float, high: float, model: str = "toy/
     return EvaluationResult.from_evaluation(result).to_xcom()
 
 
-class Events(dict[Any, Any]):
-    """What a task's context holds for the events of its assets."""
-
-    def __missing__(self, asset: Any) -> Any:
-        self[asset] = type("Event", (), {"extra": {}})()
-        return self[asset]
-
-
 def test_a_better_model_replaces_the_champion_and_updates_its_asset(root: Path) -> None:
-    given, events = judged(root, 0.01, 0.02, 0.03), Events()
+    given, events = judged(root, 0.01, 0.02, 0.03), OutletEventAccessors()
     result = task(evaluation=given).execute({"outlet_events": events})  # type: ignore[typeddict-item]
     assert result["uri"] == f"file://{root}/toy/champion" and result["promoted"]
     assert (
@@ -101,7 +94,7 @@ def test_a_promotion_during_which_another_one_succeeds_fails(root: Path, monkeyp
 
     def copy_slowly(source: str, target: str) -> None:
         monkeypatch.setattr(storage, "copy", copy)
-        task(evaluation=better).execute({"outlet_events": Events()})  # type: ignore[typeddict-item]
+        task(evaluation=better).execute({"outlet_events": OutletEventAccessors()})  # type: ignore[typeddict-item]
         copy(source, target)
 
     monkeypatch.setattr(storage, "copy", copy_slowly)
@@ -153,4 +146,4 @@ def test_what_a_rejection_needs_and_does_may_be_templates(root: Path) -> None:
     assert raised.type is AirflowException
     accepting = task(evaluation=given, confident="{{ params.confident }}")
     accepting.render_template_fields({"params": {"confident": False}})
-    assert accepting.execute({"outlet_events": Events()})["metrics"] == {"accuracy": 0.9}  # type: ignore[typeddict-item]
+    assert accepting.execute({"outlet_events": OutletEventAccessors()})["metrics"] == {"accuracy": 0.9}  # type: ignore[typeddict-item]

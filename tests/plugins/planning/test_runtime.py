@@ -34,7 +34,7 @@ def test_the_users_own_java_and_spark_of_this_version_are_left_alone(tmp_path: P
     assert not {"JAVA_HOME", "SPARK_HOME"} & set(env)
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.1.0", ""])
+@pytest.mark.parametrize("version", ["3.5.1", "5.0.0", ""])
 def test_a_spark_of_another_version_is_replaced_by_the_package(tmp_path: Path, version: str) -> None:
     """The driver's Python has the package, which cannot talk to a JVM of another version."""
     home = install_spark(tmp_path, version) if version else str(tmp_path)
