@@ -69,13 +69,13 @@ def test_a_rejected_model_skips_or_fails_and_the_champion_stays(
 
 
 def test_a_rejected_model_continues_without_an_event_of_the_champion(root: Path) -> None:
-    given, events = judged(root, -0.01, 0.02, 0.03), Events()
+    given, events = judged(root, -0.01, 0.02, 0.03), OutletEventAccessors()
     before = model_artifact.read_current(str(root / "toy/champion"))
     promote = task(evaluation=given, on_reject="continue")
     result = promote.execute({"outlet_events": events})  # type: ignore[typeddict-item]
     assert (result["promoted"], result["weights_sha256"]) == (False, before.weights_sha256)
     assert "accuracy is better by 0.02" in result["why"]
-    assert promote.outlets == [] and not events
+    assert promote.outlets == [] and not list(events)
 
 
 def test_without_a_champion_a_rejected_model_continues_without_weights(root: Path) -> None:

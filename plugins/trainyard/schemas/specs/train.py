@@ -180,12 +180,14 @@ class TrainSpec(JobSpec):
             raise ValueError(
                 f"mix: the shares sum to {mixed:g}; they must sum to less than 1, the rest is from dataset"
             )
-        if (self.recipe is None) == (self.loop is None):
-            given = "both are given" if self.recipe else "neither is given"
-            raise ValueError(f"write recipe= or loop=, 'module:function'; {given}")
+        may_be_template = len({"recipe", "loop"} & self.model_fields_set) == 1  # it is left out until it is rendered
+        if self.recipe and self.loop:
+            raise ValueError("write recipe= or loop=, 'module:function'; both are given")
+        if not (self.recipe or self.loop or may_be_template):
+            raise ValueError("write recipe= or loop=, 'module:function'; neither is given")
         if self.loop and self.recipe_params:
             raise ValueError("recipe_params are those of recipe=; write loop_params= for loop=")
-        if self.loop_params and not self.loop:
+        if self.loop_params and self.recipe:
             raise ValueError("loop_params are those of loop=; write recipe_params= for recipe=")
         refuse_combinations(self.strategy, self.options)
         if self.loop:
