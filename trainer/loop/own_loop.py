@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.loader import Loader, build_order
 from trainyard.trainer.data.split_reader import SplitReader
@@ -94,7 +95,7 @@ def train_with(
             checkpoints=checkpoints, trackers=trackers,
             micro_batches=options.micro_batches * math.ceil(max_workers / world.size),
         )  # fmt: skip
-        loop(run, **params)
+        loop(run, **convert_texts("loop_params", loop, params))
         run.close()
     built = run.published
     assert built

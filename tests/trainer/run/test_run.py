@@ -225,8 +225,9 @@ def test_a_loop_that_is_left_counts_what_was_done(batches: str, tmp_path: Path) 
 
 
 def test_early_stopping_ends_a_loop(batches: str, tmp_path: Path) -> None:
+    """Its rate is a text, as a template renders it."""
     history = train(
-        None, batches, str(tmp_path), "plain", epochs=50, early_stopping=2, loop_params={"learning_rate": 1e-12}
+        None, batches, str(tmp_path), "plain", epochs=50, early_stopping=2, loop_params={"learning_rate": "1e-12"}
     ).history
     assert history.stopped_early
     assert len(history.epochs) < 50
