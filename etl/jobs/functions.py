@@ -48,13 +48,14 @@ class UserFunction:
             )
         return cls(option, path, module, name)
 
-    def __call__(self, spark: SparkSession, frames: Mapping[str, DataFrame], params: Mapping[str, Any]) -> DataFrame:
+    def __call__(
+        self, spark: SparkSession, frames: DataFrame | Mapping[str, DataFrame], params: Mapping[str, Any]
+    ) -> DataFrame:
         """Call the function and return its DataFrame.
 
         Args:
             spark: The session.
-            frames: The DataFrames by their names. A single one is the second argument, whatever its name; several are
-                arguments by their names.
+            frames: The second argument, whatever its name; or several arguments by their names.
             params: Its other arguments, by name.
 
         Raises:
@@ -63,10 +64,10 @@ class UserFunction:
         """
         function = getattr(self.module, self.name)
         params = convert_texts(f"{self.option}_params", function, params)
-        if both := frames.keys() & params.keys() if len(frames) > 1 else ():
+        first = (frames,) if isinstance(frames, DataFrame) else ()
+        several = {} if isinstance(frames, DataFrame) else dict(frames)
+        if both := several.keys() & params.keys():
             raise TrainyardError(f"{self.option}_params has {min(both)!r}, which is a source; rename one of them.")
-        several = {**frames} if len(frames) > 1 else {}
-        first = () if several else tuple(frames.values())
         try:
             inspect.signature(function).bind(spark, *first, **several, **params)
         except TypeError as error:

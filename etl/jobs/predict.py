@@ -51,8 +51,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
 
     def build_predictions(rows: Rows) -> DataFrame:
         predictions = predict(rows, spec.model, keys, spec.rows_per_batch, spec.weights)
-        frames = {"predictions": predictions}
-        return postprocess(spark, frames, spec.postprocess_params) if postprocess else predictions
+        return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
     with (
         _lease(rows, spark.sparkContext.applicationId),
@@ -75,7 +74,8 @@ def _read(spark: SparkSession, spec: PredictSpec) -> tuple[Rows, list[str]]:
     frames, warnings = sources.read_all(spark, spec)
     if spec.prepare:
         return UserFunction.load("prepare", spec.prepare)(spark, frames, spec.prepare_params), warnings
-    return frames["source"], warnings
+    assert isinstance(frames, DataFrame), "several sources have prepare"
+    return frames, warnings
 
 
 def _choose_batch_rows(rows: Rows, inputs: Sequence[Column], keys: Sequence[str]) -> int:
@@ -127,7 +127,7 @@ def predict(
     if conflicts := [key for key in keys if key.lower() in names]:
         raise TrainyardError(
             f"column {conflicts[0]!r} is both a key and an output of the model; rename it in the rows, or in the "
-            "recipe's predict, or remove it from keys=. Spark ignores the case of names."
+            "recipe's predict, or choose the columns by keys=. Spark ignores the case of names."
         )
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
     apply = partial(

@@ -43,15 +43,15 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
         raise TrainyardError(_explain(spark, source, error)) from error
 
 
-def read_all(spark: SparkSession, spec: ReadsSources) -> tuple[dict[str, DataFrame], list[str]]:
-    """Return the sources of a job by their names, and what Spark leaves out of their files, a sentence each.
+def read_all(spark: SparkSession, spec: ReadsSources) -> tuple[DataFrame | dict[str, DataFrame], list[str]]:
+    """Return the source of a job, or several by their names, and what Spark leaves out of files, a sentence each.
 
     Raises:
         TrainyardError: As `read`.
     """
     frames = {name: read(spark, source) for name, source in spec.all_sources.items()}
     found = [find_warnings(spark, source, frames[name]) for name, source in spec.all_sources.items()]
-    return frames, [*itertools.chain.from_iterable(found)]
+    return frames if spec.sources else frames["source"], [*itertools.chain.from_iterable(found)]
 
 
 def find_warnings(spark: SparkSession, source: Source, frame: DataFrame) -> list[str]:

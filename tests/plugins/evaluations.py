@@ -29,11 +29,13 @@ def beside(uri: str, weights: str, **differences: tuple[float, float, float]) ->
     return Baseline(**scores(uri, weights), differences=by_metric)
 
 
-def write_model(model: Path, weights: bytes, metrics: dict[str, float] | None = None) -> ModelArtifact:
+def write_model(
+    model: Path, weights: bytes, metrics: dict[str, float] | None = None, dataset: str = "d"
+) -> ModelArtifact:
     """Write a model artifact with these bytes as weights."""
     digest = weights.hex().ljust(64, "0")
     artifact = ModelArtifact(
-        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset="d", dataset_hash="d",
+        recipe="a:b", recipe_params={}, inputs=(), label=None, normalization={}, dataset=dataset, dataset_hash="d",
         weights=(WeightsFile(path=f"{digest[:16]}/weights.safetensors", bytes=len(weights), sha256=digest),),
         weights_sha256=digest, dataset_version=1, metrics=metrics or {}, epochs=1,
         workers=1, seconds=1.0, device="cpu", application="", written_at=str(model), versions={},

@@ -25,8 +25,13 @@ _OF_NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def check_names(names: Sequence[str], classes: int | None) -> None:
+def check_names(names: Sequence[str], classes: int | None, is_binary: bool) -> None:
     """Check that metrics have a name, and the number of classes if they need it.
+
+    Args:
+        names: The names.
+        classes: The number of classes.
+        is_binary: Whether the loss takes one output for each label that is 0 or 1.
 
     Raises:
         TrainyardError: One has not.
@@ -38,14 +43,19 @@ def check_names(names: Sequence[str], classes: int | None) -> None:
                 f"Recipe: metrics={list(names)} has {name!r}, which is none of {', '.join(known)}. Write one of them, "
                 "or a dict with a metric of torchmetrics by its name, such as {'auroc': MulticlassAUROC(10)}."
             )
+        if name in _OF_CLASSES and is_binary:
+            raise TrainyardError(
+                f"Recipe: metrics={list(names)}: {name!r} takes an output for each class, and the loss one for each "
+                "label; write a dict with a metric of torchmetrics by its name, such as {'accuracy': BinaryAccuracy()}."
+            )
         if name in _OF_CLASSES and classes is None:
             raise TrainyardError(
                 f"Recipe: metrics={list(names)}: {name!r} needs the number of classes; set classes=, or write a dict "
-                "with a metric of torchmetrics by its name, such as {'accuracy': BinaryAccuracy()}."
+                "with a metric of torchmetrics by its name, such as {'auroc': MulticlassAUROC(10)}."
             )
 
 
-def build_metrics(names: Sequence[str], classes: int | None) -> dict[str, Metric]:
+def build_metrics(names: Sequence[str], classes: int | None, ignored: int | None = None) -> dict[str, Metric]:
     """Return metrics of (output, label), by their names.
 
     Precision, recall and F1 are means over the classes that occur.
@@ -53,6 +63,7 @@ def build_metrics(names: Sequence[str], classes: int | None) -> dict[str, Metric
     Args:
         names: The names, as `check_names` takes them.
         classes: The number of classes, for outputs (rows, classes).
+        ignored: The label whose rows do not count.
     """
     regression = importlib.import_module("torchmetrics")  # a second, in each process that loads a recipe
     classification = importlib.import_module("torchmetrics.classification")
@@ -60,7 +71,7 @@ def build_metrics(names: Sequence[str], classes: int | None) -> dict[str, Metric
     for name in names:
         if name in _OF_CLASSES:
             kind, options = _OF_CLASSES[name]
-            found[name] = getattr(classification, kind)(num_classes=classes, **options)
+            found[name] = getattr(classification, kind)(num_classes=classes, ignore_index=ignored, **options)
         else:
             kind, options = _OF_NUMBERS[name]
             found[name] = getattr(regression, kind)(**options)

@@ -113,6 +113,8 @@ class Recipe:
     freeze: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        from trainyard.trainer.model import losses  # it imports this module
+
         if self.classes is not None and self.step is None and self.loss is None:
             object.__setattr__(self, "loss", nn.CrossEntropyLoss())
         if self.learning_rate is not None and not _takes(self.optimizer, "lr"):
@@ -123,7 +125,7 @@ class Recipe:
         if isinstance(self.metrics, str):
             raise TrainyardError(f"Recipe: metrics={self.metrics!r} is a text; write [{self.metrics!r}].")
         if not isinstance(self.metrics, Mapping):
-            named_metrics.check_names(self.metrics, self.classes)
+            named_metrics.check_names([*self.metrics], self.classes, losses.is_any(self.loss, losses.BINARY))
         if self.schedule_by not in ("update", "epoch"):
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
@@ -140,8 +142,11 @@ class Recipe:
     @cached_property
     def metrics_by_name(self) -> Mapping[str, Metric]:
         """The metrics, by name; those that the recipe names are created once."""
-        names = self.metrics
-        return names if isinstance(names, Mapping) else named_metrics.build_metrics(names, self.classes)
+        from trainyard.trainer.model import losses
+
+        if isinstance(self.metrics, Mapping):
+            return self.metrics
+        return named_metrics.build_metrics(self.metrics, self.classes, losses.get_ignored_label(self.loss))
 
     def build_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of some parameters, with the recipe's learning rate if it has one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 from airflow.sdk import DAG
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.definitions.xcom_arg import PlainXComArg, ResolveMixin
 from airflow.sdk.execution_time.context import VariableAccessor
 
@@ -159,8 +160,7 @@ def _variables() -> dict[str, VariableAccessor]:
 def _render(task: JobOperator, value: Any, context: Mapping[str, Any], root: str) -> Any:
     """Render the templates in `value` whose variables are known before a run; outputs are below `root`."""
     if isinstance(value, PlainXComArg):
-        upstream = value.operator
-        return {"uri": _locate_output(upstream, root)} if isinstance(upstream, JobOperator) else str(value)
+        return _render_result(value, root)
     if isinstance(value, Mapping):
         return {key: _render(task, item, context, root) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -174,6 +174,18 @@ def _render(task: JobOperator, value: Any, context: Mapping[str, Any], root: str
         return task.render_template(value, context, environment)
     except Exception:  # any error of a template means that its value is not known yet
         return UNRENDERED if isinstance(value, ResolveMixin) else value
+
+
+def _render_result(result: PlainXComArg, root: str) -> Any:
+    """Return what is known before a run of the result of another task, or of one of its keys."""
+    if not isinstance(upstream := result.operator, JobOperator):
+        return str(result)
+    if result.key == "uri":
+        return _locate_output(upstream, root)
+    if result.key != BaseXCom.XCOM_RETURN_KEY:
+        return UNRENDERED
+    of_dataset = {"content_hash": UNRENDERED} if upstream.OUTPUT == "dataset" else {}
+    return {"uri": _locate_output(upstream, root)} | of_dataset
 
 
 def _locate_output(upstream: JobOperator, root: str) -> str:

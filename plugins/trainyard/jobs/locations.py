@@ -71,9 +71,11 @@ def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
     result, options = source.get("path"), source.get("options") or {}
     if not isinstance(result, Mapping) or not isinstance(options, Mapping):
         return source
-    is_dataset = result.get("version") is not None
+    if isinstance(uri := result.get("uri"), str) and not is_pending(uri) and not storage.is_absolute(uri):
+        return {**source, "path": None, "table": uri}  # predictions that are a table
+    is_dataset = "content_hash" in result or result.get("version") is not None
     format = source.get("format") or (FORMAT if is_dataset else None)
-    version = {"version": str(result["version"])} if is_dataset and format == FORMAT else {}
+    version = {"version": str(result["version"])} if result.get("version") is not None and format == FORMAT else {}
     return {**source, "format": format, "options": version | dict(options)}
 
 
@@ -118,9 +120,13 @@ def name_output(task: BaseOperator, is_mapped: bool) -> str:
         is_mapped: Whether it is one of the tasks of a mapped operator.
     """
     name = f"{task.dag_id}/{task.task_id}" if task.has_dag() else "{{ dag.dag_id }}/{{ task.task_id }}"
-    if getattr(task, "partition", None) or not (is_mapped or task.get_closest_mapped_task_group()):
-        return name
-    return name + "/{{ ti.map_index }}"
+    partition = getattr(task, "partition", None)
+    if is_mapped:
+        has_index = partition is None
+    else:
+        is_fixed = partition is None or (isinstance(partition, str) and "map_index" not in partition)
+        has_index = is_fixed and task.get_closest_mapped_task_group() is not None
+    return name + "/{{ ti.map_index }}" if has_index else name
 
 
 def explain_missing_part(option: str, name: Any) -> list[str]:
@@ -230,6 +236,11 @@ def pin_models(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     pinned = {**spec, "weights": {uri: artifact.weights_sha256 for uri, artifact in artifacts.items()}}
     if "dataset" in spec and spec["dataset"] is None:
         trained = artifacts[spec["model"]]
+        if not storage.is_absolute(trained.dataset):
+            raise TrainyardError(
+                f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
+                "process; write dataset="
+            )
         pinned |= {"dataset": trained.dataset, "dataset_version": spec["dataset_version"] or trained.dataset_version}
     return pinned
 

@@ -126,7 +126,8 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True} | kwargs)
-        if self.OUTPUT and self.output_name is None:
+        self._names_output = self.OUTPUT is not None and self.output_name is None
+        if self._names_output and self.OUTPUT:
             setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self._is_one_of_several))
         self.memory = self.REQUIREMENTS.memory if memory is None else memory
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
@@ -207,6 +208,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         Raises:
             TrainyardError: An option is not valid.
         """
+        validation.refuse(self, self.find_unused())
         fields = self.locate_fields()
         validation.refuse(self, validation.early_complaints(self.SPEC, fields, self.option_names()))
         return fields
@@ -253,7 +255,8 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         mapped = getattr(self.dag.task_dict.get(self.task_id), "partial_kwargs", None) if self.has_dag() else None
         is_whole = getattr(self, "partition", None) is None
         if mapped and task_key.map_index >= 0 and (is_whole or "partition" in mapped):
-            validation.refuse(self, explain_shared_output(self.OUTPUT, mapped))
+            default = {self.OUTPUT: self.output_name} if self._names_output else {}
+            validation.refuse(self, explain_shared_output(self.OUTPUT, default | mapped))
 
     def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
         """Build the plan of the operator's application.
@@ -281,8 +284,10 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
 
     def _find_outputs_in_source(self, root: str, spec: Mapping[str, Any]) -> list[str]:
         """Return a clause for the first task of the DAG whose output lies inside a source."""
-        sources = filter(None, (spec.get("source"), *(spec.get("sources") or {}).values()))
-        paths = [source["path"] for source in sources if source.get("format") != FORMAT]
+        several = spec.get("sources")
+        sources = [spec.get("source"), *(several.values() if isinstance(several, Mapping) else ())]
+        known = [source for source in sources if isinstance(source, Mapping) and source.get("format") != FORMAT]
+        paths = [source.get("path") for source in known]
         tasks = [task for task in (self.dag.tasks if self.has_dag() else ()) if isinstance(task, JobOperator)]
         for path, task in itertools.product(paths, tasks):
             name = task.output_name

@@ -103,6 +103,16 @@ class HasOptions(metaclass=_OptionsType):
                 fields[field] = value
         return fields
 
+    def find_unused(self) -> list[str]:
+        """Return a clause for each option that says more of a field whose option is a dict of all, or is not given."""
+        clauses = []
+        for name, option in list_options(self.SPEC).items():
+            field, *part = option.path
+            is_set = part and name != field and name in self.PARAMETERS and getattr(self, name) is not None
+            if is_set and field in self.PARAMETERS and self._is_whole(field):
+                clauses.append(f"{name} goes with a {field} that is a path; write it into the dict of the {field}")
+        return clauses
+
     def _is_whole(self, field: str) -> bool:
         """Return whether the option of an inlined field is a dict of its parts, not the main part alone."""
         value = getattr(self, field)

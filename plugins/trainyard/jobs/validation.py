@@ -16,7 +16,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Part
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.validation.complaints import complaint
+from trainyard.schemas.validation.complaints import NOT_GIVEN, complaint
 from trainyard.schemas.validation.secrets import EXPOSED, IN_CODE, REDACTED
 
 Options = TypeVar("Options", bound=Part)
@@ -50,11 +50,13 @@ def early_complaints(model: type[Part], fields: Mapping[str, Any], names: Mappin
             model.model_validate(known)
         except ValidationError as error:
             errors = [item for item in error.errors() if _path(item, groups) not in ignored]
+            errors = [item for item in errors if not (ignored and item["type"] == NOT_GIVEN)]
         else:
             return []
         pending = {_path(item, groups) for item in errors if item["loc"] and _is_pending(item)}
-        if not pending:
-            return _clauses(errors, names)
+        beside = [item for item in errors if _path(item, groups) in pending and not _is_pending(item)]
+        if beside or not pending:
+            return _clauses(beside or errors, names)
         ignored |= pending
         known = _without(known, groups, pending)
 

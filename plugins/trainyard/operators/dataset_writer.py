@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from trainyard import links
 from trainyard.errors import TrainyardError
 from trainyard.jobs import reuse, validation
-from trainyard.jobs.assets import output_asset
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated, default
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
@@ -96,7 +95,7 @@ class DatasetOperator(SparkStageOperator):
         return super().run_plan(context, plan)
 
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
-        """Publish the dataset that exists as the result of this task. Its asset has no event: nothing has changed."""
+        """Publish the dataset that exists as the result of this task."""
         result = DatasetResult.from_manifest(plan.spec["dataset"], manifest)
         record = RunRecord(
             task_key=plan.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
@@ -105,8 +104,6 @@ class DatasetOperator(SparkStageOperator):
         )  # fmt: skip
         record.save()
         links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
-        if (asset := output_asset(self.dataset, self.conn_id)) in self.outlets:
-            self.outlets.remove(asset)
         return self._publish_result(context, plan.task_key, record)
 
     def locate_fields(self) -> dict[str, Any]:

@@ -96,8 +96,7 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             if rule.on_reject != "continue":
                 raise AirflowSkipException(message) if rule.on_reject == "skip" else AirflowException(message)
             self.log.info("%s", message)
-            if output in self.outlets:  # it has not changed, and has no event
-                self.outlets.remove(output)
+            self.outlets[:] = [outlet for outlet in self.outlets if outlet != output]  # no event: it has not changed
             known = {"weights_sha256": current.weights_sha256} if current.weights_sha256 else {}
             return {"uri": champion, "promoted": False, "why": verdict.why, "metrics": model.numbers, **known}
         self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)

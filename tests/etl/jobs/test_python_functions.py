@@ -45,7 +45,7 @@ def test_a_python_function_ends_over_every_source(
     spark: Any, rows: dict[str, Source], name: str, function: Callable[..., DataFrame]
 ) -> None:
     prepare = UserFunction.load("prepare", f"tests.etl.python_functions:{function.__name__}")
-    prepared = prepare(spark, {"source": sources.read(spark, rows[name])}, {})
+    prepared = prepare(spark, sources.read(spark, rows[name]), {})
     assert sorted(map(tuple, prepared.collect())) == [(number, number / 4 + 1) for number in range(ROWS)]
 
 

@@ -165,12 +165,15 @@ def test_a_model_that_does_not_exist_is_refused_before_anything_is_submitted(
 
 def test_a_model_is_evaluated_on_the_version_that_it_was_trained_on_if_no_dataset_is_named(tmp_path: Path) -> None:
     model = str(tmp_path / "model")
-    write_model(tmp_path / "model", b"new")
+    write_model(tmp_path / "model", b"new", dataset="/d")
     spec = {"model": model, "baselines": [], "weights": {}, "dataset": None, "dataset_version": None}
     pinned = pin_models(spec)
-    assert (pinned["dataset"], pinned["dataset_version"]) == ("d", 1)
+    assert (pinned["dataset"], pinned["dataset_version"]) == ("/d", 1)
     assert pin_models(spec | {"dataset_version": 3})["dataset_version"] == 3
     assert pin_models(spec | {"dataset": "other"})["dataset_version"] is None
+    write_model(tmp_path / "model", b"tried", dataset=".run/d")
+    with pytest.raises(TrainyardError, match=r"was trained on '.run/d', a path of another process; write dataset="):
+        pin_models(spec)
 
 
 NAMED = {"recipe": "toy.recipe:network", "dataset": "toy/dataset"}
@@ -198,6 +201,30 @@ def test_tasks_that_write_partitions_write_them_to_one_dataset(dag: DAG) -> None
     options = {"prepare": "toy.prepare:rows", "source": "/in"}
     mapped = ExportOperator.partial(task_id="export", dag=dag, **options).expand(partition=["a", "b"])
     assert render(mapped.unmap({"partition": "b"}), dag, map_index=1) == "toy/export"
+
+
+def test_mapped_tasks_that_write_one_partition_are_refused(dag: DAG) -> None:
+    options = {"prepare": "toy.prepare:rows", "source": "/in", "partition": "{{ ds }}"}
+    mapped = ExportOperator.partial(task_id="export", dag=dag, **options).expand(seed=[1, 2])
+    operator = mapped.unmap({"seed": 1})
+    operator.dataset, operator.partition = "toy/export", "2026-01-01"
+    key = TaskKey(dag_id="toy", run_id="r", task_id="export", map_index=0, directory="memory://s/runs/toy/r")
+    with pytest.raises(TrainyardError, match=r"all tasks of this mapped one write dataset='toy/export'"):
+        operator.build_spec(key, "memory://s")
+
+
+@pytest.mark.parametrize(("partition", "name"), [("{{ ds }}", "toy/group.e/1"), ("{{ ti.map_index }}", "toy/group.e")])
+def test_tasks_of_a_mapped_group_share_a_dataset_only_for_partitions_of_their_own(
+    dag: DAG, partition: str, name: str
+) -> None:
+    with dag:
+
+        @task_group
+        def group(seed: int) -> None:
+            ExportOperator(task_id="e", prepare="toy.prepare:rows", source="/in", partition=partition, seed=seed)
+
+        group.expand(seed=[1, 2])
+    assert render(dag.get_task("group.e"), dag, map_index=1) == name
 
 
 def test_a_task_of_a_mapped_group_has_an_output_of_its_own(dag: DAG) -> None:
@@ -251,6 +278,37 @@ def test_each_of_several_sources_is_a_path_a_dict_or_the_result_of_another_task(
         "events": ("json", "memory://s/events"),
     }
     assert read["before"].options == {"version": "3"}
+
+
+def test_predictions_that_are_a_table_are_a_table_as_a_source(dag: DAG) -> None:
+    result = {"uri": "sales.scores", "columns": ["id", "score"]}
+    source = build_spec(ExportOperator(task_id="t", dag=dag, **EXPORT | {"source": result})).source  # type: ignore[attr-defined]
+    assert (source.format, source.table, source.path) == ("table", "sales.scores", None)
+
+
+LATER = "{{ params.later }}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"source": "x", "options": LATER}, {"source": {"path": "x", "options": LATER}}, {"source": LATER},
+        {"source": "{{ 'hdfs://x/y' }}"}, {"sources": LATER}, {"sources": Later()}, {"sources": {"a": Later()}},
+        {"sources": {"a": {"path": "x", "options": LATER}, "b": "y.csv"}}, {"source": Later()},
+        {"source": "x", "format": LATER},
+    ],
+)  # fmt: skip
+def test_a_source_may_be_known_when_the_task_runs(dag: DAG, options: dict[str, Any]) -> None:
+    fields = {name: value for name, value in EXPORT.items() if name != "source"}
+    ExportOperator(task_id="e", dag=dag, **fields, **options)
+    predict = {name: value for name, value in PREDICT.items() if name != "source"}
+    PredictOperator(task_id="p", dag=dag, **predict, **options, prepare=LATER)
+
+
+def test_what_is_wrong_beside_a_template_is_refused_while_the_dag_is_parsed(dag: DAG) -> None:
+    fields = {name: value for name, value in EXPORT.items() if name != "source"}
+    with pytest.raises(TrainyardError, match=r"sources\.b.*write a name without colons"):
+        ExportOperator(task_id="e", dag=dag, **fields, sources={"a": {"path": "x", "options": LATER}, "b": "../y"})
 
 
 def test_the_result_of_an_export_is_a_source_without_its_format(dag: DAG) -> None:

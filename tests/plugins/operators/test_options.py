@@ -83,6 +83,8 @@ SOURCE: list[Refused] = [
     ({"table": "s.t", "path": "/in"}, "path and table exclude each other"),
     ({"table": "s.t", "format": "csv"}, "format and table exclude each other"),
     ({"query": "select 1", "options": {"a": 1}}, "a query has no options"),
+    ({"query": "select 'jdbc:x://me:marker@db'"}, IN_STORE), ({"table": "parquet.`s3a://me:marker@b/x`"}, IN_STORE),
+    ({"path": "a", "format": "table"}, "exclude each other"), ({"format": "query"}, "is not one of spark.read"),
     ({"table": ""}, "write 1 or more characters"),
     (["/in"], "write a path, or a dict"), ("", NAME), ("../in", NAME),
     ("/in/x.unknown", "write the format too, for example format='parquet'"),
@@ -90,7 +92,7 @@ SOURCE: list[Refused] = [
     ({"path": "/in/*.jpg"}, "write the format too, for example format='binaryFile'"),
     ({"format": 3}, f"{TEXT}, for example '3'"), ({"format": "csv", "path": 3}, TEXT),
     ({"format": "csv", "options": {"header": None}}, TEXT),
-    ({"format": "csv", "pth": "/in"}, "correct its name, or remove it"), ({}, "is missing"),
+    ({"format": "csv", "pth": "/in"}, "correct its name, or remove it"), ({}, "write a path, or a dict"),
     ({"format": "jdbc", "options": {"password": "marker"}}, IN_STORE),
     ({"format": "jdbc", "options": {"url": "jdbc:x://me:marker@db"}}, IN_STORE),
 ]  # fmt: skip

@@ -56,6 +56,14 @@ def test_a_metric_of_numbers_is_that_of_scikit_learn(name: str) -> None:
     assert metric.compute().item() == pytest.approx(OF_NUMBERS[name](label, output), abs=1e-5)
 
 
+def test_rows_whose_label_the_loss_ignores_do_not_count() -> None:
+    output = nn.functional.one_hot(torch.tensor([0, 1, 2, 2, 1, 0]), 3).float()
+    label = torch.tensor([0, 1, 2, 2, 0, -100])
+    for name, metric in recipe(metrics=[*OF_CLASSES]).metrics_by_name.items():
+        metric.update(output, label)
+        assert metric.compute().item() == pytest.approx(OF_CLASSES[name](label[:5], output[:5].argmax(1)))
+
+
 def recipe(**fields: Any) -> Recipe:
     return Recipe(**{"model": nn.Linear(2, 3), "features": "x", "label": "y", "classes": 3} | fields)
 
@@ -74,6 +82,10 @@ def test_a_recipe_of_classes_has_their_loss_and_names_its_metrics() -> None:
     [
         ({"metrics": ["acuracy"]}, r"'acuracy', which is none of accuracy, precision, .* or a dict with a metric of"),
         ({"metrics": ["f1"], "classes": None, "loss": nn.MSELoss()}, "'f1' needs the number of classes; set classes="),
+        (
+            {"metrics": ["accuracy"], "loss": nn.BCEWithLogitsLoss()},
+            r"'accuracy' takes an output for each class, and the loss one for each label; write .* BinaryAccuracy\(\)",
+        ),
         ({"metrics": "f1"}, r"metrics='f1' is a text; write \['f1'\]"),
         (
             {"learning_rate": 0.1, "optimizer": lambda parameters: optim.SGD(parameters, 0.1)},

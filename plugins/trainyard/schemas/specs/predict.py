@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.references import Reference, find_results
 from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.fields import ImportPath, Location, Name, Output, Params
 from trainyard.schemas.specs.source import ReadsSources, refuse_overlap
+from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 PATTERN_CHARACTERS = "[]{}*?\\"
 """Characters of a path that Spark does not take as they are when it reads Parquet."""
@@ -69,7 +71,7 @@ class PredictSpec(ReadsSources):
         if self.partition_by and self.sources:
             raise ValueError("partition_by goes with one source, whose folders are the partitions, not with sources")
         if self.sources and not self.prepare:
-            raise ValueError("sources need prepare=, which makes one DataFrame of them")
+            raise PydanticCustomError(NOT_GIVEN, "sources need prepare=, which makes one DataFrame of them")
         return self
 
     def references(self) -> Iterator[Reference]:

@@ -16,6 +16,7 @@ from trainyard.schemas.document import Part
 from trainyard.schemas.references import Reference
 from trainyard.schemas.specs.fields import Inlined, Location, Name, SparkText, as_texts, refuse_secrets
 from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.validation.complaints import NOT_GIVEN
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
 
 FORMAT = "trainyard"
@@ -43,6 +44,11 @@ def _format_of(path: str) -> str:
     raise PydanticCustomError(REDACTED, message, {"path": repr(path), "format": example})
 
 
+def _without_credentials(text: str) -> str:
+    refuse_secrets(find_secrets({"it": text}), f"{IN_CREDENTIAL_STORE}; `prepare` can read it from there")
+    return text
+
+
 def _without_secrets(options: dict[str, str]) -> dict[str, str]:
     refuse_secrets(find_secrets(options), f"{IN_CREDENTIAL_STORE}; `prepare` can read it from there")
     return options
@@ -61,9 +67,9 @@ class Source(Part):
     """The path: a name below the storage root, or a URI."""
     options: Annotated[dict[str, SparkText], AfterValidator(_without_secrets)] = {}
     """The options of `spark.read`, for a `source` that is a path, such as `{"header": True}`."""
-    table: Name | None = None
+    table: Annotated[Name, AfterValidator(_without_credentials)] | None = None
     """A table of Spark's catalog, in place of format and path: "sales.orders"."""
-    query: Name | None = None
+    query: Annotated[Name, AfterValidator(_without_credentials)] | None = None
     """A query of Spark SQL, in place of format and path."""
 
     @model_validator(mode="before")
@@ -75,14 +81,21 @@ class Source(Part):
             return value
         if kind := next((name for name in OF_CATALOG if value.get(name) is not None), None):
             return {**value, "format": kind}
-        return {**value, "format": _format_of(value["path"])} if isinstance(value.get("path"), str) else value
+        if isinstance(value.get("path"), str):
+            return {**value, "format": _format_of(value["path"])}
+        if value.keys() <= {"format", "path"} and value.get("path") is None:
+            raise ValueError("write a path, or a dict of format, path and options, of table, or of query")
+        return value
 
     @model_validator(mode="after")
     def _check_kind(self) -> Source:
         given = [name for name in ("path", *OF_CATALOG) if getattr(self, name) is not None]
-        if len(given) > 1 or (given and given[0] in OF_CATALOG and self.format != given[0]):
+        is_of_catalog = {self.format, *given}.intersection(OF_CATALOG)
+        if len(given) > 1 or (given and is_of_catalog and self.format != given[0]):
             what = given if len(given) > 1 else ["format", *given]
             raise ValueError(f"{' and '.join(what)} exclude each other; remove one of them")
+        if not given and self.format in OF_CATALOG:
+            raise ValueError(f"format={self.format!r} is not one of spark.read; write {{{self.format!r}: ...}}")
         if self.query and self.options:
             raise ValueError("a query has no options; write them in the query, or register a view in prepare")
         return self
@@ -121,7 +134,7 @@ class ReadsSources(JobSpec):
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if self.source is None and not self.sources:
-            raise ValueError("source is missing; write a path, or several as sources=")
+            raise PydanticCustomError(NOT_GIVEN, "source is missing; write a path, or several as sources=")
         if self.source is not None and self.sources:
             raise ValueError("source and sources exclude each other; remove one of them")
         return self

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.references import Reference, find_results
@@ -25,6 +26,7 @@ from trainyard.schemas.specs.fields import (
 )
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.strategies import Allreduce, Strategy, StrategyOptions
+from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 
 class TrainOptions(Part):
@@ -180,11 +182,10 @@ class TrainSpec(JobSpec):
             raise ValueError(
                 f"mix: the shares sum to {mixed:g}; they must sum to less than 1, the rest is from dataset"
             )
-        may_be_template = len({"recipe", "loop"} & self.model_fields_set) == 1  # it is left out until it is rendered
         if self.recipe and self.loop:
             raise ValueError("write recipe= or loop=, 'module:function'; both are given")
-        if not (self.recipe or self.loop or may_be_template):
-            raise ValueError("write recipe= or loop=, 'module:function'; neither is given")
+        if not (self.recipe or self.loop):
+            raise PydanticCustomError(NOT_GIVEN, "write recipe= or loop=, 'module:function'; neither is given")
         if self.loop and self.recipe_params:
             raise ValueError("recipe_params are those of recipe=; write loop_params= for loop=")
         if self.loop_params and self.recipe:

@@ -42,6 +42,8 @@ _INSTEAD = {
 """What to write instead, by pydantic's type of error."""
 
 
+NOT_GIVEN = "not_given"
+"""The type of the error of a field that another one could be in place of, of which a template may be one."""
 SMALLEST_MB = 128
 """A size of memory without a unit is taken for MB from here on."""
 
@@ -73,6 +75,8 @@ def complaint(item: ErrorDetails) -> str:
         return f"{field} is missing"
     if item["type"] == REDACTED:
         return f"{field}: {item['msg']}"
+    if item["type"] == NOT_GIVEN:
+        return item["msg"]
     if last == "[key]":
         return f"{'.'.join(path[:-1])} has the key {_shown(item['input'])}; {_instead(item)}"
     return f"{field}={_shown(item['input'], last)}: {_instead(item)}" if field else _instead(item)

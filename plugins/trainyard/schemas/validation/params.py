@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,21 +27,29 @@ def convert_texts(option: str, function: Callable[..., Any], params: Mapping[str
     Raises:
         TrainyardError: A text is not what the annotation says.
     """
-    try:
-        hints = get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):  # imported for type checkers alone, or no function
-        hints = {}
     converted = dict(params)
     for name, value in params.items():
-        hint = hints.get(name)
-        if isinstance(value, str) and hint is not None and _is_simple(hint):
+        hint = _read_annotation(function, name) if isinstance(value, str) else None
+        if hint is not None and _is_simple(hint):
+            may_be_none = NoneType in get_args(hint)
             try:
-                converted[name] = TypeAdapter(hint).validate_python(value)
+                converted[name] = None if may_be_none and value == "None" else TypeAdapter(hint).validate_python(value)
             except ValidationError:
                 raise TrainyardError(
                     f"{option}: {name}={value!r} is not of the type that the function declares, {_describe(hint)}."
                 ) from None
     return converted
+
+
+def _read_annotation(function: Callable[..., Any], name: str) -> Any:
+    """Return the type that a function declares for a parameter; None for one that is unknown, or no type."""
+    own = inspect.unwrap(function)
+    try:
+        annotation = inspect.signature(own).parameters[name].annotation
+        # What others are annotated with may be imported for type checkers alone.
+        return eval(annotation, own.__globals__) if isinstance(annotation, str) else annotation  # noqa: S307  the user's code
+    except Exception:  # an annotation may be any expression
+        return None
 
 
 def _is_simple(hint: Any) -> bool:

@@ -23,6 +23,9 @@ def declared(
 def declared_in_part(width, rate: float = 0.1): ...  # type: ignore[no-untyped-def]
 
 
+def described(n: "rows per day", m: int = 3) -> None: ...  # type: ignore[syntax]  # noqa: F722
+
+
 def declared_for_type_checkers(width: int, weights: Tensor) -> None: ...
 
 
@@ -43,10 +46,21 @@ def test_values_that_are_no_texts_stay_as_they_are() -> None:
 
 def test_a_function_without_annotations_gets_the_texts() -> None:
     assert convert_texts("p", declared_in_part, {"width": "8", "rate": "1"}) == {"width": "8", "rate": 1.0}
-    assert convert_texts("p", declared_for_type_checkers, {"width": "8"}) == {"width": "8"}
+    assert convert_texts("p", declared_for_type_checkers, {"width": "8", "weights": "1"}) == {
+        "width": 8,
+        "weights": "1",
+    }
 
 
-@pytest.mark.parametrize(("name", "value"), [("width", "8.5"), ("rate", "fast"), ("seed", "None"), ("best", "perhaps")])
+def test_an_annotation_may_be_any_text() -> None:
+    assert convert_texts("p", described, {"n": "3", "m": "3"}) == {"n": "3", "m": 3}
+
+
+def test_none_that_a_template_renders_is_none_where_it_may_be() -> None:
+    assert convert_texts("p", declared, {"seed": "None"}) == {"seed": None}
+
+
+@pytest.mark.parametrize(("name", "value"), [("width", "8.5"), ("rate", "fast"), ("seed", "x"), ("best", "perhaps")])
 def test_a_text_of_another_type_is_refused(name: str, value: str) -> None:
     message = f"^recipe_params: {name}='{value}' is not of the type that the function declares, (int|float|bool)"
     with pytest.raises(TrainyardError, match=message):
