@@ -37,7 +37,7 @@ from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.schemas.validation.complaints import complaint
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
-from trainyard.trainer.model.losses import OF_CLASSES, is_any
+from trainyard.trainer.model.loss_kinds import OF_CLASSES, is_any
 from trainyard.trainer.model.recipe import Recipe
 
 P = TypeVar("P", bound=type)

@@ -14,11 +14,11 @@ from trainyard.etl.metrics.family import Link, MetricFamily, OutputSpec
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.scoring import arrays, worker_model
 from trainyard.schemas.manifest import Column
-from trainyard.trainer.model import losses
+from trainyard.trainer.model import loss_kinds
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import TrainedModel
 
-_POISSON: losses.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
+_POISSON: loss_kinds.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 
 
 def choose_families(
@@ -76,12 +76,12 @@ def _find_output_shape(uri: str, model: TrainedModel) -> tuple[int, ...]:
 
 def _build_output_spec(recipe: Recipe, output: tuple[int, ...], label: Column) -> OutputSpec:
     """Return what the output is according to the recipe's loss: logits, unless NLLLoss, BCELoss or PoissonNLLLoss."""
-    classes = recipe.classes or (2 if losses.is_any(recipe.loss, losses.BINARY) else None)
+    classes = recipe.classes or (2 if loss_kinds.is_any(recipe.loss, loss_kinds.BINARY) else None)
     link: Link = "sigmoid" if label.shape or output in ((), (1,)) else "softmax"
-    if losses.is_any(recipe.loss, losses.NEGATIVE_LOG_LIKELIHOOD):
+    if loss_kinds.is_any(recipe.loss, loss_kinds.NEGATIVE_LOG_LIKELIHOOD):
         link = "exp"
-    elif losses.is_any(recipe.loss, losses.BINARY_OF_PROBABILITIES):
+    elif loss_kinds.is_any(recipe.loss, loss_kinds.BINARY_OF_PROBABILITIES):
         link = "none"
-    elif losses.is_any(recipe.loss, _POISSON):
-        link = "exp" if losses.get_option(recipe.loss, "log_input", True) else "none"
-    return OutputSpec(output, label.shape, classes, link, losses.get_ignored_label(recipe.loss))
+    elif loss_kinds.is_any(recipe.loss, _POISSON):
+        link = "exp" if loss_kinds.get_option(recipe.loss, "log_input", True) else "none"
+    return OutputSpec(output, label.shape, classes, link, loss_kinds.get_ignored_label(recipe.loss))

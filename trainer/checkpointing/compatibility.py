@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.model.losses import get_function, get_name
+from trainyard.trainer.model.loss_kinds import get_function, get_name
 from trainyard.trainer.model.recipe import Recipe
 
 SAMPLES = 12

@@ -60,7 +60,8 @@ from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model import transfer
-from trainyard.trainer.model.losses import count_batches_without_labels_as_zero, get_function
+from trainyard.trainer.model.loss_kinds import get_function
+from trainyard.trainer.model.losses import count_batches_without_labels_as_zero
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.history import History

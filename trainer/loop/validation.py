@@ -26,17 +26,16 @@ from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.loop.training import Training
-from trainyard.trainer.model.losses import (
+from trainyard.trainer.model.loss_kinds import (
     NEGATIVE_LOG_LIKELIHOOD,
     OF_CLASSES,
-    averages_over_weights,
-    explain_invalid_labels,
     get_function,
     get_ignored_label,
     get_name,
     get_option,
     is_any,
 )
+from trainyard.trainer.model.losses import averages_over_weights, explain_invalid_labels
 from trainyard.trainer.model.network import compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.weights import find_overlap

@@ -13,18 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
+from trainyard.trainer.model.loss_kinds import (
+    BINARY,
+    OF_CLASSES,
+    Losses,
+    get_function,
+    get_ignored_label,
+    get_name,
+    get_option,
+    is_any,
+)
 from trainyard.trainer.model.network import explain_shapes, explain_types
 from trainyard.trainer.model.recipe import Batch, Recipe
 
 _REMEDY = "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
-Losses = tuple[Any, ...]
-"""Classes of modules, and functions."""
-
-NEGATIVE_LOG_LIKELIHOOD: Losses = (nn.NLLLoss, functional.nll_loss)
-OF_CLASSES: Losses = (nn.CrossEntropyLoss, functional.cross_entropy, *NEGATIVE_LOG_LIKELIHOOD)
 _FUNCTIONS_OF_CLASSES: Losses = (functional.cross_entropy, functional.nll_loss)
-BINARY_OF_PROBABILITIES: Losses = (nn.BCELoss, functional.binary_cross_entropy)
-BINARY: Losses = (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits, *BINARY_OF_PROBABILITIES)
 ELEMENTWISE: Losses = (
     *BINARY, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss, nn.KLDivLoss, nn.SoftMarginLoss,
     nn.HingeEmbeddingLoss, nn.MultiLabelSoftMarginLoss, functional.mse_loss, functional.l1_loss,
@@ -44,30 +47,6 @@ _RANGES: tuple[tuple[Losses, float, float], ...] = (
 )
 """The smallest and the largest label of losses of numbers; cross entropy takes probabilities of classes, too."""
 _SHORT_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
-
-
-def is_any(loss: Any, losses: Losses) -> bool:
-    """Return whether `loss` is one of some losses, or a subclass or partial of one."""
-    function = get_function(loss)
-    return any(function is each or (isinstance(each, type) and isinstance(function, each)) for each in losses)
-
-
-def get_name(loss: Any) -> str:
-    """Return the name of a loss: of its class, or of its function."""
-    function = get_function(loss)
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def get_option(loss: Any, name: str, default: Any = None) -> Any:
-    """Return an option of a loss: a keyword of a partial, or else an attribute of a module; `default` if unset."""
-    keywords = loss.keywords if isinstance(loss, partial) else {}
-    return keywords.get(name, getattr(get_function(loss), name, default))
-
-
-def get_ignored_label(loss: Any) -> int | None:
-    """Return the label whose rows a loss ignores; None if it counts all rows."""
-    ignored = get_option(loss, "ignore_index", -100 if is_any(loss, OF_CLASSES) else None)
-    return None if ignored is None else int(ignored)
 
 
 def explain_invalid_labels(loss: Any, labels: Collection[float]) -> str | None:
@@ -112,11 +91,6 @@ def move_loss(loss: Any, device: torch.device) -> None:
     if isinstance(loss, partial):
         tensors = {name: value for name, value in loss.keywords.items() if isinstance(value, Tensor)}
         loss.keywords.update({name: tensor.to(device) for name, tensor in tensors.items()})
-
-
-def get_function(loss: Any) -> Any:
-    """Return the function or module of a loss, which may be a partial of it."""
-    return loss.func if isinstance(loss, partial) else loss
 
 
 def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:

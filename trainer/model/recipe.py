@@ -18,7 +18,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.decoding import Augment, Decode
 from trainyard.trainer.data.jagged import Sequences
-from trainyard.trainer.model import named_metrics
+from trainyard.trainer.model import loss_kinds, named_metrics
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -113,7 +113,6 @@ class Recipe:
     freeze: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        from trainyard.trainer.model import losses  # it imports this module
 
         if self.classes is not None and self.step is None and self.loss is None:
             object.__setattr__(self, "loss", nn.CrossEntropyLoss())
@@ -125,7 +124,7 @@ class Recipe:
         if isinstance(self.metrics, str):
             raise TrainyardError(f"Recipe: metrics={self.metrics!r} is a text; write [{self.metrics!r}].")
         if not isinstance(self.metrics, Mapping):
-            named_metrics.check_names([*self.metrics], self.classes, losses.is_any(self.loss, losses.BINARY))
+            named_metrics.check_names([*self.metrics], self.classes, loss_kinds.is_any(self.loss, loss_kinds.BINARY))
         if self.schedule_by not in ("update", "epoch"):
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
@@ -142,11 +141,9 @@ class Recipe:
     @cached_property
     def metrics_by_name(self) -> Mapping[str, Metric]:
         """The metrics, by name; those that the recipe names are created once."""
-        from trainyard.trainer.model import losses
-
         if isinstance(self.metrics, Mapping):
             return self.metrics
-        return named_metrics.build_metrics(self.metrics, self.classes, losses.get_ignored_label(self.loss))
+        return named_metrics.build_metrics(self.metrics, self.classes, loss_kinds.get_ignored_label(self.loss))
 
     def build_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of some parameters, with the recipe's learning rate if it has one."""
