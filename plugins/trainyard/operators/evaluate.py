@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainyard.jobs import requirements
+from trainyard.errors import TrainyardError
+from trainyard.jobs import requirements, validation
 from trainyard.jobs.options import Templated, default
 from trainyard.jobs.validation import is_pending
 from trainyard.operators.spark_stage import SparkStageOperator
@@ -40,6 +41,7 @@ class EvaluateOperator(SparkStageOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self._names_dataset = dataset is not None
         self.validate_options()
 
     def spec_fields(self) -> dict[str, Any]:
@@ -49,8 +51,15 @@ class EvaluateOperator(SparkStageOperator):
         return fields if several else fields | {"baselines": [fields["baselines"]]}
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
-        """Return the spec's fields, without the baselines that do not exist."""
+        """Return the spec's fields, without the baselines that do not exist.
+
+        Raises:
+            TrainyardError: The dataset that is named has rendered to nothing.
+        """
         fields = super().resolve_fields(root)
+        if self._names_dataset and fields["dataset"] is None:
+            clause = "dataset=None: the task that should return it was skipped, or returned nothing"
+            raise TrainyardError(validation.message(type(self).__name__, self.task_id, [clause]))
         return fields | {
             "baselines": [uri for uri in fields["baselines"] if is_pending(uri) or model_artifact.exists(uri)]
         }

@@ -128,6 +128,11 @@ def test_several_sources_are_arguments_of_prepare_by_their_names(spark, tmp_path
     assert provenance.source == f"table sales_orders, csv at {tmp_path}/customers.csv, query"
 
 
+def test_one_source_with_a_name_is_an_argument_by_this_name(spark, tmp_path, source):
+    spec = make_spec(tmp_path, None, prepare="prepares:named", shapes={}, sources={"orders": source})
+    assert run(spark, spec)["rows"] == 1000
+
+
 def test_a_table_that_does_not_exist_is_named(spark, tmp_path):
     spec = make_spec(tmp_path, {"table": "sales.nothing"})
     with pytest.raises(TrainyardError, match=r"the source table sales.nothing .*cannot be found"):

@@ -117,6 +117,27 @@ def test_a_plan_that_rests_on_a_template_of_the_run_is_known_when_it_runs(
     assert stage.note == f"its plan is known when {option} can be rendered."
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"source": {"table": "sales.orders"}}, {"source": {"format": "jdbc", "options": {"dbtable": "orders"}}},
+        {"sources": {"a": {"table": "sales.orders"}, "b": "toy/rows"}}, {"sources": "{{ ti.xcom_pull('x') }}"},
+    ],
+)  # fmt: skip
+def test_a_source_without_a_path_beside_a_template_of_the_run_has_a_plan(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT", '{"conn_type": "trainyard", "extra": {"storage": "memory://s"}}'
+    )
+    later = "{{ ti.xcom_pull('x') }}"
+    with DAG("toy") as dag:
+        PredictOperator(task_id="p", model="toy/m", prepare=later, prepare_params={"n": later}, **options)
+    (stage,) = dry_run.plan_dag(dag)
+    assert stage.plan is not None and not stage.problem, stage
+
+
 @pytest.mark.parametrize("option", ["conn_id", "spark_conn_id"])
 def test_a_connection_that_a_param_names_is_read(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     of_default = {"conn_id": "trainyard_default", "spark_conn_id": "spark_default"}[option]

@@ -176,6 +176,12 @@ def test_a_model_is_evaluated_on_the_version_that_it_was_trained_on_if_no_datase
         pin_models(spec)
 
 
+def test_a_dataset_that_a_task_did_not_return_is_not_replaced_by_that_of_the_model(dag: DAG) -> None:
+    evaluate = EvaluateOperator(task_id="t", dag=dag, **EVALUATE | {"dataset": Later(None)})
+    with pytest.raises(TrainyardError, match=r"'t': dataset=None: the task that should return it was skipped"):
+        spec(evaluate)
+
+
 NAMED = {"recipe": "toy.recipe:network", "dataset": "toy/dataset"}
 
 
