@@ -52,7 +52,7 @@ def test_every_option_of_an_operator_has_a_meaning(rendered: dict[str, str]) -> 
 
 def test_templates_are_the_template_fields() -> None:
     page = airflow_pages.render_operators()
-    assert re.search(r"\| `output` \| `str` \| required \| yes \|", page), "stored as `predictions`"
+    assert re.search(r"\| `output` \| .+? \| `None` \| yes \|", page), "stored as `predictions`"
     assert re.search(r"\| `deferrable` \| .+? \| `None` \| no \|", page)
     assert re.search(r"\| `grow_memory_to` \| .+? \| `None` \| yes \|", page)
 
