@@ -180,7 +180,8 @@ class Dataset(IterableDataset[Columns]):
                     "rows would be left out, or read twice. Create the Dataset as before."
                 )
         step = min(state["step"], self._steps)  # a group of fewer workers may have had one more
-        self._position.store(*divmod(state["epoch"] * self._steps + step, self._steps))
+        whole, step = divmod(step, self._steps) if self._steps else (0, 0)
+        self._position.store(state["epoch"] + whole, step)
 
     def _check_readers(self) -> None:
         """Check that each row is read by one worker.

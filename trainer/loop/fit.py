@@ -282,7 +282,7 @@ def _set_up(
         unread_columns=tuple(column.name for column in job.manifest.columns if column.name not in recipe.columns),
         warnings=warnings,
     )  # fmt: skip
-    check_batch_norm(job.recipe, run, inputs)
+    check_batch_norm(job.recipe, recipe, network, inputs, train_loader.order, world.size, run.micro_batches)
     if not (checkpoints and checkpoints.newest) and not any(map(is_lazy, network.parameters())):
         writer.check_untrained(recipe, checkpoints is not None)
     return run, writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.model_writer import Job, ModelWriter
 from trainyard.trainer.loop.validation import (
     build_normalization,
+    check_batch_norm,
     check_extra_columns,
     check_labels,
     check_memory,
@@ -88,15 +90,26 @@ def train_with(
         TerminatedError: A worker received SIGTERM.
     """
     options, world = job.options, job.world
+    arguments = convert_texts("loop_params", loop, params)
+    try:
+        inspect.signature(loop).bind(None, **arguments)
+    except TypeError as error:
+        raise TrainyardError(
+            f"loop_params={dict(params)} are not the parameters of the loop {describe_loop(loop)}: {error}. Write "
+            "those that the function has beside the run."
+        ) from error
     torch.manual_seed(options.seed)
     with Termination() as termination:
         run = Run(
-            options=options, world=world, phases=job.phases, builder=_Builder(job), termination=termination,
+            options=options, world=world, phases=job.phases, builder=_Builder(job, formats), termination=termination,
             checkpoints=checkpoints, trackers=trackers,
             micro_batches=options.micro_batches * math.ceil(max_workers / world.size),
         )  # fmt: skip
-        loop(run, **convert_texts("loop_params", loop, params))
-        run.close()
+        try:
+            loop(run, **arguments)
+            run.close()
+        finally:
+            run.remove_hooks()
     built = run.published
     assert built
     export.check_formats(formats, built.inputs)
@@ -114,8 +127,8 @@ def train_with(
 class _Builder:
     """Builds models and loaders for the dataset of a job."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, formats: Sequence[str]) -> None:
+        self._job, self._formats = job, formats
 
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
@@ -139,8 +152,15 @@ class _Builder:
         label = loader.column(recipe.label) if recipe.label else None
         return Model(path, parsed, recipe, network, inputs, label, normalization, loader, warnings)
 
-    def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str]) -> Loader:
-        """Return the loader of a split, with the columns of a recipe, and further ones."""
+    def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str], trains: bool) -> Loader:
+        """Return the loader of a split, with the columns of a recipe, and further ones.
+
+        Args:
+            split: The name of the split.
+            recipe: The recipe.
+            columns: The further columns.
+            trains: Whether rows are in the order of a training, or as they are stored.
+        """
         job = self._job
         if split not in job.manifest.splits:
             raise TrainyardError(
@@ -151,10 +171,24 @@ class _Builder:
         read = recipe or Recipe(model=nn.Identity(), features=tuple(columns))
         read = replace(read, extra_columns=tuple(dict.fromkeys((*read.extra_columns, *columns))), metrics={})
         check_extra_columns("run.steps(columns=)", read, job.manifest)
-        if split == "train":
+        if trains:
             on_progress = job.phases.current.report_progress
             return build_loaders(job.dataset, job.manifest, job.mix, read, job.options, job.world, on_progress)[0]
         return self._open(read, split)
+
+    def check(self, models: Sequence[Model], loader: Loader) -> None:
+        """Check before the training that models can be trained on the batches of a loader, and written.
+
+        Raises:
+            TrainyardError: A batch has a row that batch normalization refuses, or a model has no such format.
+        """
+        export.check_formats(self._formats, models[0].inputs if len(models) == 1 else ())
+        for model in models:
+            if any(parameter.requires_grad for parameter in model.network.parameters()):
+                check_batch_norm(
+                    model.path, model.recipe, model.network, model.inputs, loader.order, self._job.world.size,
+                    self._job.options.micro_batches,
+                )  # fmt: skip
 
     def _open(self, recipe: Recipe, split: str = "train") -> Loader:
         """Return a loader of a split in stored order."""

@@ -24,8 +24,8 @@ from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, ref
 from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
+from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.split_reader import dtype
-from trainyard.trainer.loop.training import Training
 from trainyard.trainer.model.loss_kinds import (
     NEGATIVE_LOG_LIKELIHOOD,
     OF_CLASSES,
@@ -36,7 +36,7 @@ from trainyard.trainer.model.loss_kinds import (
     is_any,
 )
 from trainyard.trainer.model.losses import averages_over_weights, explain_invalid_labels
-from trainyard.trainer.model.network import compute_normalization
+from trainyard.trainer.model.network import Network, compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.weights import find_overlap
 
@@ -296,25 +296,41 @@ def count_smallest_micro_batch(rows: int, batch: int, workers: int, micro_batche
     return min(max(share // max(min(micro_batches, share), 1), 1) for share in shares)
 
 
-def check_batch_norm(path: str, run: Training, inputs: Sequence[Column]) -> None:
+def check_batch_norm(
+    path: str,
+    recipe: Recipe,
+    network: Network,
+    inputs: Sequence[Column],
+    order: Order,
+    workers: int,
+    micro_batches: int,
+) -> None:
     """Check that batch normalization gets more than one value in each micro-batch.
 
     If one of them has a single row, the network is applied to a row of zeros: that of an image has many values.
 
+    Args:
+        path: The import path of the recipe.
+        recipe: The recipe.
+        network: Its model behind the normalization.
+        inputs: The feature columns.
+        order: The order of the training split.
+        workers: The number of workers.
+        micro_batches: The largest number of micro-batches of a worker.
+
     Raises:
         TrainyardError: It gets one, which torch would refuse at the end of the first epoch.
     """
-    norms = [m for m in run.network.modules() if isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
-    order, workers = run.train.order, run.world.size
-    if not norms or run.recipe.step or any(column.kind == "list" for column in inputs):
+    norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
+    if not norms or recipe.step or any(column.kind == "list" for column in inputs):
         return
-    if count_smallest_micro_batch(order.rows, order.batch, workers, run.micro_batches) > 1:
+    if count_smallest_micro_batch(order.rows, order.batch, workers, micro_batches) > 1:
         return
     row = {column.name: torch.from_numpy(np.zeros((1, *column.shape), dtype(column))) for column in inputs}
-    buffers = {name: tensor.clone() for name, tensor in run.network.named_buffers()}
+    buffers = {name: tensor.clone() for name, tensor in network.named_buffers()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
-            functional_call(run.network.train(), buffers, (row,))
+            functional_call(network.train(), buffers, (row,))
         except Exception as error:  # anything else may be due to the zeros
             if "more than 1 value per channel" in str(error):
                 raise TrainyardError(

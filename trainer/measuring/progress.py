@@ -37,12 +37,13 @@ class Progress:
         self._epoch, self._first_step = epoch, step
         self._started_at = self._printed_at = time.monotonic()
 
-    def end_step(self, steps: int, loss: float) -> None:
+    def end_step(self, steps: int, loss: float, metric: str = "loss") -> None:
         """Report the progress of the training, and print it every few seconds.
 
         Args:
             steps: The global batches of the epoch that are done.
-            loss: The mean loss of the epoch so far.
+            loss: The mean loss of the epoch so far, or another metric that a loop of one's own has reported.
+            metric: Its name.
         """
         if not self._is_main:
             return
@@ -51,7 +52,7 @@ class Progress:
         speed = (rows - self._first_step * order.batch) / max(now - self._started_at, MIN_SECONDS)
         progress = TrainingProgress(
             epoch=self._epoch + 1, epochs=self._epochs, step=steps, steps=order.steps, loss=loss, rows_per_second=speed,
-            seconds_left=(order.rows * (self._epochs - self._epoch) - rows) / speed,
+            seconds_left=(order.rows * (self._epochs - self._epoch) - rows) / speed, metric=metric,
         )  # fmt: skip
         self._phases.current.training = progress
         if now - self._printed_at >= INTERVAL_SECONDS:

@@ -16,9 +16,8 @@ from trainyard.trainer.data.loader import split_batch
 class Loop(Protocol):
     """What a batch needs of the loop that it belongs to."""
 
-    @property
-    def micro_batches(self) -> int:
-        """In how many parts a batch is processed."""
+    def count_parts(self, count: int | None) -> int:
+        """Return in how many parts a batch is processed."""
 
     def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
         """Add the gradient of a loss."""
@@ -75,12 +74,16 @@ class Batch(Mapping[str, Tensor]):
         Args:
             count: The number of parts, if there are as many rows; by default the option `micro_batches`, or more in a
                 group that is smaller than it was.
+
+        Each part has as many calls of `backward`, in the same order.
         """
-        pieces = list(split_batch(dict(self.columns), self.rows, count or self.loop.micro_batches, exactly=False))
-        first_row = self.first_row
+        pieces = list(split_batch(dict(self.columns), self.rows, self.loop.count_parts(count), exactly=False))
+        first_row, seed = self.first_row, self._count_draw()
         for number, (rows, columns) in enumerate(pieces, start=1):
             is_last = self.is_last and number == len(pieces)
-            yield replace(self, columns=columns, rows=rows, first_row=first_row, is_last=is_last)
+            yield replace(
+                self, columns=columns, rows=rows, first_row=first_row, is_last=is_last, seed=seed, _draws=0
+            )  # fmt: skip
             first_row += rows
 
     def backward(self, loss: Tensor, **options: Any) -> Tensor:
@@ -95,23 +98,30 @@ class Batch(Mapping[str, Tensor]):
         """
         return self.loop.backward(loss, self, **options)
 
-    def report(self, **means: Tensor | float) -> None:
+    def report(self, /, **means: Tensor | float) -> None:
         """Report means of the rows of this batch: those of an epoch are metrics of it, over all workers."""
         self.loop.add_means(self, means)
 
     def randn(self, *shape: int) -> Tensor:
-        """Return normal random numbers of shape `(rows, *shape)`. They do not depend on the number of workers."""
+        """Return normal random numbers of shape `(rows, *shape)`, which do not depend on the number of workers.
+
+        Each worker draws the numbers of the global batch on the CPU, and takes those of its rows.
+        """
         return self._draw(torch.randn, shape)
 
     def rand(self, *shape: int) -> Tensor:
-        """Return uniform random numbers of shape `(rows, *shape)`. They do not depend on the number of workers."""
+        """Return uniform random numbers of shape `(rows, *shape)`, drawn as those of `randn`."""
         return self._draw(torch.rand, shape)
 
     def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
         """Draw the numbers of all rows of the global batch, and return those of the own ones."""
-        words = [number % 2**64 for number in (*self.seed, self._draws)]
-        self._draws += 1
+        words = [number % 2**64 for number in self._count_draw()]
         seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
         values = draw((self.total, *shape), generator=torch.Generator().manual_seed(seed))
         device = next(iter(self.columns.values())).device
         return values[self.first_row : self.first_row + max(self.rows, 1)].to(device)
+
+    def _count_draw(self) -> tuple[int, ...]:
+        """Return the seed of the next random numbers, or of those of the next parts."""
+        self._draws += 1
+        return (*self.seed, self._draws - 1)

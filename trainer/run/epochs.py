@@ -7,6 +7,7 @@ import time
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Position
+from trainyard.trainer.data.order import Order
 from trainyard.trainer.run.history import History, count_epochs_since_best, get_monitor, is_best
 from trainyard.trainer.run.metrics import EpochMetrics
 from trainyard.trainer.world import World
@@ -36,7 +37,7 @@ class Epochs:
             )
         self._options, self._world = options, world
         self.history, self.metrics = History(), EpochMetrics(world)
-        self._first_row = self._sent = 0
+        self._first_step = self._sent = 0
         self._started_at = time.perf_counter()
 
     def is_finished(self, epoch: int) -> bool:
@@ -46,39 +47,60 @@ class Epochs:
         self.history.stopped_early = self.history.stopped_early or stops
         return self.history.stopped_early or epoch >= self._options.epochs
 
-    def begin(self, first_row: int, bytes_sent: int) -> None:
-        """Begin an epoch at one of its rows."""
-        self._first_row, self._sent, self._started_at = first_row, bytes_sent, time.perf_counter()
+    def begin(self, step: int, bytes_sent: int) -> None:
+        """Begin an epoch at one of its steps."""
+        self._first_step, self._sent, self._started_at = step, bytes_sent, time.perf_counter()
 
-    def end(self, rows: int, position: Position, bytes_sent: int) -> bool:
+    def end(self, order: Order, position: Position, bytes_sent: int) -> bool:
         """Add the metrics of the epoch to the history, and return whether it is the best one so far.
 
-        All workers call this together, and get the same answer.
+        An epoch that the loop has left early is the best one only if there is no other. All workers call this together,
+        and get the same answer.
 
         Args:
-            rows: The rows of an epoch.
-            position: The position at its end.
+            order: The order of the rows of an epoch.
+            position: The position after its last step.
             bytes_sent: The bytes that this worker has sent.
 
         Raises:
-            TrainyardError: `monitor` was not reported.
+            TrainyardError: The metric that options need was not reported.
         """
-        speed = (rows - self._first_row) / (time.perf_counter() - self._started_at)
-        metrics = self.metrics.merge() | {"rows_per_second": speed}
+        rows = min(position.step * order.batch, order.rows) - self._first_step * order.batch
+        metrics = self.metrics.merge() | {"rows_per_second": rows / (time.perf_counter() - self._started_at)}
         if self._world.size > 1:
-            metrics["bytes_per_step"] = (bytes_sent - self._sent) / max(position.step, 1)
+            steps = max(position.step - self._first_step, 1)
+            metrics["bytes_per_step"] = (bytes_sent - self._sent) / steps
             metrics = dict(zip(metrics, self._world.broadcast(list(metrics.values())), strict=True))
         history = self.history
         history.epochs.append(metrics)
-        name = get_monitor(history, self._options)
-        if name not in metrics:
-            if self._options.monitor != "loss":
-                raise TrainyardError(
-                    f"monitor={name!r}, but the loop reported {', '.join(metrics)} in epoch {position.epoch + 1}. "
-                    f"Write batch.report({name}=...) or run.report({name}=...) in each epoch, or another monitor=."
-                )
-            history.best = len(history.epochs) - 1
-            return True
-        if better := is_best(history, self._options):
+        is_left = position.step < order.steps
+        if not is_left:
+            self._check_monitor(position.epoch)
+        if is_left or not self._is_monitored():
+            better = not is_left or len(history.epochs) == 1
+        else:
+            better = is_best(history, self._options)
+        if better:
             history.best = len(history.epochs) - 1
         return better
+
+    def _is_monitored(self) -> bool:
+        """Return whether an epoch has the monitored metric."""
+        name = get_monitor(self.history, self._options)
+        return any(name in epoch for epoch in self.history.epochs)
+
+    def _check_monitor(self, epoch: int) -> None:
+        """Check that the monitored metric was reported, if an option needs it. Raises TrainyardError if it was not."""
+        options = self._options
+        if self._is_monitored() or (options.monitor == "loss" and not options.early_stopping):
+            return
+        name, reported = options.monitor, ", ".join(self.history.epochs[-1])
+        if name != "loss":
+            raise TrainyardError(
+                f"monitor={name!r}, but the loop reported {reported} in epoch {epoch + 1}. Write "
+                f"batch.report({name}=...) or run.report({name}=...) from the first epoch on, or another monitor=."
+            )
+        raise TrainyardError(
+            f"early_stopping={options.early_stopping}, but the loop reported neither loss nor validation_loss in epoch "
+            f"{epoch + 1}: it reported {reported}. Write batch.report(loss=...), or name another metric in monitor=."
+        )

@@ -63,7 +63,6 @@ def count_epochs_since_best(history: History, options: TrainOptions) -> int:
 
 
 def get_monitor(history: History, options: TrainOptions) -> str:
-    """Return the name of the metric that the best epoch is chosen by."""
-    return (
-        "validation_loss" if options.monitor == "loss" and "validation_loss" in history.epochs[-1] else options.monitor
-    )
+    """Return the name of the metric that the best epoch is chosen by: of losses that of validation, if there is one."""
+    has_validation = any("validation_loss" in epoch for epoch in history.epochs)
+    return "validation_loss" if options.monitor == "loss" and has_validation else options.monitor

@@ -48,8 +48,11 @@ class Builder(Protocol):
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
 
-    def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str]) -> Loader:
+    def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str], trains: bool) -> Loader:
         """Return the loader of a split, with the columns of a recipe, and further ones."""
+
+    def check(self, models: Sequence[Model], loader: Loader) -> None:
+        """Check before the training that models can be trained on the batches of a loader, and written."""
 
 
 def find_path(recipe: str | Callable[..., Recipe]) -> str:

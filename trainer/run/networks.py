@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -40,7 +39,6 @@ class Networks:
         self._world, self._phases = world, phases
         self._networks = nn.ModuleList()
         self._replicas: Replicas | None = None
-        self._buffers: list[tuple[Tensor, Tensor]] = []
         self.reducer = GradientReducer(world, phases.on_communication)
         self.warnings: set[str] = set()
 
@@ -57,6 +55,10 @@ class Networks:
     def is_trained(self, network: nn.Module) -> bool:
         """Return whether parameters of a network require a gradient."""
         return any(parameter.requires_grad for parameter in network.parameters())
+
+    def has_parameter(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is a parameter of a network."""
+        return any(tensor is parameter for parameter in self._networks.parameters())
 
     def list_trained(self) -> list[nn.Module]:
         """Return the networks of which parameters require a gradient."""
@@ -77,14 +79,3 @@ class Networks:
         """Check that no weight diverged. Raises TrainyardError if one did."""
         trained = (parameter for parameter in self._networks.parameters() if parameter.requires_grad)
         check_finite_weights(trained, position.epoch, position.step)
-
-    def keep_buffers(self) -> None:
-        """Keep the buffers as they are before a step without rows, which changes them."""
-        self._buffers = [(buffer, buffer.clone()) for buffer in self._networks.buffers()]
-
-    def restore_buffers(self) -> None:
-        """Restore the buffers that were kept."""
-        with torch.no_grad():
-            for buffer, values in self._buffers:
-                buffer.copy_(values)
-        self._buffers = []

@@ -1,7 +1,8 @@
 """A training loop of the user's own, with the guarantees of that of a recipe.
 
+>>> from digits.recipe import convnet
 >>> def train(run: Run, rate: float = 0.1) -> None:
-...     net = run.model("digits.recipe:convnet")
+...     net = run.model(convnet)
 ...     optimizer = torch.optim.SGD(net.parameters(), rate)
 ...     run.track(net=net, optimizer=optimizer)
 ...     for batch in run.steps():
@@ -15,8 +16,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -39,10 +41,12 @@ from trainyard.trainer.run.batch import Batch
 from trainyard.trainer.run.control_sync import Termination
 from trainyard.trainer.run.epochs import Epochs
 from trainyard.trainer.run.history import History
+from trainyard.trainer.run.hooks import refuse_optimizers, undo_buffers
 from trainyard.trainer.run.interruptions import Interruptions
 from trainyard.trainer.run.models import Builder, Model, find_path
 from trainyard.trainer.run.networks import Networks
 from trainyard.trainer.run.saved_run import SavedRun
+from trainyard.trainer.run.step_gradients import StepGradients
 from trainyard.trainer.run.tracked import check_stateful
 from trainyard.trainer.world import World
 
@@ -76,7 +80,7 @@ class Run:
         micro_batches: int = 1,
     ) -> None:
         self.options, self.device, self.is_main = options, world.device, world.is_main
-        self.micro_batches = micro_batches
+        self._micro_batches = micro_batches
         self._world, self._phases, self._builder, self._trackers = world, phases, builder, trackers
         self._checkpoints, self._interruptions = checkpoints, Interruptions(options, world, termination, checkpoints)
         self._networks, self._epochs = Networks(world, phases), Epochs(options, world)
@@ -86,8 +90,9 @@ class Run:
         self._progress: Progress | None = None
         self._phase: AbstractContextManager[None] | None = None
         self._open: Batch | None = None
-        self._loss: Tensor | None = None
-        self._autocasts = False
+        self._gradients = StepGradients(world, self._networks.reducer)
+        self._hooks, self._step_hooks = ExitStack(), ExitStack()
+        self._autocasts = self._splits = False
         self.published: Model | None = None
         """What `publish` was called with."""
 
@@ -111,7 +116,7 @@ class Run:
         """The number of global batches of an epoch, once `steps` was called."""
         return self._loader.order.steps if self._loader else 0
 
-    def model(self, recipe: str | Callable[..., Recipe], **params: Any) -> Network:
+    def model(self, recipe: str | Callable[..., Recipe], /, **params: Any) -> Network:
         """Return the network that a recipe builds, on the device of this worker.
 
         It is called with a batch, or any dict of the recipe's feature columns, and normalizes them as the recipe says.
@@ -119,7 +124,8 @@ class Run:
         `start_from`, `freeze` and `predict`; how to train is what the loop does.
 
         Args:
-            recipe: A function of a module that returns a `Recipe`, or its import path.
+            recipe: A function of a module that returns a `Recipe`, or its import path. Import it where the loop is
+                defined: a package that only a path names is not shipped to the workers.
             params: Its parameters: values that JSON has.
 
         Raises:
@@ -141,12 +147,13 @@ class Run:
             self._networks.add(network.to(self.device))
         return networks[0] if len(networks) == 1 else networks
 
-    def track(self, **objects: Any) -> None:
+    def track(self, /, **objects: Any) -> None:
         """Save objects with each checkpoint, and restore them in place now if the run resumes.
 
         Args:
             objects: All that changes in training, by name: networks, optimizers, schedules, and others that have
-                `state_dict` and `load_state_dict`. Call this once, before `steps`.
+                `state_dict` and `load_state_dict`, whose state is the same on all workers. Call this once, before
+                `steps`.
 
         Raises:
             TrainyardError: An object cannot be saved, or the checkpoint has others.
@@ -170,31 +177,38 @@ class Run:
         """
         if self._loader:
             raise TrainyardError("run.steps() was called twice; one loop has the batches of all epochs.")
-        self._saved.check_tracked()
-        self._loader = self._builder.build_loader("train", self._get_recipe(), columns)
-        self._networks.begin([value for value in self._saved.objects.values() if isinstance(value, Optimizer)])
+        self._saved.check_tracked(self._models)
+        self._loader = self._builder.build_loader("train", self._get_recipe(), columns, trains=True)
+        self._builder.check(self._models, self._loader)
+        optimizers = [value for value in self._saved.objects.values() if isinstance(value, Optimizer)]
+        self._networks.begin(optimizers)
+        tracked = {id(optimizer) for optimizer in optimizers}
+        self._hooks.enter_context(refuse_optimizers(lambda own: id(own) in tracked, self._networks.has_parameter))
         return self._iterate(self._loader)
 
     def batches(self, split: str = "validation", columns: Sequence[str] = ()) -> Iterator[Batch]:
         """Iterate over this worker's batches of a split, in stored order; report what they measure on each of them.
 
         All workers call this, at the end of an epoch for example (`batch.ends_epoch`), and may have different numbers
-        of batches. Buffers such as the statistics of batch normalization are those of rank 0 from then on.
+        of batches. Buffers such as the statistics of batch normalization are those of rank 0 from then on. Each call
+        reads the split again.
 
         Args:
             split: The name of the split.
             columns: The columns of a batch, beside those of the first recipe.
         """
+        self._step_hooks.close()
         self._networks.synchronize()
-        loader, position = self._builder.build_loader(split, self._get_recipe(), columns), self._saved.position
+        loader = self._builder.build_loader(split, self._get_recipe(), columns, trains=False)
+        position = self._saved.position
         self._enter(Phase.VALIDATE)
         for local in loader.epoch(0):
             self._phases.current.enter(Phase.VALIDATE)
             if local.rows:
-                yield self._build_batch(local, position.epoch, position.updates, trains=False)
+                yield self._build_batch(local, position.epoch, position.updates, split)
         self._enter(Phase.FORWARD)
 
-    def report(self, **values: Tensor | float) -> None:
+    def report(self, /, **values: Tensor | float) -> None:
         """Report values of the epoch that are no means of rows; those of rank 0 count.
 
         With `batch.report` they are its metrics: in the log, the curves of the report, trackers and the task's result.
@@ -219,8 +233,10 @@ class Run:
             network: One that `model` has returned.
 
         Raises:
-            TrainyardError: It is another one, or the monitored metric was NaN in all epochs.
+            TrainyardError: It is another one, a second one, or the monitored metric was NaN in all epochs.
         """
+        if self.published:
+            raise TrainyardError("run.publish() was called twice; a task writes one model, after the loop.")
         published = next((built for built in self._models if built.network is network), None)
         if published is None:
             raise TrainyardError(
@@ -229,7 +245,7 @@ class Run:
             )
         if self._loader is None:
             raise TrainyardError("run.publish() was called before run.steps(); publish a network after its training.")
-        self._end_early()
+        self._end_early(self._loader)
         self._enter(None)
         self._saved.load_best(network)
         self.published = published
@@ -242,6 +258,16 @@ class Run:
         if self._checkpoints:
             self._checkpoints.wait()
 
+    def remove_hooks(self) -> None:
+        """Remove the hooks of torch that the loop has needed."""
+        self._step_hooks.close()
+        self._hooks.close()
+
+    def count_parts(self, count: int | None) -> int:
+        """Return in how many parts a batch is processed; see `Batch.parts`."""
+        self._splits = True
+        return count or self._micro_batches
+
     def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
         """Add the gradient of a loss to those of a step; see `Batch.backward`."""
         check_is_mean(loss)
@@ -251,19 +277,9 @@ class Run:
                 "of run.steps()."
             )
         self._enter(Phase.BACKWARD)
-        share = batch.rows * self._world.size / batch.total
-        if batch.rows:
-            (loss * share if share != 1 else loss).backward(**options)  # type: ignore[no-untyped-call]
-        else:
-            with self._networks.reducer.without_trace():
-                loss.backward(**options)  # type: ignore[no-untyped-call]
-        own = loss.detach()
-        added = own.double() * batch.rows if batch.rows else torch.zeros_like(own, dtype=torch.float64)
-        self._loss = added if self._loss is None else self._loss + added
-        if batch.is_last:
-            own, self._loss = self._networks.reducer.reduce(self._loss / batch.total).to(loss.dtype), None
+        mean = self._gradients.add(loss, batch, **options)
         self._enter(Phase.OPTIMIZER if batch.is_last else Phase.FORWARD)
-        return own
+        return mean
 
     def add_means(self, batch: Batch, means: Mapping[str, Tensor | float]) -> None:
         """Add means of the rows of a batch to the metrics of the epoch; see `Batch.report`."""
@@ -277,41 +293,41 @@ class Run:
         self._progress = Progress(self.options.epochs, loader.order, self.is_main, self._phases, self._trackers)
         while not self._epochs.is_finished(self._saved.position.epoch):
             position = self._saved.position
-            self._epochs.begin(position.step * loader.order.batch, self.bytes_sent)
+            self._epochs.begin(position.step, self.bytes_sent)
             self._progress.begin_epoch(position.epoch, position.step)
             self._phases.current.epoch, self._phases.current.step = position.epoch, position.step
             for local in self._phases.measure_data_wait(loader.epoch(position.epoch, position.step)):
                 self._open = self._begin_step(local)
                 yield self._open
+                if self.published or self._open is None:
+                    raise TrainyardError("run.publish() was called within the loop over run.steps(); call it after it.")
                 self._end_step(self._open)
                 self._open = None
-            self._end_epoch()
+            self._end_epoch(loader, is_left=False)
 
     def _begin_step(self, local: LocalBatch) -> Batch:
         updates = self._saved.position.updates
         set_seed(hash((self.options.seed, updates, self._world.rank)), self.device)
         if local.rows == 0:
-            self._networks.keep_buffers()
+            self._step_hooks.enter_context(undo_buffers())
+        self._gradients.begin(updates)
         self._enter(Phase.FORWARD)
-        return self._build_batch(local, self._saved.position.epoch, updates, trains=True)
+        return self._build_batch(local, self._saved.position.epoch, updates, None)
 
-    def _build_batch(self, local: LocalBatch, epoch: int, updates: int, trains: bool) -> Batch:
+    def _build_batch(self, local: LocalBatch, epoch: int, updates: int, split: str | None) -> Batch:
+        trains, name = split is None, zlib.crc32((split or "").encode())
         columns = {name: column.to(self.device, non_blocking=True) for name, column in local.columns.items()}
         return Batch(
             self, columns, local.rows, local.total, local.total * self._world.rank // self._world.size, epoch,
-            local.step, (self.options.seed, epoch, updates, trains),
+            local.step, (self.options.seed, epoch, updates, name, local.step),
             ends_epoch=trains and local.step == self.steps_in_epoch - 1, trains=trains,
         )  # fmt: skip
 
     def _end_step(self, batch: Batch) -> None:
         """Count a batch as done, and save or end if either is due; after an epoch `_end_epoch` does so."""
         self._enter(None)
-        if self._loss is not None:
-            raise TrainyardError(
-                "a part of the batch had a backward pass, but its last part had none, so that gradients were not "
-                "averaged over the workers. Call backward for each of batch.parts()."
-            )
-        self._networks.restore_buffers()
+        self._step_hooks.close()
+        self._gradients.end()
         saved, done = self._saved, batch.step + 1
         saved.position = Position(saved.position.updates + 1, batch.epoch, done)
         self._phases.current.step = done
@@ -331,20 +347,31 @@ class Run:
             value = metrics.read_own(name)
             if name == "loss":
                 check_finite_loss(value, batch.epoch, batch.step + 1)
-            self._progress.end_step(batch.step + 1, value)
+            self._progress.end_step(batch.step + 1, value, name)
 
-    def _end_epoch(self) -> None:
-        """Merge the metrics of an epoch, keep its weights if it is the best, and save a checkpoint."""
+    def _check_options(self) -> None:
+        """Check that the loop has used the options that it has to. Raises TrainyardError if not."""
         if self.options.precision != "float32" and not self._autocasts:
             raise TrainyardError(
                 f"precision={self.options.precision!r}, but the loop has not used it in its first epoch. Compute the "
                 "loss in `with run.autocast():`, or remove the option."
             )
+        if self.options.micro_batches > 1 and not self._splits:
+            raise TrainyardError(
+                f"micro_batches={self.options.micro_batches}, but the loop has not used it in its first epoch. Process "
+                "each batch in `for part in batch.parts():`, or remove the option."
+            )
+
+    def _end_epoch(self, loader: Loader, is_left: bool) -> None:
+        """Merge the metrics of an epoch, keep its weights if it is the best, and save a checkpoint."""
+        self._gradients.end_epoch(is_left)
+        self._check_options()
         saved = self._saved
         self._networks.synchronize()
         self._networks.check(saved.position, with_buffers=True)
+        self._networks.check_finite(saved.position)
         with self._phases.waiting() if self._world.size > 1 else nullcontext():
-            is_best = self._epochs.end(self._loader.order.rows if self._loader else 0, saved.position, self.bytes_sent)
+            is_best = self._epochs.end(loader.order, saved.position, self.bytes_sent)
         if is_best:
             saved.keep_best()
         saved.position = Position(saved.position.updates, saved.position.epoch + 1, 0)
@@ -354,14 +381,14 @@ class Run:
         if self._interruptions.after_epoch(saved.position.updates):
             self._interruptions.terminate(saved.position)
 
-    def _end_early(self) -> None:
+    def _end_early(self, loader: Loader) -> None:
         """Count what was done of an epoch that the loop has left."""
         if self._open:
             batch, self._open = self._open, None
             self._end_step(batch)
             self.history.stopped_early = True
         if self._saved.position.step:
-            self._end_epoch()
+            self._end_epoch(loader, is_left=True)
 
     def _enter(self, phase: Phase | None) -> None:
         """Measure what follows as a phase, or as none."""

@@ -63,14 +63,20 @@ class SavedRun:
 
     def track(self, objects: Mapping[str, Stateful], models: Sequence[Model]) -> None:
         """Track objects, and restore them from the newest checkpoint, if there is one."""
-        published = {id(built.network) for built in models}
+        built = {id(model.network) for model in models}
         self.objects = dict(objects)
-        self._models = {n: v for n, v in objects.items() if isinstance(v, nn.Module) and id(v) in published}
+        self._models = {n: v for n, v in objects.items() if isinstance(v, nn.Module) and id(v) in built}
         if self._checkpoints and self._checkpoints.newest:
             self._restore(self._checkpoints.newest)
 
-    def check_tracked(self) -> None:
-        """Check that each network that is trained is tracked. Raises TrainyardError if one is not."""
+    def check_tracked(self, models: Sequence[Model]) -> None:
+        """Check that each model, and each network that is trained, is tracked. Raises TrainyardError if one is not."""
+        for model in models:
+            if not any(value is model.network for value in self.objects.values()):
+                raise TrainyardError(
+                    f"the network of run.model({model.path!r}) is not tracked, so that its weights of the best epoch "
+                    "would not be known. Name it in run.track(), by itself and not as a part of another network."
+                )
         known = {
             id(module) for value in self.objects.values() if isinstance(value, nn.Module) for module in value.modules()
         }
@@ -92,9 +98,9 @@ class SavedRun:
         Raises:
             TrainyardError: There is none, because the monitored metric was NaN in every epoch.
         """
-        name = next((name for name, model in self._models.items() if model is network), None)
+        name = next(name for name, model in self._models.items() if model is network)
         history = self._epochs.history
-        if name is None or not history.epochs:
+        if not history.epochs:
             return
         if not self._best:
             monitor = get_monitor(history, self._options)
@@ -120,6 +126,7 @@ class SavedRun:
             self._networks.check_finite(position)
             metrics = self._epochs.metrics.read_state()
             tensors, states = tracked.read_states(self.objects)
+            tracked.check_equal(self.objects, tensors, self._world)
             loop = {
                 "tracked": states, "metrics": metrics, "history": history.epochs, "best_epoch": history.best,
                 "stopped_early": history.stopped_early,

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
+from trainyard.trainer.run.replicas import compute_digests
+from trainyard.trainer.world import World
 
 PREFIX = "tracked"
 _TENSOR = "\0tensor"
@@ -43,6 +46,35 @@ def read_states(objects: Mapping[str, Stateful]) -> tuple[dict[str, dict[str, Te
     """Return the tensors of some objects, and the rest of their states, by the names of the objects."""
     tensors: dict[str, dict[str, Tensor]] = {name: {} for name in objects}
     return tensors, {name: _split(value.state_dict(), tensors[name]) for name, value in objects.items()}
+
+
+def check_equal(objects: Mapping[str, Stateful], tensors: Mapping[str, Mapping[str, Tensor]], world: World) -> None:
+    """Check that all workers have the same tensors of each object that is no network and no optimizer.
+
+    Args:
+        objects: The objects.
+        tensors: The tensors of each, by its name.
+        world: The workers. All of them must call this.
+
+    Raises:
+        TrainyardError: An object has other tensors on another worker.
+    """
+    names = [name for name, value in objects.items() if not isinstance(value, nn.Module | Optimizer) and tensors[name]]
+    if world.size == 1 or not names:
+        return
+    own = [
+        [str([list(tensor.shape) for tensor in tensors[name].values()]), *compute_digests(tensors[name].values())]
+        for name in names
+    ]
+    by_rank = world.gather(own)
+    for rank, described in enumerate(by_rank):
+        for name, of_main, of_rank in zip(names, by_rank[0], described, strict=True):
+            if of_main != of_rank:
+                raise TrainyardError(
+                    f"track({name}=...): the tensors of the {type(objects[name]).__name__} of rank {rank} are not "
+                    "those of rank 0, and a checkpoint has one state for all workers, of any number. Keep in it what "
+                    "all workers have in common, such as what batch.backward returns."
+                )
 
 
 def restore(objects: Mapping[str, Stateful], saved: SavedCheckpoint, states: Mapping[str, Any]) -> None:

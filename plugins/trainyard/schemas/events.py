@@ -65,7 +65,7 @@ class EventLog:
         self.close()
 
     @contextmanager
-    def span(self, name: str, **args: Any) -> Iterator[None]:
+    def span(self, name: str, /, **args: Any) -> Iterator[None]:
         """Record a span for the time that the body of the `with` takes."""
         wall, start = time.time_ns(), time.perf_counter_ns()
         try:
@@ -73,15 +73,15 @@ class EventLog:
         finally:
             self.add(name, wall, time.perf_counter_ns() - start, **args)
 
-    def add(self, name: str, wall_ns: int, duration_ns: int, **args: Any) -> None:
+    def add(self, name: str, wall_ns: int, duration_ns: int, /, **args: Any) -> None:
         """Record a span that was measured elsewhere: the wall clock of its start, and its length."""
         self._emit("X", name, wall_ns, dur=duration_ns // 1000, args=args)
 
-    def counter(self, name: str, **values: float) -> None:
+    def counter(self, name: str, /, **values: float) -> None:
         """Record values at this moment: a point of a curve for each keyword. Values that are not finite become null."""
         self._emit("C", name, time.time_ns(), args=values)
 
-    def instant(self, name: str, **args: Any) -> None:
+    def instant(self, name: str, /, **args: Any) -> None:
         """Record a moment."""
         self._emit("i", name, time.time_ns(), s="p", args=args)
 

@@ -35,16 +35,18 @@ class TrainingProgress(Part):
     """The global batches done in it, of `steps`."""
     steps: int
     loss: float
-    """The mean loss of this epoch so far."""
+    """The mean of `metric` in this epoch so far."""
     rows_per_second: float
     """The rows of all workers in a second."""
     seconds_left: float
     """The time until the last epoch ends, at that speed."""
+    metric: str = "loss"
+    """The first metric that a loop has reported, if it is not a loss."""
 
     def describe(self) -> str:
         """Return the progress as a line of a log."""
         return (
-            f"epoch {self.epoch}/{self.epochs} step {self.step}/{self.steps}: loss {self.loss:.4g}, "
+            f"epoch {self.epoch}/{self.epochs} step {self.step}/{self.steps}: {self.metric} {self.loss:.4g}, "
             f"{self.rows_per_second:,.0f} rows/s, {format_seconds(self.seconds_left)} left"
         )
 

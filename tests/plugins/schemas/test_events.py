@@ -227,3 +227,9 @@ def test_the_events_of_a_process_without_a_name_are_noted(tmp_path: Path) -> Non
     unreadable: dict[str, str] = {}
     assert {event["tid"] for event in events.read(str(tmp_path), unreadable)} == {0}
     assert unreadable == {"train/worker 0": "ValueError: it has no names of its task and process"}
+
+
+def test_values_may_have_any_name(tmp_path: Path) -> None:
+    with EventLog(str(tmp_path), "task", "driver") as log:
+        log.counter("seconds", name=1.0, self=2.0)
+    assert [e["args"] for e in events.read(str(tmp_path)) if e["ph"] == "C"] == [{"name": 1.0, "self": 2.0}]

@@ -183,6 +183,15 @@ def test_an_iteration_resumes_at_its_saved_state(uri: str) -> None:
     assert ids(list(resumed)) == ids(list(data)), "the next epoch"
 
 
+def test_a_state_without_batches_is_loaded(uri: str) -> None:
+    """There are fewer rows than workers."""
+    data = Dataset(uri, batch_size=200, rank=0, world=150)
+    data.set_epoch(2)
+    resumed = Dataset(uri, batch_size=200, rank=0, world=150)
+    resumed.load_state_dict(data.state_dict())
+    assert (len(resumed), resumed.epoch, list(resumed)) == (0, 2, [])
+
+
 def test_a_loop_that_counts_batches_gets_the_whole_next_epoch(uri: str) -> None:
     data = Dataset(uri, batch_size=20)
     iteration = iter(data)
