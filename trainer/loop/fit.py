@@ -178,7 +178,9 @@ def fit(
                     run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)
                     trained = _Trained(writer, run.history, run.bytes_sent, [*run.warnings])
                 else:
-                    trained = _train_recipe(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
+                    with job.phases.measure(Phase.SET_UP):
+                        set_up = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
+                    trained = _train_recipe(job, built_strategy, *set_up)
             phase_seconds = [
                 PhaseSeconds(*of_worker)
                 for of_worker in world.gather((world.rank, world.host, dict(job.phases.totals)))
@@ -209,17 +211,7 @@ class _Trained(NamedTuple):
     warnings: list[str]
 
 
-def _train_recipe(
-    job: Job,
-    strategy: Strategy[Any],
-    checkpoints: Checkpoints | None,
-    max_workers: int,
-    trackers: Sequence[Tracker],
-    formats: Sequence[str],
-    epoch_models: bool,
-) -> _Trained:
-    with job.phases.measure(Phase.SET_UP):
-        run, writer = _set_up(job, strategy, checkpoints, max_workers, trackers, formats, epoch_models)
+def _train_recipe(job: Job, strategy: Strategy[Any], run: Training, writer: ModelWriter) -> _Trained:
     history = train(run)
     warnings = [
         *find_warnings(run.recipe, job.manifests),

@@ -58,7 +58,7 @@ class Networks:
 
     def has_parameter(self, tensor: Tensor) -> bool:
         """Return whether a tensor is a parameter of a network."""
-        return any(tensor is parameter for parameter in self._networks.parameters())
+        return self.reducer.reduces(tensor)
 
     def list_trained(self) -> list[nn.Module]:
         """Return the networks of which parameters require a gradient."""

@@ -46,6 +46,10 @@ class GradientReducer:
             refuse_sparse_gradients(network, "a loop on several workers")
         self._parameters |= {id(parameter): parameter for parameter in network.parameters()}
 
+    def reduces(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is a parameter of a network whose gradients are averaged."""
+        return id(tensor) in self._parameters
+
     def reduce(self, loss: Tensor, step: int, call: int) -> Tensor:
         """Average the gradients, and return the sum of `loss` over all workers. All workers must call this.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -19,7 +20,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.specs import metrics
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import FORMAT
+from trainyard.schemas.specs.source import FORMAT, lies_below
 
 Change = Callable[[str, Any], Any]
 """Returns what replaces a value, from its path and the value."""
@@ -152,6 +153,29 @@ def explain_shared_output(option: str, mapped: Mapping[str, Any]) -> list[str]:
         f"all tasks of this mapped one write {option}={name!r}, and the last one would replace the others; write "
         f"{option}='{name}/{{{{ ti.map_index }}}}'"
     ]
+
+
+def explain_outputs_in_source(root: str, spec: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[str]:
+    """Return a clause for the first task whose output lies inside a source, and would be read with it; else none.
+
+    Args:
+        root: The storage root, a URI.
+        spec: The fields of a job spec, as JSON; some may still be templates.
+        outputs: The outputs of the tasks of the DAG, by the ids of the tasks.
+    """
+    several = spec.get("sources")
+    sources = [spec.get("source"), *(several.values() if isinstance(several, Mapping) else ())]
+    known = [source for source in sources if isinstance(source, Mapping) and source.get("format") != FORMAT]
+    for source, (task_id, name) in itertools.product(known, outputs.items()):
+        path = source.get("path")
+        if not isinstance(path, str) or not isinstance(name, str) or not storage.is_valid_name(name):
+            continue
+        if lies_below(storage.resolve(root, name), path):
+            return [
+                f"source={path!r} contains what task {task_id!r} writes, {name!r}, and would be read with it; write "
+                "the folder of the data alone"
+            ]
+    return []
 
 
 def change_locations(model: type[JobSpec], fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +32,7 @@ from trainyard.jobs.common_options import CommonOptions, check_requests
 from trainyard.jobs.locations import (
     change_locations,
     explain_missing_part,
+    explain_outputs_in_source,
     explain_shared_output,
     missing_code,
     name_output,
@@ -55,7 +55,6 @@ from trainyard.schemas import run_record
 from trainyard.schemas.run_record import RunRecord
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.source import FORMAT, lies_below
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.validation.complaints import unknown_options
 from trainyard.triggers import marked_tasks
@@ -271,7 +270,9 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         """
         options = validation.convert(self, self.OPTIONS)
         check_requests(self)
-        validation.refuse(self, self._find_outputs_in_source(settings.storage, spec))
+        tasks = [task for task in (self.dag.tasks if self.has_dag() else ()) if isinstance(task, JobOperator)]
+        outputs = {task.task_id: task.output_name for task in tasks}
+        validation.refuse(self, explain_outputs_in_source(settings.storage, spec, outputs))
         job = Job(
             operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
             memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
@@ -281,24 +282,6 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             **self.request_fields(options, spec),
         )  # fmt: skip
         return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
-
-    def _find_outputs_in_source(self, root: str, spec: Mapping[str, Any]) -> list[str]:
-        """Return a clause for the first task of the DAG whose output lies inside a source."""
-        several = spec.get("sources")
-        sources = [spec.get("source"), *(several.values() if isinstance(several, Mapping) else ())]
-        known = [source for source in sources if isinstance(source, Mapping) and source.get("format") != FORMAT]
-        paths = [source.get("path") for source in known]
-        tasks = [task for task in (self.dag.tasks if self.has_dag() else ()) if isinstance(task, JobOperator)]
-        for path, task in itertools.product(paths, tasks):
-            name = task.output_name
-            if not isinstance(path, str) or not isinstance(name, str) or not storage.is_valid_name(name):
-                continue
-            if lies_below(storage.resolve(root, name), path):
-                return [
-                    f"source={path!r} contains what task {task.task_id!r} writes, {name!r}, and would be read with it; "
-                    "write the folder of the data alone"
-                ]
-        return []
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""

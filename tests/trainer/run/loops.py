@@ -89,10 +89,10 @@ def gan(run: Run) -> None:
         batch.backward(fooled)
         optimizers[1].step()
         optimizers[0].zero_grad()
-        told = functional.softplus(-judges(batch)) + functional.softplus(judges({"x": drawn.detach()}))
-        batch.backward(told.mean())
+        judged = functional.softplus(-judges(batch)) + functional.softplus(judges({"x": drawn.detach()}))
+        batch.backward(judged.mean())
         optimizers[0].step()
-        batch.report(fooled=fooled, loss=told.mean())
+        batch.report(fooled=fooled, loss=judged.mean())
     run.publish(judges)
 
 
