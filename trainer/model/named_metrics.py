@@ -65,14 +65,13 @@ def build_metrics(names: Sequence[str], classes: int | None, ignored: int | None
         classes: The number of classes, for outputs (rows, classes).
         ignored: The label whose rows do not count.
     """
-    regression = importlib.import_module("torchmetrics")  # a second, in each process that loads a recipe
-    classification = importlib.import_module("torchmetrics.classification")
     found: dict[str, Metric] = {}
-    for name in names:
+    for name in names:  # the import takes a second, and a node may lack torchmetrics: only where a name asks for it
         if name in _OF_CLASSES:
             kind, options = _OF_CLASSES[name]
+            classification = importlib.import_module("torchmetrics.classification")
             found[name] = getattr(classification, kind)(num_classes=classes, ignore_index=ignored, **options)
         else:
             kind, options = _OF_NUMBERS[name]
-            found[name] = getattr(regression, kind)(**options)
+            found[name] = getattr(importlib.import_module("torchmetrics"), kind)(**options)
     return found
