@@ -3,37 +3,25 @@
 Scheduled by the asset `daily/dataset`, which the DAG `daily` updates.
 """
 
-from airflow.sdk import DAG, Asset, task
+from airflow.sdk import DAG, Asset
 
-from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, PredictOperator, PromoteOperator, TrainOperator
-from trainyard.schemas import model_artifact
 
 with DAG("daily_model", schedule=[Asset("daily/dataset")], max_active_runs=1, doc_md=__doc__):
-
-    @task
-    def champion() -> str | None:
-        uri = TrainyardHook().path("daily/champion")
-        return uri if model_artifact.exists(uri) else None
-
     train = TrainOperator(
         task_id="train",
         recipe="daily.recipe:network",
-        recipe_params={"start_from": champion()},
+        start_from="daily/champion",  # from scratch, while there is none
         dataset="daily/dataset",
         model="daily/model",
         epochs=15,
         batch_size=32,
         monitor="accuracy",
-        monitor_mode="max",
     )
     evaluate = EvaluateOperator(
         task_id="evaluate",
         model=train.output,
         baselines="daily/champion",
-        dataset="daily/dataset",
-        dataset_version="{{ ti.xcom_pull('train')['dataset_version'] }}",
-        metrics=["accuracy"],
         slices=["day"],
     )
     promote = PromoteOperator(

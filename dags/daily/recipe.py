@@ -1,4 +1,4 @@
-"""A small network for 8 x 8 digits, which may start from the weights of another model."""
+"""A small network for 8 x 8 digits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 from trainyard.trainer import Recipe
 
 
-def network(start_from: str | None = None, width: int = 64) -> Recipe:
+def network(width: int = 64) -> Recipe:
     return Recipe(
         model=nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)),
         features="image",
@@ -17,5 +17,4 @@ def network(start_from: str | None = None, width: int = 64) -> Recipe:
         learning_rate=3e-3,
         metrics=["accuracy"],
         predict=lambda output: {"digit": output.argmax(1)},
-        start_from=start_from,
     )

@@ -52,7 +52,8 @@ with DAG("transfer", schedule=None, doc_md=__doc__):
     tuned = TrainOperator(
         task_id="fine_tune",
         recipe="transfer.recipe:convnet",
-        recipe_params={"classes": 5, "start_from": network.output, "reinitialize": ["7"], "freeze": ["0", "2"]},
+        recipe_params={"classes": 5, "reinitialize": ["7"], "freeze": ["0", "2"]},
+        start_from=network.output,
         dataset=new.output,
         model="transfer/tuned-model",
         **quick,

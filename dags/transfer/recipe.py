@@ -9,9 +9,7 @@ from torch import nn
 from trainyard.trainer import Recipe
 
 
-def convnet(
-    classes: int, start_from: str | None = None, reinitialize: Sequence[str] = (), freeze: Sequence[str] = ()
-) -> Recipe:
+def convnet(classes: int, reinitialize: Sequence[str] = (), freeze: Sequence[str] = ()) -> Recipe:
     model = nn.Sequential(
         nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
@@ -25,7 +23,6 @@ def convnet(
         learning_rate=3e-3,
         metrics=["accuracy"],
         predict=lambda output: {"label_": output.argmax(1)},
-        start_from=start_from,
         reinitialize=reinitialize,
         freeze=freeze,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -60,7 +60,6 @@ def evaluate(
     models: Sequence[str] | str,
     metrics: Sequence[str] | str = (),
     *,
-    weights: Mapping[str, str] | None = None,
     slices: Sequence[str] = (),
     query: str | None = None,
     examples: int = 0,
@@ -71,10 +70,10 @@ def evaluate(
 
     Args:
         rows: A DataFrame, or a scan of a dataset.
-        models: The URI of the model, or those of several. The first is compared with each of the others.
+        models: The URI of the model, or those of several. The first is compared with each of the others. `MODEL@1a2b`
+            is the version whose weights have a sha256 that begins so.
         metrics: The name of the metric, or those of several; `module:function` for a function that returns a metric of
             torchmetrics. By default those of the first model's recipe.
-        weights: The sha256 of the weights of models, by their URIs. By default the newest of each model.
         slices: Columns; metrics are also computed for the rows of each of their values.
         query: The column whose rows with one value are ranked together. Required for metrics of ranking.
         examples: The number of rows with the highest loss to return.
@@ -89,7 +88,7 @@ def evaluate(
             to a model, or there are no rows.
     """
     models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
-    evaluated = _load(rows, models, metrics, weights or {})
+    evaluated = _load(rows, models, metrics)
     _check_labels(evaluated)
     slices = tuple(dict.fromkeys(slices))
     required = [*slices, *([query] if query else [])]
@@ -121,13 +120,11 @@ def evaluate(
     return _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
 
 
-def _load(
-    rows: Rows, models: Sequence[str], metrics: Sequence[str], weights: Mapping[str, str]
-) -> list[EvaluatedModel]:
+def _load(rows: Rows, models: Sequence[str], metrics: Sequence[str]) -> list[EvaluatedModel]:
     """Read the artifacts of models, and let a worker choose how to compute the metrics of each."""
     loaded = []
-    for uri in models:
-        artifact = model_artifact.read(uri, weights)
+    for name in models:
+        uri, artifact = model_artifact.find(name)
         if artifact.label is None:
             raise TrainyardError(f"the model {uri} was trained without a label, so its output cannot be evaluated.")
         loaded.append((uri, artifact.to_json(), artifact.label))

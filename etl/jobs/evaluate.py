@@ -36,8 +36,8 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> Evaluation
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
         result = evaluate(
-            rows, [spec.model, *spec.baselines], spec.metrics, weights=spec.weights, slices=spec.slices,
-            query=spec.query, examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
+            rows, [spec.model, *spec.baselines], spec.metrics, slices=spec.slices, query=spec.query,
+            examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
         )  # fmt: skip
     evaluation = Evaluation(
         **vars(result), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,28 +21,26 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.export import FeaturizeSpec
+from trainyard.schemas.version_suffix import add_version
 
 
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> DatasetResult:
     """Export a dataset of features. Arguments and errors are those of the export job."""
     preload(spark)
-    sha256 = model_artifact.read(spec.model, spec.weights).weights_sha256
-    weights = {spec.model: sha256}
-    transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features, weights=weights)
+    uri, artifact = model_artifact.find(spec.model)
+    sha256 = artifact.weights_sha256
+    transform = partial(features, model=add_version(uri, sha256), layer=spec.layer, name=spec.features)
     return export.run(spark, spec, events, transform, sha256)
 
 
-def features(
-    frame: DataFrame, model: str, layer: str, name: str = "features", weights: Mapping[str, str] | None = None
-) -> DataFrame:
+def features(frame: DataFrame, model: str, layer: str, name: str = "features") -> DataFrame:
     """Replace the columns that a model takes with the output of one of its layers.
 
     Args:
         frame: The rows, with the model's inputs among their columns.
-        model: The URI of the model.
+        model: The URI of the model; `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
         layer: The name of a submodule of its network.
         name: The name of the new column.
-        weights: The sha256 of the weights of the model, by its URI. By default its newest.
 
     Returns:
         The other columns of `frame`, and `name`: the layer's output, flattened to an array of floats.
@@ -51,17 +49,17 @@ def features(
         TrainyardError: The layer does not exist, an input of the model is missing in the rows or has another type, or
             `name` is one of their columns.
     """
-    artifact = model_artifact.read(model, weights or {})
+    uri, artifact = model_artifact.find(model)
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]
     if name in [field.name for field in kept]:
         raise TrainyardError(f"features={name!r} is already a column of the rows; choose another name.")
     document = artifact.to_json()
-    row_bytes = call_in_worker(frame.sparkSession, partial(_measure_layer, model, document, layer))
+    row_bytes = call_in_worker(frame.sparkSession, partial(_measure_layer, uri, document, layer))
     schema = StructType([*kept, StructField(name, ArrayType(FloatType(), containsNull=False), nullable=False)])
     apply = partial(
-        _featurize_batches, uri=model, document=document, layer=layer, kept=[field.name for field in kept],
+        _featurize_batches, uri=uri, document=document, layer=layer, kept=[field.name for field in kept],
         schema=to_arrow(schema), max_rows=sizes.fit_rows(row_bytes),
     )  # fmt: skip
     return map_batches(frame, frame.columns, apply, schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
     destinations.check_storage(spec)
     destinations.check_catalog(spec, spark.conf.getAll)
     destinations.check_output(spec)
-    artifact = model_artifact.read(spec.model, spec.weights)
+    _, artifact = model_artifact.find(spec.model)
     with events.span(Phase.READ_SOURCE):
         files = destinations.list_source(spec)
         rows, warnings = _read(spark, spec)
@@ -50,7 +50,7 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
     postprocess = UserFunction.load("postprocess", spec.postprocess) if spec.postprocess else None
 
     def build_predictions(rows: Rows) -> DataFrame:
-        predictions = predict(rows, spec.model, keys, spec.rows_per_batch, spec.weights)
+        predictions = predict(rows, spec.model, keys, spec.rows_per_batch)
         return postprocess(spark, predictions, spec.postprocess_params) if postprocess else predictions
 
     with (
@@ -100,16 +100,14 @@ def predict(
     model: str,
     keys: Sequence[str] | None = None,
     rows_per_batch: int | None = None,
-    weights: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Apply a model to rows.
 
     Args:
         rows: A DataFrame, or a scan of a dataset, with the model's inputs among the columns.
-        model: The URI of the model.
+        model: The URI of the model; `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
         keys: The columns to keep; by default all.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
-        weights: The sha256 of the weights of the model, by its URI. By default its newest.
 
     Returns:
         The columns `keys`, and those that the recipe's `predict` returns.
@@ -119,10 +117,10 @@ def predict(
             of a key, or the recipe's `predict` does not return columns.
     """
     keys = rows.schema.names if keys is None else keys
-    artifact = model_artifact.read(model, weights or {})
+    uri, artifact = model_artifact.find(model)
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
-    outputs, row_bytes = call_in_worker(get_session(rows), partial(_describe_predictions, model, document))
+    outputs, row_bytes = call_in_worker(get_session(rows), partial(_describe_predictions, uri, document))
     names = {name.lower() for name in outputs.names}
     if conflicts := [key for key in keys if key.lower() in names]:
         raise TrainyardError(
@@ -131,7 +129,7 @@ def predict(
         )
     schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
     apply = partial(
-        _predict_batches, uri=model, document=document, keys=tuple(keys), schema=to_arrow(schema),
+        _predict_batches, uri=uri, document=document, keys=tuple(keys), schema=to_arrow(schema),
         rows_per_batch=rows_per_batch, max_rows=rows_per_batch or sizes.fit_rows(row_bytes),
     )  # fmt: skip
     used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])

@@ -50,12 +50,12 @@ class _Format(Protocol):
 
 
 def export(model: str, format: str, output: str) -> None:
-    """Write the current artifact of a model in another format.
+    """Write a model in another format.
 
     The output appears in one step. An existing file is replaced; an existing directory is an error.
 
     Args:
-        model: The URI of the model.
+        model: The URI of the model; `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
         format: "onnx", "pt2" or "mlflow".
         output: The URI of the file or directory to write.
 
@@ -63,9 +63,9 @@ def export(model: str, format: str, output: str) -> None:
         TrainyardError: There is no model, the model cannot be written in the format, or the directory exists.
         UnavailableError: The storage does not answer.
     """
-    artifact = artifacts.read_current(model)
+    uri, artifact = artifacts.find(model)
     check_formats([format], artifact.inputs)
-    _write(model, artifact, format, output)
+    _write(uri, artifact, format, output)
 
 
 def write_formats(

@@ -1,23 +1,27 @@
-"""Choose the versions of the datasets that a training reads: those of its checkpoints where it resumes."""
+"""Choose the versions of what a training reads: those of its checkpoints where it resumes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from typing import TypeVar
 
 from trainyard import storage
-from trainyard.schemas import checkpoint
+from trainyard.schemas import checkpoint, model_artifact
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.input_versions import InputVersions
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainSpec
+from trainyard.schemas.version_suffix import split_version
+
+Named = TypeVar("Named", int | str | None, str | None)
 
 
-def read_datasets(spec: TrainSpec, checkpoints: str) -> list[tuple[str, DatasetManifest]]:
-    """Return the URIs and the manifests of the training's dataset and of its `mix`.
+def choose_versions(spec: TrainSpec, checkpoints: str) -> tuple[TrainSpec, list[tuple[str, DatasetManifest]]]:
+    """Return the spec with the versions of models, and the URIs and manifests of the dataset and of its `mix`.
 
     Where the spec names no version, it is the newest. An attempt that finds checkpoints of an earlier one reads the
     versions of that one, because a checkpoint fits no other data; unless the task was cleared in between, or they have
-    expired.
+    expired. It began with the model that the earlier one began with, whatever the name means now.
 
     Args:
         spec: The training.
@@ -26,18 +30,33 @@ def read_datasets(spec: TrainSpec, checkpoints: str) -> list[tuple[str, DatasetM
     key = spec.task_key
     document = storage.join(checkpoints, f"versions-{key.first_try}.json")
     resumes = key.try_number > key.first_try and next(iter(checkpoint.list_checkpoints(checkpoints)), None) is not None
-    earlier = json.loads(storage.read(document)) if resumes and storage.exists(document) else {}
-    number = _choose_version(spec.dataset, spec.dataset_version, earlier)
-    datasets = [(spec.dataset, manifests.read_version(spec.dataset, number, spec.dataset_since))]
+    earlier = InputVersions.load(document) if resumes and storage.exists(document) else InputVersions(datasets={})
+    spec = spec.model_copy(
+        update={
+            "start_from": _choose_model(spec.start_from, earlier.start_from),
+            "dataset_since": _choose_model(spec.dataset_since, earlier.dataset_since),
+        }
+    )
+    number = _choose_version(spec.dataset, spec.dataset_version, earlier.datasets)
+    since = model_artifact.find_since(spec.dataset_since, spec.dataset)
+    datasets = [(spec.dataset, manifests.read_version(spec.dataset, number, since))]
     for mixed in spec.mix:
-        number = _choose_version(mixed.dataset, mixed.version, earlier)
+        number = _choose_version(mixed.dataset, mixed.version, earlier.datasets)
         datasets.append((mixed.dataset, manifests.read_version(mixed.dataset, number)))
     numbers = {uri: manifest.number for uri, manifest in reversed(datasets)}
-    storage.replace(document, json.dumps(numbers).encode())
-    return datasets
+    chosen = InputVersions(datasets=numbers, dataset_since=spec.dataset_since, start_from=spec.start_from)
+    storage.replace(document, chosen.to_json().encode())
+    return spec, datasets
 
 
 def _choose_version(dataset: str, version: int | None, earlier: Mapping[str, int]) -> int | None:
     if version is None and earlier.get(dataset) in manifests.list_versions(dataset):
         return earlier[dataset]
     return version
+
+
+def _choose_model(named: Named, earlier: Named) -> Named:
+    """Return the version of a model that an earlier attempt has read, if it is one of the same model."""
+    if isinstance(named, str) and isinstance(earlier, str) and split_version(named)[0] == split_version(earlier)[0]:
+        return earlier
+    return named

@@ -28,7 +28,7 @@ from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import worker as workers
-from trainyard.trainer.group.datasets import read_datasets
+from trainyard.trainer.group.datasets import choose_versions
 from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor
 from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
@@ -59,7 +59,7 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> ModelResult:
     context = spark.sparkContext
     root = workers.checkpoint_root(spec.task_key)
     retry(f"remove old checkpoints in {root}", partial(_remove_finished_checkpoints, spec, root))
-    datasets = retry(f"read the manifest of {spec.dataset}", partial(read_datasets, spec, root))
+    spec, datasets = retry(f"read the manifest of {spec.dataset}", partial(choose_versions, spec, root))
     texts, application, text = [manifest.to_json() for _, manifest in datasets], context.applicationId, spec.to_json()
 
     def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:

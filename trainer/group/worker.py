@@ -111,7 +111,7 @@ def _train(
         trackers += _build_trackers(spec, manifest)
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, loop=spec.loop, loop_params=spec.loop_params,
-        dataset=spec.dataset, model=spec.model,
+        dataset=spec.dataset, model=spec.model, start_from=spec.start_from,
         strategy=spec.strategy, world=world, workers=spec.max_workers, manifest=manifest,
         mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
         phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),

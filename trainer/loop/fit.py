@@ -20,10 +20,12 @@ from torch.nn.parameter import is_lazy
 from trainyard.errors import TrainyardError
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.schemas.version_suffix import add_version, split_version
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.loader import Loader
@@ -109,6 +111,7 @@ def fit(
     recipe_params: Mapping[str, Any] | None = None,
     loop: str | TrainingLoop | None = None,
     loop_params: Mapping[str, Any] | None = None,
+    start_from: str | None = None,
     strategy: StrategyOptions | Mapping[str, Any] | str = "allreduce",
     world: World | None = None,
     workers: int | None = None,
@@ -135,6 +138,9 @@ def fit(
         loop: Instead of a recipe, a function with a training loop of your own, or its import path. It gets a
             `trainyard.trainer.Run`.
         loop_params: Its further parameters: values that JSON has.
+        start_from: The URI of a model whose weights the training begins with, instead of the recipe's `start_from`;
+            `MODEL@1a2b` is the version whose weights have a sha256 that begins so. A loop begins with them in the first
+            network of `run.model`.
         strategy: A name, a dict of the name and options, or an object of `trainyard.schemas.specs.strategies`.
         world: The workers, whose process group exists; by default those that `torchrun` started, or this process alone.
         workers: The full number of workers. A group that is smaller splits its batches into more micro-batches, which
@@ -162,8 +168,9 @@ def fit(
         job = Job(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
             params=parse_params(recipe_params or {}) | parse_params(loop_params or {}, "loop_params"),
-            options=parsed, strategy=parse_strategy(strategy), application=application,
-            manifest=hold_out(version, parsed.fold) if parsed.fold else version, phases=phases or Phases(None),
+            start_from=start_from and _pin(start_from), options=parsed, strategy=parse_strategy(strategy),
+            application=application, manifest=hold_out(version, parsed.fold) if parsed.fold else version,
+            phases=phases or Phases(None),
         )  # fmt: skip
         check_combination(job.strategy, job.options)
         if own_loop:
@@ -202,6 +209,14 @@ def fit(
         )  # fmt: skip
 
 
+def _pin(start_from: str) -> str:
+    """Return a model with the version that its name means now: what is trained may replace it."""
+    if start_from.endswith(".safetensors"):
+        return start_from
+    uri, artifact = artifacts.find(start_from)
+    return add_version(uri, artifact.weights_sha256)
+
+
 class _Trained(NamedTuple):
     """What a training leaves behind, and what writes its model."""
 
@@ -222,7 +237,8 @@ def _train_recipe(job: Job, strategy: Strategy[Any], run: Training, writer: Mode
 
 
 def _open_checkpoints(job: Job, root: str) -> Checkpoints:
-    fingerprint = compute_fingerprint(job.recipe, job.params, job.manifest, job.options, job.mix, job.strategy)
+    params = job.params | ({"start_from": split_version(job.start_from)[0]} if job.start_from else {})
+    fingerprint = compute_fingerprint(job.recipe, params, job.manifest, job.options, job.mix, job.strategy)
     with job.phases.measure(Phase.FIND_CHECKPOINT):
         return Checkpoints(
             root, fingerprint, job.application, job.world, job.options.keep_checkpoints,
@@ -242,7 +258,7 @@ def _set_up(
     """Build the model and the loaders, and check that they match."""
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
-    recipe = recipes.load(job.recipe, job.params)
+    recipe = transfer.replace_start(recipes.load(job.recipe, job.params), job.start_from)
     warnings = {*transfer.initialize(recipe, world.is_main)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     check_memory(job.recipe, recipe, job.strategy, world.device.type)

@@ -36,6 +36,7 @@ class Job:
     manifest: DatasetManifest
     mix: Sequence[Portion]
     model: str
+    start_from: str | None
     options: TrainOptions
     strategy: StrategyOptions
     world: World
@@ -151,7 +152,7 @@ class ModelWriter:
         job = self._job
         return artifact.build(
             written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
-            normalization=self._normalization, dataset=job.dataset, manifest=job.manifest, mix=job.mix,
-            metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds, device=job.world.device.type,
-            application=job.application,
+            normalization=self._normalization, start_from=job.start_from, dataset=job.dataset, manifest=job.manifest,
+            mix=job.mix, metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds,
+            device=job.world.device.type, application=job.application,
         )  # fmt: skip

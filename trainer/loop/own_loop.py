@@ -129,11 +129,13 @@ class _Builder:
 
     def __init__(self, job: Job, formats: Sequence[str]) -> None:
         self._job, self._formats = job, formats
+        self._start_from = job.start_from
 
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
         job, parsed = self._job, parse_params(params)
-        recipe = recipes.load(path, parsed)
+        start_from, self._start_from = self._start_from, None  # it is for the first network
+        recipe = transfer.replace_start(recipes.load(path, parsed), start_from)
         warnings = transfer.initialize(recipe, job.world.is_main)
         check_recipe(path, recipe, may_be_lazy=False, of_loop=True)
         check_memory(path, recipe, job.strategy, job.world.device.type)

@@ -26,6 +26,7 @@ def build(
     inputs: tuple[Column, ...],
     label: Column | None,
     normalization: Mapping[str, Normalization],
+    start_from: str | None,
     dataset: str,
     manifest: DatasetManifest,
     mix: Sequence[Portion],
@@ -45,6 +46,7 @@ def build(
         inputs: The feature columns, in the order of the model's arguments.
         label: The label column.
         normalization: The normalization of each feature column that has one.
+        start_from: The model whose weights the training began with.
         dataset: The dataset trained on.
         manifest: Its version.
         mix: The datasets mixed into it.
@@ -64,6 +66,7 @@ def build(
         weights=weights.files,
         weights_sha256=weights.sha256,
         aliases=weights.aliases,
+        start_from=start_from,
         dataset=dataset,
         dataset_hash=manifest.content_hash,
         dataset_version=manifest.number,

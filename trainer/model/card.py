@@ -32,6 +32,7 @@ def _render_lines(artifact: ModelArtifact) -> Iterator[str]:
     origin = [
         ("dataset", f"version {artifact.dataset_version}, content {artifact.dataset_hash}"),
         *mix,
+        *([("initial weights", artifact.start_from)] if artifact.start_from else []),
         ("weights", f"sha256 {artifact.weights_sha256}"),
         ("training", f"{artifact.workers} workers on {artifact.device}, {artifact.seconds:,.0f} s"),
         ("GPU hours" if artifact.device == "cuda" else "worker hours (no GPU)", f"{hours:.3g}"),

@@ -132,16 +132,16 @@ class TrainedModel:
 
 
 def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
-    """Load the current model artifact of `model`.
+    """Load a model.
 
     Args:
-        model: The URI of the model.
+        model: The URI of the model; `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
         recipe: The recipe, if that of the artifact cannot be imported here.
 
     Raises:
         TrainyardError: There is no model, or the recipe builds a different network.
     """
-    return restore_model(model, artifacts.read_current(model), recipe)
+    return restore_model(*artifacts.find(model), recipe)
 
 
 def restore_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import safetensors.torch
@@ -60,6 +61,17 @@ def initialize(recipe: Recipe, is_main: bool = True) -> list[str]:
     return warnings
 
 
+def replace_start(recipe: Recipe, start_from: str | None) -> Recipe:
+    """Return a recipe that starts from the model of a job, if it names one. Raises TrainyardError if both name one."""
+    if start_from is None:
+        return recipe
+    if recipe.start_from:
+        raise TrainyardError(
+            f"start_from={start_from!r}, and the recipe has start_from={recipe.start_from!r}; remove one of them."
+        )
+    return replace(recipe, start_from=start_from)
+
+
 def match_names(shapes: Mapping[str, torch.Size], others: Mapping[str, torch.Size]) -> dict[str, str]:
     """Return which tensors of two models have the same name and shape, as they are or without prefixes of wrappers.
 
@@ -114,7 +126,7 @@ def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> tuple[
 
 def _read_tensors(uri: str) -> dict[str, Tensor]:
     if not uri.endswith(".safetensors"):
-        return weights.read(uri, artifacts.read_current(uri))
+        return weights.read(*artifacts.find(uri))
     try:
         return safetensors.torch.load(read_file(uri))  # type: ignore[no-any-return]
     except FileNotFoundError:

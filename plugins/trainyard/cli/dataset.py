@@ -11,16 +11,17 @@ from trainyard.cli import dataset_text
 from trainyard.errors import ArgumentError, TrainyardError
 from trainyard.schemas import manifest, versions
 
+_DATASET = "name below the storage root, URI or path of the dataset"
+_VERSION = f"{_DATASET}, or of its version, DATASET@12"
+
 
 def add_commands(commands: Any) -> None:
     """Add the group `dataset` to a parser's commands."""
     group = commands.add_parser("dataset", help="show, verify, compare and expire datasets")
     actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
-    show = _action(actions, "show", _show, "print columns, splits, statistics and provenance")
+    show = _action(actions, "show", _show, "print columns, splits, statistics and provenance", _VERSION)
     show.add_argument("--json", action="store_true", help="print the manifest as JSON")
-    verify = _action(actions, "verify", _verify, "read every shard and compare its sha256 with the manifest")
-    for action in (show, verify):
-        action.add_argument("--version", type=int, metavar="N", help="default: the newest version")
+    _action(actions, "verify", _verify, "read every shard and compare its sha256 with the manifest", _VERSION)
     _action(actions, "versions", _versions, "list the versions")
     compare = _action(actions, "compare", _compare, "print what changed between a version and the newest one")
     compare.add_argument("version", type=int, metavar="VERSION", help="the number of the earlier version")
@@ -34,16 +35,16 @@ def add_commands(commands: Any) -> None:
     _action(actions, "clean", _clean, "remove files that no version uses; not while a job writes to the dataset")
 
 
-def _action(actions: Any, name: str, run: Any, help: str) -> Any:
+def _action(actions: Any, name: str, run: Any, help: str, dataset: str = _DATASET) -> Any:
     action = actions.add_parser(name, help=help)
     action.set_defaults(run=run)
-    action.add_argument("dataset", metavar="DATASET", help="name below the storage root, URI or path of the dataset")
+    action.add_argument("dataset", metavar="DATASET", help=dataset)
     action.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     return action
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    shown = manifest.read_version(chosen.dataset, chosen.version)
+    _, shown = manifest.find(chosen.dataset)
     _print([shown.to_json()] if chosen.json else dataset_text.describe_dataset(shown))
     return 0
 
@@ -52,11 +53,12 @@ def _verify(chosen: argparse.Namespace) -> int:
     from trainyard.etl.datasource import shards
 
     errors, count = [], 0
-    for split in manifest.read_version(chosen.dataset, chosen.version).splits.values():
+    uri, verified = manifest.find(chosen.dataset)
+    for split in verified.splits.values():
         for shard in split.shards:
             count += 1
             try:
-                shards.verify(chosen.dataset, shard)
+                shards.verify(uri, shard)
             except TrainyardError as error:
                 errors.append(str(error))
     _print([f"verified {count} shards: {len(errors)} bad", *errors])

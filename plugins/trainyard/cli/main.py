@@ -15,6 +15,7 @@ from trainyard.cli import airflow, applications, dataset, environment, model, re
 from trainyard.deadlines import end_process
 from trainyard.errors import ArgumentError, TrainyardError, summarize
 from trainyard.filesystems import while_person_waits
+from trainyard.schemas.version_suffix import split_version
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
 
@@ -93,7 +94,8 @@ def _use_connection(chosen: argparse.Namespace) -> None:
 
 
 def _is_name(value: str) -> bool:
-    return not storage.is_absolute(value) and storage.is_valid_name(value) and not Path(value).exists()
+    is_name = not storage.is_absolute(value) and storage.is_valid_name(value)
+    return is_name and not Path(split_version(value)[0]).exists()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,12 +17,14 @@ from trainyard import storage
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings
+from trainyard.jobs.locations import find_all
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.validation import UNRENDERED, is_pending, pending_options, validated
 from trainyard.planning.paths import run_directory
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
+from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import table
 
@@ -134,11 +136,12 @@ def _plan(rendered: JobOperator, task_key: TaskKey, settings: Settings) -> tuple
         fields = _validate(rendered, task_key, rendered.resolve_fields(settings.storage))
         return rendered.plan_application(task_key, settings, fields), ""
     except (UnavailableError, OSError, RuntimeError) as error:
-        # What reads no storage: the names alone, without the models' weights.
-        fields = _validate(rendered, task_key, JobOperator.resolve_fields(rendered, settings.storage))
-        if fields.pop("weights", None) is None:
+        if not find_all(rendered.SPEC, rendered.spec_fields(), Kind.APPLIED_MODEL):
             raise
-        return rendered.plan_application(task_key, settings, fields), _describe_unreadable(rendered, error)
+        # What reads no storage: the names alone.
+        fields = _validate(rendered, task_key, JobOperator.resolve_fields(rendered, settings.storage))
+        plan = rendered.plan_application(task_key, settings, fields, reads_models=False)
+        return plan, _describe_unreadable(rendered, error)
 
 
 def _validate(rendered: JobOperator, task_key: TaskKey, fields: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import ReadsSources
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.validation.secrets import find_secrets
+from trainyard.schemas.version_suffix import add_version, split_version
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -97,17 +98,17 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
         case ExportSpec(), DatasetResult() | None:
             inputs = _describe_sources(spec)
             if isinstance(spec, FeaturizeSpec):
-                inputs += (_describe_model(spec.model, bool(result), spec.weights),)
+                inputs += (_describe_model(spec.model, bool(result)),)
             return Lineage(inputs, (_describe_written(spec.dataset, result),))
         case TrainSpec(), ModelResult() | None:
             return _describe_training(spec, result)
         case EvaluateSpec(), EvaluationResult() | None:
-            models = [_describe_model(uri, bool(result), spec.weights) for uri in (spec.model, *spec.baselines)]
+            models = [_describe_model(uri, bool(result)) for uri in (spec.model, *spec.baselines)]
             version = result.dataset_version if result else None
             datasets = [_describe_read(spec.dataset, version, (spec.split,))] if spec.dataset else []
             return Lineage((*datasets, *models), (_evaluation_item(result.evaluation),) if result else ())
         case PredictSpec(), PredictionsResult() | None:
-            inputs = (*_describe_sources(spec), _describe_model(spec.model, bool(result), spec.weights))
+            inputs = (*_describe_sources(spec), _describe_model(spec.model, bool(result)))
             return Lineage(inputs, _describe_predictions(spec, result))
     return Lineage()
 
@@ -116,7 +117,7 @@ def describe_promotion(evaluation: Evaluation, champion: str) -> Lineage:
     """Return the lineage of a promotion: the evaluation and its model are read, the champion is written."""
     inputs = (
         _evaluation_item(evaluation.uri),
-        _describe_model(evaluation.model.uri, True, {evaluation.model.uri: evaluation.model.weights_sha256}),
+        _describe_model(add_version(evaluation.model.uri, evaluation.model.weights_sha256), True),
     )
     return Lineage(inputs, (_describe_model(champion, True),))
 
@@ -227,9 +228,11 @@ def _describe_training(spec: TrainSpec, result: ModelResult | None) -> Lineage:
     artifact = model_artifact.read_current(spec.model) if result and model_artifact.exists(spec.model) else None
     trained_on = {mixed.dataset: mixed.dataset_version for mixed in artifact.mix} if artifact else {}
     splits = None if spec.options.fold else ("train", "validation")
-    dataset = _describe_read(spec.dataset, result.dataset_version if result else None, splits, spec.dataset_since)
+    since = model_artifact.find_since(spec.dataset_since, spec.dataset) if result else None
+    dataset = _describe_read(spec.dataset, result.dataset_version if result else None, splits, since)
     mix = [_describe_read(mixed.dataset, trained_on.get(mixed.dataset), ("train",)) for mixed in spec.mix]
-    return Lineage((dataset, *mix), (_describe_model(spec.model, bool(result)),))
+    started = [_describe_model(spec.start_from, bool(result))] if spec.start_from else []
+    return Lineage((dataset, *mix, *started), (_describe_model(spec.model, bool(result)),))
 
 
 def _describe_predictions(spec: PredictSpec, result: PredictionsResult | None) -> tuple[Item, ...]:
@@ -247,12 +250,12 @@ def _evaluation_item(uri: str) -> Item:
     return Item(uri, kind="FILE", format="json")
 
 
-def _describe_model(uri: str, known: bool, weights: Mapping[str, str] | None = None) -> Item:
-    """Return a model, the newest or that with the `weights` for its URI, with version and columns once known."""
-    item = Item(uri, kind="MODEL", layer="trainyard", format="safetensors")
-    if not (known and model_artifact.exists(uri)):
+def _describe_model(name: str, known: bool) -> Item:
+    """Return a model, the newest or the version that its name ends with, with version and columns once known."""
+    item = Item(split_version(name)[0], kind="MODEL", layer="trainyard", format="safetensors")
+    if not (known and model_artifact.exists(name)):
         return item
-    artifact = model_artifact.read(uri, weights or {})
+    _, artifact = model_artifact.find(name)
     columns = (*artifact.inputs, *([artifact.label] if artifact.label else []))
     return replace(item, version=artifact.weights_sha256, fields=_describe_fields(columns))
 

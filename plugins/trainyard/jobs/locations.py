@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -31,73 +31,6 @@ def replace_results(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_results(item) for item in value]
     return value["uri"] if isinstance(value, Mapping) and "uri" in value else value
-
-
-def pin_results(fields: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
-    """Return the fields of a spec with the versions of datasets and models that are results of other tasks.
-
-    Args:
-        fields: The fields, with the results.
-        has_weights: Whether the spec has the field `weights`, the sha256 of models by their URIs.
-
-    Raises:
-        TrainyardError: A model has different weights in two results.
-    """
-    pinned = dict(fields)
-    dataset = fields.get("dataset")
-    if isinstance(dataset, Mapping) and "dataset_version" in fields and fields["dataset_version"] is None:
-        pinned["dataset_version"] = dataset.get("version")
-    if isinstance(source := fields.get("source"), Mapping):
-        pinned["source"] = _pin_source(source)
-    if isinstance(sources := fields.get("sources"), Mapping):
-        pinned["sources"] = {name: _pin_source(_describe_source(source)) for name, source in sources.items()}
-    if isinstance(mix := fields.get("mix"), list | tuple):
-        pinned["mix"] = [_pin_mixed(mixed) for mixed in mix]
-    if has_weights:
-        baselines = fields.get("baselines", ())
-        pinned["weights"] = _find_weights(
-            [fields["model"], *(baselines if isinstance(baselines, list | tuple) else ())]
-        )
-    return pinned
-
-
-def _describe_source(source: Any) -> Any:
-    """Return a source as a dict; a path, or the result of another task, is its `path`."""
-    is_described = isinstance(source, Mapping) and "uri" not in source
-    return source if is_described else {"path": source}
-
-
-def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a source with the format and the version of the dataset that is the result of another task."""
-    result, options = source.get("path"), source.get("options") or {}
-    if not isinstance(result, Mapping) or not isinstance(options, Mapping):
-        return source
-    if isinstance(uri := result.get("uri"), str) and not is_pending(uri) and not storage.is_absolute(uri):
-        return {**source, "path": None, "table": uri}  # predictions that are a table
-    is_dataset = "content_hash" in result or result.get("version") is not None
-    format = source.get("format") or (FORMAT if is_dataset else None)
-    version = {"version": str(result["version"])} if result.get("version") is not None and format == FORMAT else {}
-    return {**source, "format": format, "options": version | dict(options)}
-
-
-def _pin_mixed(mixed: Any) -> Any:
-    if not isinstance(mixed, Mapping) or not isinstance(result := mixed.get("dataset"), Mapping):
-        return mixed
-    return {"version": result.get("version"), **mixed}
-
-
-def _find_weights(models: Sequence[Any]) -> dict[str, str]:
-    weights: dict[str, str] = {}
-    for model in models:
-        if not isinstance(model, Mapping) or "weights_sha256" not in model:
-            continue
-        uri, sha256 = model["uri"], model["weights_sha256"]
-        if weights.setdefault(uri, sha256) != sha256:
-            raise TrainyardError(
-                f"{uri} is the result of two trainings, with the weights {weights[uri][:16]} and {sha256[:16]}. Write "
-                "a model= of its own for each training to compare them."
-            )
-    return weights
 
 
 def resolve_names(root: str, value: Any) -> Any:
@@ -178,9 +111,11 @@ def explain_outputs_in_source(root: str, spec: Mapping[str, Any], outputs: Mappi
     return []
 
 
-def change_locations(model: type[JobSpec], fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the fields of a spec with `change` applied to those that are locations."""
-    return _change_fields(model, fields, Kind.LOCATION, lambda path, value: change(value))
+def change_all(
+    model: type[JobSpec], fields: Mapping[str, Any], kind: Kind, change: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Return the fields of a spec with `change` applied to those of a kind."""
+    return _change_fields(model, fields, kind, lambda path, value: change(value))
 
 
 def find_all(model: type[JobSpec], fields: Mapping[str, Any], kind: Kind) -> list[tuple[str, Any]]:
@@ -240,34 +175,7 @@ def missing_code(model: type[JobSpec], fields: Mapping[str, Any], dag_file: Path
     return []
 
 
-def recipes_of_models(spec: Mapping[str, Any]) -> list[str]:
+def recipes_of_models(model: type[JobSpec], spec: Mapping[str, Any]) -> list[str]:
     """Return the recipes of the models that a job applies; loading the models imports them."""
-    known, weights = [model for model in _applied_models(spec) if not is_pending(model)], spec.get("weights", {})
-    return [model_artifact.read(model, weights).recipe for model in known if model_artifact.exists(model)]
-
-
-def pin_models(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a rendered spec with the weights that its models have now; the driver starts later.
-
-    A dataset that is not named is the one that the first model was trained on.
-
-    Raises:
-        TrainyardError: A model does not exist.
-    """
-    artifacts = {uri: model_artifact.read(uri, spec["weights"]) for uri in _applied_models(spec)}
-    if not artifacts:
-        return spec
-    pinned = {**spec, "weights": {uri: artifact.weights_sha256 for uri, artifact in artifacts.items()}}
-    if "dataset" in spec and spec["dataset"] is None:
-        trained = artifacts[spec["model"]]
-        if not storage.is_absolute(trained.dataset):
-            raise TrainyardError(
-                f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
-                "process; write dataset="
-            )
-        pinned |= {"dataset": trained.dataset, "dataset_version": spec["dataset_version"] or trained.dataset_version}
-    return pinned
-
-
-def _applied_models(spec: Mapping[str, Any]) -> list[str]:
-    return [spec["model"], *spec.get("baselines", ())] if "weights" in spec else []
+    known = [name for _, name in find_all(model, spec, Kind.APPLIED_MODEL) if not is_pending(name)]
+    return [model_artifact.find(name)[1].recipe for name in known if model_artifact.exists(name)]

@@ -30,18 +30,17 @@ from trainyard.jobs import lineage, requirements, validation
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.common_options import CommonOptions, check_requests
 from trainyard.jobs.locations import (
-    change_locations,
+    change_all,
     explain_missing_part,
     explain_outputs_in_source,
     explain_shared_output,
     missing_code,
     name_output,
-    pin_models,
-    pin_results,
     replace_results,
     resolve_names,
 )
 from trainyard.jobs.options import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
+from trainyard.jobs.pinning import pin_models, pin_results
 from trainyard.jobs.planning import plan_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
@@ -153,14 +152,14 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with URIs and versions of other tasks' results in place of the results."""
         try:
-            fields = pin_results(self.spec_fields(), "weights" in self.SPEC.model_fields)
+            fields = pin_results(self.SPEC, self.spec_fields())
         except TrainyardError as error:
             raise TrainyardError(f"{self.title}: {error}") from None
-        return change_locations(self.SPEC, fields, replace_results)
+        return change_all(self.SPEC, fields, Kind.LOCATION, replace_results)
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
-        return change_locations(self.SPEC, self.locate_fields(), partial(resolve_names, root))
+        return change_all(self.SPEC, self.locate_fields(), Kind.LOCATION, partial(resolve_names, root))
 
     @property
     def output_name(self) -> Any:
@@ -221,9 +220,13 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         spec = self.build_spec(task_key, settings.storage)
         plan = self.plan_application(task_key, settings, spec.model_dump(mode="json"))
         try:
-            return replace(plan, spec=pin_models(plan.spec))
+            return replace(plan, spec=self.pin(plan.spec))
         except TrainyardError as error:
             raise type(error)(f"{self.title}: {error}") from None
+
+    def pin(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a rendered spec with the versions that its models have now. Raises TrainyardError."""
+        return pin_models(self.SPEC, spec)
 
     def build_spec(self, task_key: TaskKey, root: str) -> JobSpec:
         """Build the spec of the job, once all templates are rendered.
@@ -257,13 +260,16 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             default = {self.OUTPUT: self.output_name} if self._names_output else {}
             validation.refuse(self, explain_shared_output(self.OUTPUT, default | mapped))
 
-    def plan_application(self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any]) -> Plan:
+    def plan_application(
+        self, task_key: TaskKey, settings: Settings, spec: Mapping[str, Any], reads_models: bool = True
+    ) -> Plan:
         """Build the plan of the operator's application.
 
         Args:
             task_key: The task that the application belongs to.
             settings: The settings of the connection.
             spec: The fields of the job spec, as JSON; some may still be templates.
+            reads_models: Whether the storage is read for the code of the models that the job applies.
 
         Raises:
             TrainyardError: An option is not valid, user code is missing, or the cluster can never run the application.
@@ -281,7 +287,8 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
             **self.request_fields(options, spec),
         )  # fmt: skip
-        return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, None if settings.shared else self.conn_id)
+        unshared = None if settings.shared else self.conn_id
+        return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, unshared, reads_models)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""

@@ -18,7 +18,14 @@ from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 
 
-def plan_job(job: Job, model: type[JobSpec], dag_file: Path, spark_conn_id: str, unshared: str | None) -> Plan:
+def plan_job(
+    job: Job,
+    model: type[JobSpec],
+    dag_file: Path,
+    spark_conn_id: str,
+    unshared: str | None,
+    reads_models: bool = True,
+) -> Plan:
     """Build the plan of a job.
 
     Args:
@@ -27,6 +34,7 @@ def plan_job(job: Job, model: type[JobSpec], dag_file: Path, spark_conn_id: str,
         dag_file: The file of the DAG, beside which user code is searched for.
         spark_conn_id: The Spark connection.
         unshared: The `trainyard` connection, if nodes do not share local directories.
+        reads_models: Whether the storage is read for the recipes of the models that the job applies.
 
     Raises:
         TrainyardError: There is no such connection or cluster, the storage is on a local disk, user code is missing,
@@ -38,7 +46,7 @@ def plan_job(job: Job, model: type[JobSpec], dag_file: Path, spark_conn_id: str,
         raise type(error)(f"{job.operator}: spark_conn_id: {error}") from None
     if unshared and cluster.slots is None:
         _refuse_local_storage(job, model, cluster, unshared)
-    paths = [*user_code(model, job.spec).values(), *recipes_of_models(job.spec)]
+    paths = [*user_code(model, job.spec).values(), *(recipes_of_models(model, job.spec) if reads_models else [])]
     try:
         archive = build_archive(paths, dag_file, archive_folder())
     except TrainyardError as error:

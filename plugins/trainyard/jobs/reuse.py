@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainyard.jobs.common_options import CommonOptions
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
-_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "sources", "weights")
+_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "sources", "model")
 _logger = logging.getLogger(__name__)
 _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
@@ -46,7 +46,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         return ""
     try:
         files = {name: storage.list_files(source["path"]) for name, source in sources.items()}
-        model = model_artifact.read(spec["model"], spec["weights"]) if "model" in spec else None
+        uri, model = model_artifact.find(spec["model"]) if "model" in spec else ("", None)
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
         application = _describe_application(options)
@@ -55,10 +55,12 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         return ""
     if not all(files.values()) or not modules:
         return ""
+    counted = {name: value for name, value in spec.items() if name not in _NOT_OPTIONS}
+    counted |= {"model": uri} if model else {}
     hashes = {
         "source": _hash([sources, files]),
         "code": _hash([__version__, {name: _file_hash(path) for name, path in modules.items()}]),
-        "options": _hash([application, {name: value for name, value in spec.items() if name not in _NOT_OPTIONS}]),
+        "options": _hash([application, counted]),
     }
     if model:
         hashes["model"] = model.weights_sha256[:16]

@@ -99,21 +99,74 @@ def publish(evaluation: Evaluation, champion: Champion, rule: Rule, why: str) ->
     for name in names:
         if name not in _KEPT and not name.startswith("."):
             storage.copy(storage.join(origin, name), storage.join(target, name))
-    document = Promotion(
+    promoted = Promotion(
         model=evaluation.model.uri, weights_sha256=weights, evaluation=evaluation.uri, rule=rule, why=why,
-        promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).to_json().encode()  # fmt: skip
-    record = storage.join(target, "promotion.json")
+        promoted_at=_now(),
+    )  # fmt: skip
     if champion.weights_sha256 == weights:
+        record = storage.join(target, "promotion.json")
         if not storage.exists(record):
-            storage.replace(record, document)
+            storage.replace(record, promoted.to_json().encode())
         return
     try:
-        storage.create(_numbered(champion.uri, champion.promotions + 1), document)
+        _replace(champion, promoted)
     except FileExistsError:
         raise _replaced(evaluation, champion.uri) from None
-    storage.replace(record, document)
-    storage.copy(storage.join(origin, "model.json"), storage.join(champion.uri, "model.json"))
+
+
+def roll_back(uri: str, version: str) -> Promotion:
+    """Make an earlier champion the champion again, as a promotion of its own.
+
+    Args:
+        uri: The location of the champion.
+        version: The sha256 of the earlier champion's weights, or the beginning of it.
+
+    Returns:
+        The promotion that is recorded: the evaluation and the rule of the earlier one, and whom it replaces as reason.
+
+    Raises:
+        TrainyardError: There is no such version, it is the champion, or another promotion replaces the champion now.
+    """
+    champion, earlier = read_champion(uri), model_artifact.read_version(uri, version)
+    if champion.weights_sha256 is None or champion.weights_sha256 == earlier.weights_sha256:
+        raise TrainyardError(f"{uri} has the version {earlier.folder} already.")
+    try:
+        before = Promotion.load(storage.join(uri, earlier.folder, "promotion.json"))
+    except FileNotFoundError:
+        raise TrainyardError(f"{uri} is not a champion: its version {earlier.folder} was never promoted.") from None
+    _check_completed(champion, earlier.weights_sha256)
+    promoted = before.model_copy(
+        update={
+            "weights_sha256": earlier.weights_sha256,
+            "why": f"rolled back from {champion.weights_sha256[:16]}",
+            "promoted_at": _now(),
+        }
+    )
+    try:
+        _replace(champion, promoted)
+    except FileExistsError:
+        raise TrainyardError(f"another promotion has replaced the champion at {uri}. Look at it, and repeat.") from None
+    return promoted
+
+
+def list_promotions(uri: str) -> list[Promotion]:
+    """Return the promotions of a champion that are recorded, oldest first; those of `trainyard gc` are gone."""
+    folder = storage.join(uri, "promotions")
+    numbers = sorted(filter(_is_number, storage.list_names(folder)))
+    return [Promotion.load(storage.join(folder, name)) for name in numbers]
+
+
+def _replace(champion: Champion, promoted: Promotion) -> None:
+    """Record a promotion under the next number, then replace model.json by that of its weights, which is there.
+
+    Raises:
+        FileExistsError: Another promotion has this number.
+    """
+    document = promoted.to_json().encode()
+    folder = storage.join(champion.uri, promoted.weights_sha256[:16])
+    storage.create(_numbered(champion.uri, champion.promotions + 1), document)
+    storage.replace(storage.join(folder, "promotion.json"), document)
+    storage.copy(storage.join(folder, "model.json"), storage.join(champion.uri, "model.json"))
 
 
 def read_champion(uri: str) -> Champion:
@@ -121,8 +174,8 @@ def read_champion(uri: str) -> Champion:
 
     The number is read first: if a promotion completes in between, its number is taken, and `publish` fails.
     """
-    names = map(_NUMBERED.fullmatch, storage.list_names(storage.join(uri, "promotions")))
-    newest = max((int(match[1]) for match in names if match), default=0)
+    names = storage.list_names(storage.join(uri, "promotions"))
+    newest = max((int(name[:8]) for name in names if _is_number(name)), default=0)
     weights = model_artifact.read_current(uri).weights_sha256 if model_artifact.exists(uri) else None
     return Champion(uri, weights, newest)
 
@@ -138,6 +191,14 @@ def _check_completed(champion: Champion, weights_sha256: str) -> None:
             f"another promotion began to replace the champion at {champion.uri} at {newest.promoted_at}. Retry after "
             f"{end.isoformat()}: by then it has completed, or was interrupted."
         )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _is_number(name: str) -> bool:
+    return _NUMBERED.fullmatch(name) is not None
 
 
 def _numbered(champion: str, number: int) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainyard.jobs import requirements
-from trainyard.jobs.locations import replace_results, resolve_names
+from trainyard.jobs.locations import replace_results
 from trainyard.jobs.options import Templated, default
+from trainyard.jobs.pinning import drop_missing_start
 from trainyard.operators.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
-START_FROM = "start_from"
-"""The parameter of a recipe that is the name of a model, by convention: that of `Recipe`."""
 
 
 class TrainOperator(WorkerGroupOperator):
@@ -36,7 +35,8 @@ class TrainOperator(WorkerGroupOperator):
         loop: str | None = None,
         loop_params: dict[str, Any] | None = None,
         dataset_version: Templated[int] | None = None,
-        dataset_since: Templated[int] | None = None,
+        dataset_since: Any = None,
+        start_from: Any = None,
         mix: Sequence[Mapping[str, Any]] = default(TrainSpec, "mix"),
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
         strategy: str | Mapping[str, Any] = default(TrainSpec, "strategy"),
@@ -76,14 +76,13 @@ class TrainOperator(WorkerGroupOperator):
         for field in ("recipe_params", "loop_params"):
             if isinstance(params := fields[field], Mapping):
                 fields[field] = {name: replace_results(value) for name, value in params.items()}
+        if isinstance(since := fields["dataset_since"], str) and since.isdecimal():
+            fields["dataset_since"] = int(since)  # a template renders to text, and no model has a name of digits alone
         return fields
 
-    def resolve_fields(self, root: str) -> dict[str, Any]:
-        """Return the spec's fields, with the recipe's `start_from` resolved too."""
-        fields = super().resolve_fields(root)
-        if isinstance(params := fields["recipe_params"], Mapping) and START_FROM in params:
-            fields["recipe_params"] = {**params, START_FROM: resolve_names(root, params[START_FROM])}
-        return fields
+    def pin(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a rendered spec with the versions that its models have now. Raises TrainyardError."""
+        return super().pin(drop_missing_start(spec))
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""

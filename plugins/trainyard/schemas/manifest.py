@@ -27,6 +27,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
+from trainyard.schemas.version_suffix import split_version
 
 _VERSION = re.compile(r"(\d{8,})\.json")
 
@@ -285,6 +286,21 @@ def read_version(dataset: str, version: int | None = None, since: int | None = N
             versions = f"{existing[0]} to {existing[-1]}" if existing else "none"
             raise TrainyardError(f"{dataset} has no version {version}; it has versions {versions}.") from None
     return manifest if since is None else manifest.since(since)
+
+
+def find(name: str) -> tuple[str, DatasetManifest]:
+    """Return the URI of a dataset and its current manifest, or that of the version which `name` ends with.
+
+    Args:
+        name: The URI of the dataset; `DATASET@12` is its version 12.
+
+    Raises:
+        TrainyardError: There is no such dataset or version.
+    """
+    dataset, version = split_version(name)
+    if version is not None and not version.isdecimal():
+        raise TrainyardError(f"{name}: the version of a dataset is a number, as in {dataset}@12.")
+    return dataset, read_version(dataset, None if version is None else int(version))
 
 
 def list_versions(dataset: str) -> list[int]:

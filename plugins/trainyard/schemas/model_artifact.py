@@ -9,7 +9,8 @@ MODEL/epochs/003                         the model after epoch 3, a model of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt
@@ -18,9 +19,12 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.manifest import Column
-from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.specs.fields import ImportPath
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath
+from trainyard.schemas.version_suffix import split_version
+
+_FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
 class Normalization(Part):
@@ -75,6 +79,8 @@ class ModelArtifact(Document):
     dataset_version: int
     mix: tuple[MixedIn, ...] = ()
     """The datasets that were mixed in."""
+    start_from: str | None = None
+    """The model whose weights its training began with, `MODEL@VERSION`, if any."""
     metrics: dict[str, float]
     """The metrics of the best epoch."""
     epochs: int
@@ -102,6 +108,8 @@ class ModelArtifact(Document):
         yield Reference(self.dataset, self.dataset_version)
         yield from (Reference(mixed.dataset, mixed.dataset_version) for mixed in self.mix)
         yield from find_results(self.recipe_params)
+        if self.start_from:
+            yield refer_to_model(self.start_from)
 
     @property
     def folder(self) -> str:
@@ -109,9 +117,9 @@ class ModelArtifact(Document):
         return self.weights_sha256[:16]
 
 
-def exists(model: str) -> bool:
-    """Return whether there is a model at the URI `model`."""
-    return storage.exists(storage.join(model, "model.json"))
+def exists(name: str) -> bool:
+    """Return whether there is a model at a URI, in any version."""
+    return storage.exists(storage.join(split_version(name)[0], "model.json"))
 
 
 def epoch_model_uri(model: str, number: int) -> str:
@@ -119,26 +127,67 @@ def epoch_model_uri(model: str, number: int) -> str:
     return storage.join(model, "epochs", f"{number:03d}")
 
 
-def read(model: str, weights: Mapping[str, str]) -> ModelArtifact:
-    """Read the artifact of a model with particular weights, or its current one.
+def find(name: str) -> tuple[str, ModelArtifact]:
+    """Return the URI of a model and its current artifact, or that of the version which `name` ends with.
+
+    Args:
+        name: The URI of the model. `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
+
+    Raises:
+        TrainyardError: There is no such model or version, or several versions begin so.
+    """
+    model, version = split_version(name)
+    return model, read_version(model, version) if version else read_current(model)
+
+
+def find_since(since: int | str | None, dataset: str) -> int | None:
+    """Return the version of a dataset after which rows are read.
+
+    Args:
+        since: The version; or the URI of the model that was trained on it, which may end with a version of its own.
+        dataset: The URI of the dataset.
+
+    Raises:
+        TrainyardError: There is no such model, or it was trained on another dataset.
+    """
+    if not isinstance(since, str):
+        return since
+    _, trained = find(since)
+    if trained.dataset.rstrip("/") != dataset.rstrip("/"):
+        raise TrainyardError(
+            f"dataset_since={since!r} was trained on {trained.dataset}, and dataset= is {dataset}; write a model of "
+            "this dataset, or the number of a version."
+        )
+    return trained.dataset_version
+
+
+def read_version(model: str, version: str) -> ModelArtifact:
+    """Read the artifact of a version of a model.
 
     Args:
         model: The URI of the model.
-        weights: The sha256 of the weights of models, by their URIs; of others the current artifact is read.
+        version: The sha256 of its weights, or the beginning of it.
 
     Raises:
-        TrainyardError: There is none.
+        TrainyardError: There is none, or several begin so.
     """
-    if model not in weights:
-        return read_current(model)
-    folder = weights[model][:16]
+    found = [version[:16]] if len(version) >= 16 else list_versions(model, version)
+    if len(found) > 1:
+        raise TrainyardError(f"{model} has several versions {version!r}: {', '.join(found)}. Write more of its digits.")
     try:
-        return ModelArtifact.load(storage.join(model, folder, "model.json"))
-    except FileNotFoundError:
+        return ModelArtifact.load(storage.join(model, found[0], "model.json"))
+    except (FileNotFoundError, IndexError):
+        existing = ", ".join(list_versions(model)) or "none"
         raise TrainyardError(
-            f"{model} with the weights {folder}, the result of another task, was removed. Train it again, or write the "
-            "model's name to use its newest weights."
+            f"{model} has no version {version}; it has {existing}. If it was removed, train it again, or write the "
+            "model's name alone for its newest weights."
         ) from None
+
+
+def list_versions(model: str, prefix: str = "") -> list[str]:
+    """Return the folders of the versions of a model that begin with `prefix`: of sha256 of their weights 16 digits."""
+    folders = [name for name in storage.list_names(model) if _FOLDER.fullmatch(name) and name.startswith(prefix)]
+    return [folder for folder in folders if storage.exists(storage.join(model, folder, "model.json"))]
 
 
 def read_current(model: str) -> ModelArtifact:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from trainyard.schemas.version_suffix import split_version
+
 
 class Reference(NamedTuple):
     """A version of a dataset, by its number, or of a model, by the sha256 of its weights or the beginning of it.
@@ -17,6 +19,11 @@ class Reference(NamedTuple):
 
     uri: str
     version: int | str | None
+
+
+def refer_to_model(name: str) -> Reference:
+    """Return the reference to the version that a name or URI of a model ends with, `MODEL@VERSION`, if it has one."""
+    return Reference(*split_version(name))
 
 
 def find_results(params: Any) -> Iterator[Reference]:

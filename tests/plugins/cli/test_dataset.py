@@ -103,7 +103,7 @@ def test_versions_are_listed_compared_and_expired(dataset, capsys):
     assert "replaced partitions: (unnamed)" in shown and "split train: 6 -> 6 rows" in shown
     assert "expired 1 versions: 1" in shown
     assert not (dataset / "shards/w1").exists()
-    assert main(["dataset", "show", str(dataset), "--version", "1"]) == 1
+    assert main(["dataset", "show", f"{dataset}@1"]) == 1
     assert "has no version 1; it has versions 2 to 2" in capsys.readouterr().err
 
 
@@ -125,11 +125,18 @@ def test_numbers_that_expire_nothing_sensible_are_refused(dataset, capsys, optio
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "9"])
-@pytest.mark.parametrize("action", [["compare"], ["show", "--version"], ["verify", "--version"]])
-def test_a_version_that_does_not_exist_is_reported(dataset, capsys, action, number):
-    name, *option = action
-    assert main(["dataset", name, str(dataset), *option, number]) == 1
+def test_a_version_to_compare_with_that_does_not_exist_is_reported(dataset, capsys, number):
+    assert main(["dataset", "compare", str(dataset), number]) == 1
     assert f"has no version {number}; it has versions 1 to 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["show", "verify"])
+@pytest.mark.parametrize(
+    ("version", "message"), [("9", "has no version 9; it has versions 1 to 1"), ("1a", "the version of a dataset is a")]
+)
+def test_a_version_that_does_not_exist_is_reported(dataset, capsys, action, version, message):
+    assert main(["dataset", action, f"{dataset}@{version}"]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_a_missing_dataset_is_reported(tmp_path, capsys):

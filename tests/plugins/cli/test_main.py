@@ -106,8 +106,9 @@ def test_a_path_that_exists_is_not_the_name_of_a_dataset(
 ) -> None:
     datasets.write(tmp_path / "dataset", {"train": datasets.blobs(100)})
     monkeypatch.chdir(tmp_path)
-    assert main(["dataset", "versions", "dataset"]) == 0
-    assert "100" in capsys.readouterr().out
+    for command, name in (("versions", "dataset"), ("show", "dataset@1")):
+        assert main(["dataset", command, name]) == 0
+        assert "100" in capsys.readouterr().out
 
 
 def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(

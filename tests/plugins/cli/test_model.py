@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.trainer import datasets
 from trainyard import storage
 from trainyard.cli.main import main
+from trainyard.operators import promotion
+from trainyard.operators.promotion import Champion
 from trainyard.schemas import model_artifact
+from trainyard.schemas.evaluation import Scores
+from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.trainer.loop.fit import fit
 
+CHAMPION_RULE = Rule(metric="accuracy")
 RECIPE = "from tests.trainer.recipes import linear\n"
 
 
@@ -53,3 +59,58 @@ def test_a_recipe_in_another_folder_is_found_by_an_option(
     assert error.endswith("If it is in a folder of DAGs, write the folder as --dags-folder.\n")
     folder = os.path.relpath(tmp_path / "dags")
     assert main(["model", "export", model, "pt2", str(tmp_path / "model.pt2"), "--dags-folder", folder]) == 0
+
+
+@pytest.fixture
+def champion(tmp_path: Path) -> Champion:
+    """A champion that was promoted after another one."""
+    uri = str(tmp_path / "champion")
+    for weights in (b"first", b"second"):
+        artifact = write_model(tmp_path / "m", weights, {"accuracy": 0.5})
+        evaluated = evaluation(Scores(**scores(str(tmp_path / "m"), artifact.weights_sha256, accuracy=0.9)))
+        promotion.publish(evaluated, promotion.read_champion(uri), CHAMPION_RULE, f"{weights.decode()} is better")
+    return promotion.read_champion(uri)
+
+
+def test_versions_are_listed_with_why_each_was_promoted(champion: Champion, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "versions", champion.uri]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    (first,), (second,) = ([line for line in lines if f"{name} is better" in line] for name in ("first", "second"))
+    assert "current" in second and "current" not in first
+    assert "accuracy 0.5" in first and first.startswith(b"first".hex())
+
+
+def test_a_champion_is_rolled_back_to_an_earlier_one(champion: Champion, capsys: pytest.CaptureFixture[str]) -> None:
+    earlier = b"first".hex()
+    assert main(["model", "rollback", f"{champion.uri}@{earlier}"]) == 0
+    current = model_artifact.read_current(champion.uri)
+    assert current.folder.startswith(earlier)
+    assert f"rolled back from {str(champion.weights_sha256)[:16]}" in capsys.readouterr().out
+    record = Promotion.load(storage.join(champion.uri, current.folder, "promotion.json"))
+    assert (record.weights_sha256, record.why[:11]) == (current.weights_sha256, "rolled back")
+    assert [one.why[:11] for one in promotion.list_promotions(champion.uri)] == [
+        "first is be", "second is b", "rolled back",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("", "names no version; write "),
+        ("@0123", "has no version 0123; it has "),
+        (f"@{b'second'.hex()}", "already"),
+    ],
+)
+def test_a_version_that_cannot_become_the_champion_is_refused(
+    champion: Champion, capsys: pytest.CaptureFixture[str], version: str, message: str
+) -> None:
+    assert main(["model", "rollback", f"{champion.uri}{version}"]) > 0
+    assert message in capsys.readouterr().err
+    assert promotion.read_champion(champion.uri) == champion
+
+
+def test_a_model_that_was_never_promoted_is_not_rolled_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, _ = (write_model(tmp_path, weights).folder for weights in (b"first", b"second"))
+    assert main(["model", "rollback", f"{tmp_path}@{first}"]) == 1
+    assert f"is not a champion: its version {first} was never promoted" in capsys.readouterr().err

@@ -11,11 +11,10 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 from airflow.sdk.definitions.xcom_arg import ResolveMixin
 
-from tests.plugins.evaluations import write_model
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.assets import asset
-from trainyard.jobs.locations import explain_missing_part, explain_shared_output, pin_models
+from trainyard.jobs.locations import explain_missing_part, explain_shared_output
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
     EvaluateOperator,
@@ -103,53 +102,10 @@ def test_the_constructor_of_a_mapped_task_takes_the_results_of_other_tasks(
     assert getattr(build_spec(operator(task_id="t", dag=dag, **options)), field) == value
 
 
-@pytest.mark.parametrize(
-    ("start_from", "resolved"),
-    [
-        ("toy/champion", "memory://s/toy/champion"),
-        ("hdfs://nn/m", "hdfs://nn/m"),
-        (RESULT, RESULT["uri"]),
-        (None, None),
-    ],
-)
-def test_a_recipe_may_start_from_the_name_of_a_model(dag: DAG, start_from: Any, resolved: str | None) -> None:
-    train = TrainOperator(task_id="t", dag=dag, **TRAIN, recipe_params={"start_from": start_from, "width": 2})
-    assert build_spec(train).recipe_params == {"start_from": resolved, "width": 2}  # type: ignore[attr-defined]
-
-
 def test_the_constructor_of_a_mapped_task_takes_results_in_baselines_and_mix(dag: DAG) -> None:
     EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=[RESULT])
     (mixed,) = build_spec(TrainOperator(task_id="t", dag=dag, **TRAIN, mix=[{"dataset": RESULT, "share": 0.5}])).mix  # type: ignore[attr-defined]
     assert (mixed.dataset, mixed.version) == (RESULT["uri"], 3)
-
-
-@pytest.mark.parametrize(
-    ("operator", "options"),
-    [
-        (EvaluateOperator, EVALUATE | {"model": MODEL}),
-        (PredictOperator, PREDICT | {"model": MODEL}),
-        (FeaturizeOperator, EXPORT | {"model": MODEL, "layer": "pool"}),
-    ],
-)
-def test_a_job_applies_the_weights_that_the_other_task_returned(
-    dag: DAG, operator: type[JobOperator], options: dict[str, Any]
-) -> None:
-    """Another run may train the model of the same name meanwhile."""
-    assert build_spec(operator(task_id="t", dag=dag, **options)).weights == {MODEL["uri"]: "a" * 64}  # type: ignore[attr-defined]
-
-
-def test_the_newest_weights_of_a_model_that_is_named_are_applied(dag: DAG) -> None:
-    assert build_spec(EvaluateOperator(task_id="t", dag=dag, **EVALUATE)).weights == {}  # type: ignore[attr-defined]
-
-
-def test_the_weights_that_models_have_when_an_application_is_planned_are_those_that_it_applies(tmp_path: Path) -> None:
-    """Another run may promote a champion before the driver reads it."""
-    champion, other = str(tmp_path / "champion"), str(tmp_path / "other")
-    old, current = (write_model(tmp_path / "champion", weights).weights_sha256 for weights in (b"old", b"new"))
-    beside = write_model(tmp_path / "other", b"other").weights_sha256
-    spec = {"model": champion, "baselines": [other], "weights": {}}
-    assert pin_models(spec) == spec | {"weights": {champion: current, other: beside}}
-    assert pin_models(spec | {"weights": {champion: old}})["weights"] == {champion: old, other: beside}
 
 
 def test_a_model_that_does_not_exist_is_refused_before_anything_is_submitted(
@@ -161,19 +117,6 @@ def test_a_model_that_does_not_exist_is_refused_before_anything_is_submitted(
         operator.plan(
             TaskKey(dag_id="d", run_id="r", task_id="t", directory=str(tmp_path)), Settings(tmp_path.as_uri())
         )
-
-
-def test_a_model_is_evaluated_on_the_version_that_it_was_trained_on_if_no_dataset_is_named(tmp_path: Path) -> None:
-    model = str(tmp_path / "model")
-    write_model(tmp_path / "model", b"new", dataset="/d")
-    spec = {"model": model, "baselines": [], "weights": {}, "dataset": None, "dataset_version": None}
-    pinned = pin_models(spec)
-    assert (pinned["dataset"], pinned["dataset_version"]) == ("/d", 1)
-    assert pin_models(spec | {"dataset_version": 3})["dataset_version"] == 3
-    assert pin_models(spec | {"dataset": "other"})["dataset_version"] is None
-    write_model(tmp_path / "model", b"tried", dataset=".run/d")
-    with pytest.raises(TrainyardError, match=r"was trained on '.run/d', a path of another process; write dataset="):
-        pin_models(spec)
 
 
 def test_a_dataset_that_a_task_did_not_return_is_not_replaced_by_that_of_the_model(dag: DAG) -> None:
@@ -326,25 +269,6 @@ def test_an_output_inside_one_of_several_sources_is_refused(dag: DAG) -> None:
     fields = {name: value for name, value in EXPORT.items() if name != "source"}
     with pytest.raises(TrainyardError, match=r"dataset='toy/dataset'.* it is the source 'toy', contains it"):
         ExportOperator(task_id="t", dag=dag, **fields, sources={"a": "other", "b": "toy"})
-
-
-def test_a_training_has_no_weights_to_pin() -> None:
-    assert pin_models({"model": "new", "recipe": "a:b"}) == {"model": "new", "recipe": "a:b"}
-
-
-def test_baselines_are_scored_with_the_weights_that_other_tasks_returned(dag: DAG) -> None:
-    fields = EvaluateOperator(
-        task_id="t", dag=dag, **EVALUATE | {"model": MODEL}, baselines=[OTHER, "c"]
-    ).locate_fields()
-    assert fields["weights"] == {MODEL["uri"]: "a" * 64, OTHER["uri"]: "b" * 64}
-
-
-def test_two_trainings_of_one_name_cannot_be_compared(dag: DAG) -> None:
-    trained = {**MODEL, "weights_sha256": "b" * 64}
-    with pytest.raises(
-        TrainyardError, match=r"toy/model is the result of two trainings, with the weights a{16} and b{16}"
-    ):
-        EvaluateOperator(task_id="t", dag=dag, **EVALUATE | {"model": MODEL}, baselines=trained)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
         {"source": spec["source"] | {"path": str(tmp_path / "empty")}},
         {"prepare": "pydantic.main:BaseModel"},
         {"prepare": "toy.nowhere:rows"},
-        {"model": str(tmp_path / "nowhere"), "weights": {}},
+        {"model": str(tmp_path / "nowhere")},
     ):
         assert reuse.fingerprint(spec | changes, dag_file, make_options()) == ""
 
@@ -322,7 +322,7 @@ def features(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> dict[str,
         storage.replace(str(pipelines / "nets" / name), text.encode())
     artifact = write_model(tmp_path / "model", b"old").model_copy(update={"recipe": "nets.net:build"})
     storage.replace(str(tmp_path / "model" / "model.json"), artifact.to_json().encode())
-    return spec | {"model": str(tmp_path / "model"), "weights": {}}
+    return spec | {"model": str(tmp_path / "model")}
 
 
 def test_the_fingerprint_of_features_has_the_weights_of_the_model(features: dict[str, Any], pipelines: Path) -> None:

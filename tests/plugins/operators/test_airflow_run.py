@@ -228,8 +228,8 @@ def test_a_training_in_a_terminal_with_models_of_its_epochs_and_a_script(
     assert [other["uri"].rpartition("/train/")[2] for other in others] == ["epochs/001", "epochs/002"]
     trained = json.loads(record.with_name("train.json").read_text())["output"]["epoch_models"]
     (spec,) = (tmp_path / "s/runs/watched").glob("*/specs/evaluate*.json")
-    weights = json.loads(spec.read_text())["weights"]
-    assert {model["uri"]: model["weights_sha256"] for model in trained}.items() <= weights.items()
+    baselines = json.loads(spec.read_text())["baselines"]
+    assert baselines == [f"{model['uri']}@{model['weights_sha256'][:16]}" for model in trained]
 
     for rank in (0, 1):
         assert [line for line in log if f"rank {rank} received 1 and found 3 apples" in line], log

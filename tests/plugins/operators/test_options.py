@@ -218,7 +218,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "loop_params": PARAMS,
         "dataset": LOCATION,
         "dataset_version": OPTIONAL_COUNT,
-        "dataset_since": FROM_ZERO,
+        "dataset_since": [(-1, "write 0 or more"), (1.5, WHOLE), ([], WHOLE), ("../x", NAME)],
+        "start_from": OPTIONAL_LOCATION,
         "mix": [
             ("a", LIST), (3, LIST), (None, LIST), (["a"], DICT), ([{"dataset": "a"}], "is missing"),
             ([{"dataset": "a", "share": 1.5}], "write a number less than 1"),

@@ -12,17 +12,23 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact
 
 
-def test_weights_that_are_no_longer_the_newest_can_be_read(tmp_path: Path) -> None:
+def test_a_version_of_a_model_is_found_by_the_beginning_of_its_weights(tmp_path: Path) -> None:
     uri = str(tmp_path)
     older, newer = write_model(tmp_path, b"old"), write_model(tmp_path, b"new")
-    assert model_artifact.read(uri, {}) == model_artifact.read(uri, {"another": "c" * 64}) == newer
-    assert model_artifact.read(uri, {uri: older.weights_sha256}) == older
+    assert model_artifact.find(uri) == (uri, newer)
+    for digits in (4, 16, 64):
+        assert model_artifact.find(f"{uri}@{older.weights_sha256[:digits]}") == (uri, older)
 
 
-def test_weights_that_were_removed_are_an_error_and_not_replaced_by_newer_ones(tmp_path: Path) -> None:
-    older, _ = write_model(tmp_path, b"old"), write_model(tmp_path, b"new")
+def test_a_version_that_was_removed_is_an_error_and_not_replaced_by_a_newer_one(tmp_path: Path) -> None:
+    older, newer = write_model(tmp_path, b"old"), write_model(tmp_path, b"new")
     storage.remove(str(tmp_path / older.folder))
-    with pytest.raises(
-        TrainyardError, match=f"with the weights {older.folder}, the result of another task, was removed"
-    ):
-        model_artifact.read(str(tmp_path), {str(tmp_path): older.weights_sha256})
+    with pytest.raises(TrainyardError, match=rf"has no version {older.folder}; it has {newer.folder}\. If it was"):
+        model_artifact.find(f"{tmp_path}@{older.folder}")
+
+
+def test_folders_that_are_no_versions_are_not_listed(tmp_path: Path) -> None:
+    version = write_model(tmp_path, b"w").folder
+    for name in ("evaluations", "0123456789abcdef", ".tmp"):
+        (tmp_path / name).mkdir()
+    assert model_artifact.list_versions(str(tmp_path)) == [version]

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.evaluations import write_model
 from tests.plugins.results import output
 from tests.trainer import datasets
 from trainyard import retries, storage
 from trainyard.schemas import manifest, versions
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.group import supervisor
-from trainyard.trainer.group.datasets import read_datasets
+from trainyard.trainer.group.datasets import choose_versions
 
 
 @pytest.fixture
@@ -44,13 +46,20 @@ def save_checkpoint(directory: Path) -> None:
 
 def read(directory: Path, dataset: str, mixed: str, attempt: int, first: int = 1, **fields: object) -> list[int]:
     """Return the versions that an attempt reads."""
+    return [version.number for version in choose(directory, dataset, mixed, attempt, first, **fields)[1]]
+
+
+def choose(
+    directory: Path, dataset: str, mixed: str, attempt: int, first: int = 1, **fields: object
+) -> tuple[TrainSpec, list[DatasetManifest]]:
+    """Return the spec of an attempt, and what it reads."""
     key = TaskKey(dag_id="d", run_id="r", task_id="t", try_number=attempt, first_try=first, directory="/runs/d/r")
     mix = [{"dataset": mixed, "share": 0.5}]
     options = {"task_key": key, "recipe": "a.b:c", "dataset": dataset, "model": "/m", "mix": mix} | fields
     spec = TrainSpec.model_validate(options)
-    read = read_datasets(spec, str(directory / "checkpoints"))
+    chosen, read = choose_versions(spec, str(directory / "checkpoints"))
     assert [uri for uri, _ in read] == [dataset, mixed]
-    return [version.number for _, version in read]
+    return chosen, [version for _, version in read]
 
 
 def test_a_retry_that_finds_checkpoints_reads_the_versions_of_the_attempt_before(
@@ -62,6 +71,33 @@ def test_a_retry_that_finds_checkpoints_reads_the_versions_of_the_attempt_before
     commit_again(dataset, mixed)
     assert read(tmp_path, dataset, mixed, 2) == [2, 1]
     assert read(tmp_path, dataset, mixed, 3) == [2, 1]
+
+
+def test_a_retry_that_finds_checkpoints_began_with_the_model_that_the_attempt_before_began_with(
+    tmp_path: Path, dataset: str, mixed: str
+) -> None:
+    """Another run may have promoted a champion meanwhile, and its retry names that one."""
+    champion = str(tmp_path / "champion")
+    first, second = (f"{champion}@{write_model(Path(champion), name, dataset=dataset).folder}" for name in (b"1", b"2"))
+    add_partition(dataset)
+    named: dict[str, object] = {"start_from": first, "dataset_since": first}
+    spec, (manifest, _) = choose(tmp_path, dataset, mixed, 1, **named)
+    assert (spec.start_from, spec.dataset_since, list(manifest.partitions)) == (first, first, ["new"])
+    promoted: dict[str, object] = {"start_from": second, "dataset_since": second}
+    assert choose(tmp_path, dataset, mixed, 2, **promoted)[0].start_from == second, "there are no checkpoints"
+    choose(tmp_path, dataset, mixed, 1, **named)
+    save_checkpoint(tmp_path / "checkpoints")
+    spec, (manifest, _) = choose(tmp_path, dataset, mixed, 2, **promoted)
+    assert (spec.start_from, spec.dataset_since, list(manifest.partitions)) == (first, first, ["new"])
+    assert choose(tmp_path, dataset, mixed, 2, start_from="/another")[0].start_from == "/another", "the DAG was changed"
+
+
+def add_partition(uri: str) -> None:
+    """Commit a version whose shards were all added in it, as a partition."""
+    current = manifest.read_current(uri)
+    (partition,) = current.partitions.values()
+    added = {"new": partition.model_copy(update={"version": current.number + 1})}
+    manifest.commit(uri, current.model_copy(update={"number": current.number + 1, "partitions": added}))
 
 
 def test_a_storage_that_fails_at_the_start_of_the_driver_is_asked_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -12,12 +13,15 @@ from torch import nn
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.schemas.references import Reference
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model import transfer
+from trainyard.trainer.model.card import render_markdown
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.model.weights import read
+from trainyard.trainer.run.run import Run
 
 
 def recipe(
@@ -63,6 +67,42 @@ def test_matching_tensors_are_loaded_from_a_model_artifact(batches: str, tmp_pat
     transfer.initialize(fine_tuning)
     assert torch.equal(fine_tuning.model.state_dict()["0.weight"], first["0.weight"])
     assert fine_tuning.model.state_dict()["3.weight"].shape == (5, 4)
+
+
+def test_a_job_starts_from_a_version_of_a_model(batches: str, tmp_path: Path) -> None:
+    """The model that a training replaces may be the one that it starts from."""
+    path, model = "tests.trainer.model.test_transfer:recipe", str(tmp_path / "model")
+    options: dict[str, Any] = {"dataset": batches, "model": model, "batch_size": 50, "epochs": 1}
+    first = fit(path, **options).artifact
+    second = fit(path, **options, start_from=f"{model}@{first.weights_sha256[:6]}", seed=1).artifact  # type: ignore[union-attr]
+    twice = fit(path, **options | {"epochs": 2}, start_from=model, seed=2).artifact
+    assert first and second and twice
+    assert [first.start_from, second.start_from] == [None, f"{model}@{first.folder}"]
+    assert twice.start_from == f"{model}@{second.folder}", "which version the name meant"
+    assert Reference(model, second.folder) in twice.references()
+    assert "| initial weights |" in render_markdown(twice)
+
+
+def test_a_loop_starts_from_a_model_in_its_first_network(batches: str, tmp_path: Path) -> None:
+    first = train(batches, tmp_path / "model")
+    fit(loop=f"{__name__}:publish", dataset=batches, model=str(tmp_path / "same"), start_from=str(tmp_path / "model"))
+    same = read(str(tmp_path / "same"), load_model(str(tmp_path / "same")).artifact)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+
+
+def publish(run: Run) -> None:
+    """Publish the first of two networks, and train none."""
+    net, other = run.model(recipe), run.model(recipe)
+    assert not torch.equal(net.model[0].weight, other.model[0].weight)  # type: ignore[index]
+    run.track(net=net, other=other)
+    for _ in run.steps():
+        break
+    run.publish(net)
+
+
+def test_a_job_and_its_recipe_cannot_both_name_a_model(weights: str) -> None:
+    with pytest.raises(TrainyardError, match=r"start_from='m', and the recipe has start_from='.*'; remove one of them"):
+        transfer.replace_start(recipe(weights), "m")
 
 
 def test_reinitialized_layers_are_not_loaded(weights: str) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from trainyard.schemas.references import Reference
+from trainyard.schemas.references import Reference, refer_to_model
 from trainyard.schemas.results import EvaluationResult
-from trainyard.schemas.specs.fields import Location, Metric, Name
+from trainyard.schemas.specs.fields import AppliedModel, Location, Metric, Name
 from trainyard.schemas.specs.job import JobSpec
 
 
@@ -21,16 +20,15 @@ class EvaluateSpec(JobSpec):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.evaluate:run"
     RESULT = EvaluationResult
 
-    model: Location
-    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
-    weights: dict[str, str] = {}
-    """The sha256 of the weights of the models, by their URIs. Of others the newest are scored."""
+    model: AppliedModel
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the version; `NAME@1a2b` is
+    the version whose weights have a sha256 that begins so. By default the newest."""
     dataset: Location | None = None
     """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version. By default
     what the model was trained on."""
     dataset_version: PositiveInt | None = None
     """The version to score on. By default the newest; of the model's own dataset the one that it was trained on."""
-    baselines: tuple[Location, ...] = ()
+    baselines: tuple[AppliedModel, ...] = ()
     """Other models that are scored on the same rows. One that does not exist is left out."""
     split: Name = "test"
     """The split to score."""
@@ -53,4 +51,4 @@ class EvaluateSpec(JobSpec):
         """Yield the version of the dataset, and the models."""
         if self.dataset is not None:
             yield Reference(self.dataset, self.dataset_version)
-        yield from itertools.starmap(Reference, self.weights.items())
+        yield from map(refer_to_model, (self.model, *self.baselines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.manifest import fold_name
-from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.specs.fields import ImportPath, Location, Name, NonEmptyText, Output, Params
+from trainyard.schemas.specs.fields import AppliedModel, ImportPath, Name, NonEmptyText, Output, Params
 from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, refuse_overlap
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 
@@ -156,9 +155,9 @@ class FeaturizeSpec(ExportSpec):
     KIND: ClassVar[str] = "featurize spec"
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.featurize:run"
 
-    model: Location
-    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
-    weights: dict[str, str] = {}
+    model: AppliedModel
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the version; `NAME@1a2b` is
+    the version whose weights have a sha256 that begins so. By default the newest."""
     layer: Name
     """The submodule whose output becomes the features, by its name in the model, for example "encoder.pool"."""
     features: Name = "features"
@@ -167,4 +166,4 @@ class FeaturizeSpec(ExportSpec):
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name, and the model."""
         yield from super().references()
-        yield from itertools.starmap(Reference, self.weights.items())
+        yield refer_to_model(self.model)

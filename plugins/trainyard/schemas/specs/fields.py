@@ -20,6 +20,7 @@ from trainyard.schemas.validation.secrets import (
     find_secret_arguments,
     find_secrets,
 )
+from trainyard.schemas.version_suffix import split_version
 
 T = TypeVar("T")
 
@@ -28,6 +29,8 @@ class Kind(Enum):
     """What the value of a field is, in its annotation, for those who look for all values of a kind."""
 
     LOCATION = "a name below the storage root, or a URI"
+    MODEL = "the location of a model, which may end with @ and a version"
+    APPLIED_MODEL = "the location of a model that the job applies, whose recipe it imports"
     OUTPUT = "the location that the job writes to"
     CODE = "the import path of user code"
     METRIC = "the name of a metric, or the import path of one"
@@ -131,6 +134,13 @@ def _location(value: str) -> str:
     return value
 
 
+def _output(value: str) -> str:
+    name, version = split_version(value)
+    if version is not None:
+        raise ValueError(f"'@{version}' at its end names a version, which is not chosen; write {name!r}")
+    return value
+
+
 def _mlflow(value: str) -> str:
     remedy = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the nodes"
     refuse_secrets(find_secrets({"the URI": value}), remedy)
@@ -200,7 +210,15 @@ Location = Annotated[str, AfterValidator(_location), Kind.LOCATION]
 """A name below the storage root, or a URI."""
 
 
-Output = Annotated[Location, Kind.OUTPUT]
+Model = Annotated[Location, Kind.MODEL]
+"""A model: a name below the storage root, or a URI; it may end with `@` and the beginning of the weights' sha256."""
+
+
+AppliedModel = Annotated[Model, Kind.APPLIED_MODEL]
+"""A model that the job applies."""
+
+
+Output = Annotated[Location, AfterValidator(_output), Kind.OUTPUT]
 """The location that the job writes to."""
 
 

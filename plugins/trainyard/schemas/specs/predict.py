@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import PredictionsResult
-from trainyard.schemas.specs.fields import ImportPath, Location, Name, Output, Params
+from trainyard.schemas.specs.fields import AppliedModel, ImportPath, Name, Output, Params
 from trainyard.schemas.specs.source import ReadsSources, refuse_overlap
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
@@ -26,10 +25,9 @@ class PredictSpec(ReadsSources):
     ENTRY: ClassVar[str] = "trainyard.etl.jobs.predict:run"
     RESULT = PredictionsResult
 
-    model: Location
-    """The model: a name below the storage root, a URI, or `train.output`, which also sets the weights."""
-    weights: dict[str, str] = {}
-    """The sha256 of the weights of the model, by its URI. By default its newest."""
+    model: AppliedModel
+    """The model: a name below the storage root, a URI, or `train.output`, which also sets the version; `NAME@1a2b` is
+    the version whose weights have a sha256 that begins so. By default the newest."""
     prepare: ImportPath | None = None
     """`module:function` that shapes the source as it did for the export. None uses the source as it is."""
     prepare_params: Params = {}
@@ -76,6 +74,6 @@ class PredictSpec(ReadsSources):
 
     def references(self) -> Iterator[Reference]:
         """Yield the model, and what the source and the parameters name."""
-        yield from itertools.starmap(Reference, self.weights.items())
+        yield refer_to_model(self.model)
         yield from super().references()
         yield from find_results([self.prepare_params, self.postprocess_params])

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
-from trainyard.schemas.references import Reference, find_results
+from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.fields import (
     Format,
@@ -17,6 +24,7 @@ from trainyard.schemas.specs.fields import (
     Inlined,
     Location,
     MLflowServer,
+    Model,
     Name,
     Output,
     Params,
@@ -139,14 +147,18 @@ class TrainSpec(JobSpec):
     loop_params: Params = {}
     """The keyword arguments of `loop`. The result of another task becomes its `uri`."""
     recipe_params: Params = {}
-    """The keyword arguments of `recipe`. The result of another task becomes its `uri`; `start_from` may be the name of
-    a model below the storage root."""
+    """The keyword arguments of `recipe`. The result of another task becomes its `uri`."""
+    start_from: Model | None = None
+    """A model whose weights the training begins with: a name below the storage root, a URI, `NAME@1a2b` for one of its
+    versions, `train.output`, or a file `.safetensors`. One that does not exist yet, such as the first champion, means
+    new weights. Of a loop it is for the first network of `run.model`."""
     dataset: Location
     """The dataset: a name below the storage root, a URI, or `export.output`, which also sets the version."""
     dataset_version: PositiveInt | None = None
     """The version to train on. By default the newest."""
-    dataset_since: NonNegativeInt | None = None
-    """Train only on what was added after this version."""
+    dataset_since: NonNegativeInt | Model | None = None
+    """Train only on what was added after this version, or after the one that a model was trained on; one that does not
+    exist yet means all."""
     mix: tuple[Mixed, ...] = ()
     """Other datasets whose rows are mixed in, as dicts of `dataset`, `share` (the fraction of an epoch's rows) and
     `version` (default: the newest). Validation uses `dataset` alone."""
@@ -209,5 +221,6 @@ class TrainSpec(JobSpec):
         """Yield the versions of the datasets, and what the parameters name."""
         yield Reference(self.dataset, self.dataset_version)
         yield from (Reference(mixed.dataset, mixed.version) for mixed in self.mix)
+        yield from (refer_to_model(name) for name in (self.start_from, self.dataset_since) if isinstance(name, str))
         yield from find_results(self.recipe_params)
         yield from find_results(self.loop_params)

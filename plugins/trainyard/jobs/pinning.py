@@ -1,0 +1,159 @@
+"""Pin the versions of the datasets and models that a job reads: what is written meanwhile does not change it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard import storage
+from trainyard.errors import TrainyardError
+from trainyard.jobs.locations import change_all
+from trainyard.jobs.validation import is_pending
+from trainyard.schemas import model_artifact
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.specs.fields import Kind
+from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.source import FORMAT
+from trainyard.schemas.version_suffix import add_version, split_version
+
+WEIGHTS_FILE = ".safetensors"
+"""How the name of a file of weights ends, which has no versions."""
+_logger = logging.getLogger(__name__)
+
+
+def pin_results(model: type[JobSpec], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec with the versions of datasets and models that are results of other tasks.
+
+    The version of a dataset that its name ends with, `NAME@12`, becomes a field too; that of a model stays in its name.
+
+    Args:
+        model: The spec.
+        fields: The fields, with the results.
+
+    Raises:
+        TrainyardError: Two versions of a dataset are named, or one that is no number.
+    """
+    pinned = dict(fields)
+    if "dataset_version" in fields:
+        number = fields["dataset_version"]
+        pinned["dataset"], pinned["dataset_version"] = _pin_dataset(fields["dataset"], number, "dataset_version")
+    if isinstance(source := fields.get("source"), Mapping):
+        pinned["source"] = _pin_source(source)
+    if isinstance(sources := fields.get("sources"), Mapping):
+        pinned["sources"] = {name: _pin_source(_describe_source(source)) for name, source in sources.items()}
+    if isinstance(mix := fields.get("mix"), list | tuple):
+        pinned["mix"] = [_pin_mixed(mixed) for mixed in mix]
+    return change_all(model, pinned, Kind.MODEL, _pin_model)
+
+
+def _pin_dataset(dataset: Any, version: Any, option: str) -> tuple[Any, Any]:
+    """Return a dataset without its version, and its version: that of a result, of the name, or of the option."""
+    if isinstance(dataset, Mapping):
+        return dataset, dataset.get("version") if version is None else version
+    name, number = split_version(dataset) if isinstance(dataset, str) else (dataset, None)
+    if number is None:
+        return dataset, version
+    if not number.isdecimal():
+        raise TrainyardError(f"dataset={dataset!r}: the version of a dataset is a number, as in '{name}@12'")
+    if version is not None and str(version) != number:
+        raise TrainyardError(f"dataset={dataset!r} and {option}={version!r} are two versions; write one of them")
+    return name, int(number)
+
+
+def _pin_model(value: Any) -> Any:
+    """Return the name of a model with its version, if it is the result of another task; of a list, of each."""
+    if isinstance(value, list | tuple):
+        return [_pin_model(item) for item in value]
+    if isinstance(value, Mapping) and isinstance(value.get("weights_sha256"), str) and "uri" in value:
+        return add_version(value["uri"], value["weights_sha256"])
+    return value
+
+
+def _describe_source(source: Any) -> Any:
+    """Return a source as a dict; a path, or the result of another task, is its `path`."""
+    is_described = isinstance(source, Mapping) and "uri" not in source
+    return source if is_described else {"path": source}
+
+
+def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a source with the format and the version of the dataset that is the result of another task."""
+    result, options = source.get("path"), source.get("options") or {}
+    if not isinstance(options, Mapping):
+        return source
+    if isinstance(result, str) and source.get("format") in (None, FORMAT):
+        name, number = split_version(result)
+        if number is None or not number.isdecimal():
+            return source
+        return {**source, "path": name, "format": FORMAT, "options": {"version": number, **options}}
+    if not isinstance(result, Mapping):
+        return source
+    if isinstance(uri := result.get("uri"), str) and not is_pending(uri) and not storage.is_absolute(uri):
+        return {**source, "path": None, "table": uri}  # predictions that are a table
+    is_dataset = "content_hash" in result or result.get("version") is not None
+    format = source.get("format") or (FORMAT if is_dataset else None)
+    version = {"version": str(result["version"])} if result.get("version") is not None and format == FORMAT else {}
+    return {**source, "format": format, "options": version | dict(options)}
+
+
+def _pin_mixed(mixed: Any) -> Any:
+    if not isinstance(mixed, Mapping) or "dataset" not in mixed:
+        return mixed
+    dataset, version = _pin_dataset(mixed["dataset"], mixed.get("version"), "version")
+    return {**mixed, "dataset": dataset} | ({} if version is None else {"version": version})
+
+
+def pin_models(model: type[JobSpec], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a rendered spec with the versions that its models have now; the driver starts later.
+
+    A dataset that is not named is the one that the first model was trained on.
+
+    Args:
+        model: The spec.
+        spec: The fields.
+
+    Raises:
+        TrainyardError: A model does not exist.
+    """
+    artifacts: list[ModelArtifact] = []
+
+    def pin(name: Any) -> Any:
+        if isinstance(name, list | tuple):
+            return [pin(item) for item in name]
+        if not isinstance(name, str) or name.endswith(WEIGHTS_FILE):
+            return name
+        uri, artifact = model_artifact.find(name)
+        artifacts.append(artifact)
+        return add_version(uri, artifact.weights_sha256)
+
+    pinned = change_all(model, spec, Kind.MODEL, pin)
+    if "dataset" not in pinned or pinned["dataset"] is not None:
+        return pinned
+    trained = artifacts[0]
+    if not storage.is_absolute(trained.dataset):
+        raise TrainyardError(
+            f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
+            "process; write dataset="
+        )
+    return pinned | {"dataset": trained.dataset, "dataset_version": spec["dataset_version"] or trained.dataset_version}
+
+
+def drop_missing_start(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a training without a model to start from that does not exist yet.
+
+    Args:
+        spec: The rendered fields.
+
+    Raises:
+        TrainyardError: The model in `dataset_since` was trained on another dataset.
+    """
+    known = dict(spec)
+    for option in ("start_from", "dataset_since"):
+        name = spec[option]
+        if not isinstance(name, str) or name.endswith(WEIGHTS_FILE) or split_version(name)[1]:
+            continue
+        if not model_artifact.exists(name):
+            _logger.info("%s=%r does not exist yet: the training starts without it.", option, name)
+            known[option] = None
+    model_artifact.find_since(known["dataset_since"], spec["dataset"])
+    return known
