@@ -63,6 +63,11 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "Check of applications before submission to YARN: strict, warn or off",
                         "schema": {"type": ["string", "null"]},
                     },
+                    "profiles": {
+                        "label": "Profiles",
+                        "description": "Queue, node label, GPUs and memory by names, which tasks refer to by profile=",
+                        "schema": {"type": ["object", "null"]},
+                    },
                 },
             },
             {

@@ -40,7 +40,7 @@ def list_environments() -> list[str]:
         TrainyardError: A connection is not valid.
     """
     settings = [TrainyardHook(conn_id).get_conn() for conn_id in list_connections() if is_trainyard(conn_id)]
-    return [each.environment for each in settings if each.environment]
+    return [uri for each in settings for uri in each.environments]
 
 
 def _in_environment() -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from trainyard import permissions, storage
@@ -29,7 +29,7 @@ def check_write_access(conn_id: str) -> str:
     owners = {user, *list_setting("trainyard", "archive_owners")}
     problems = [
         *_list_folder_problems(settings.storage),
-        *_list_archive_problems(settings.storage, settings.environment, owners),
+        *_list_archive_problems(settings.storage, settings.environments, owners),
     ]
     if problems:
         raise TrainyardError(
@@ -37,9 +37,9 @@ def check_write_access(conn_id: str) -> str:
             "mode (chmod, or hdfs dfs -chmod), or name users whom you trust in Airflow's setting `archive_owners` of "
             "section `[trainyard]`."
         )
-    if settings.environment and not environment.is_intact(settings.environment):
+    if changed := [uri for uri in settings.environments if not environment.is_intact(uri)]:
         raise TrainyardError(
-            f"{settings.environment} is not the archive that was packed: its sha256 does not begin as its name does. "
+            f"{changed[0]} is not the archive that was packed: its sha256 does not begin as its name does. "
             "Remove it, and run `trainyard environment pack` again."
         )
     return f"; archives only by {' and '.join(sorted(owners))}"
@@ -69,11 +69,12 @@ def _list_folder_problems(root: str) -> Iterator[str]:
                 yield f"{uri} can be written to by other users: its mode is {access.mode:o}, not {closed:o}"
 
 
-def _list_archive_problems(root: str, packed: str | None, owners: Collection[str]) -> Iterator[str]:
+def _list_archive_problems(root: str, packed: Sequence[str], owners: Collection[str]) -> Iterator[str]:
     """Yield what is wrong with each archive, and with the folders of archives."""
     folder = storage.join(root, environment.ARCHIVES_FOLDER)
     uris = [folder, *(storage.join(folder, name) for name in storage.list_names(folder))]
-    for uri in [*uris, *([packed.rpartition("/")[0], packed] if packed else [])]:
+    uris += [part for uri in packed for part in (uri.rpartition("/")[0], uri)]
+    for uri in uris:
         with suppress(FileNotFoundError):
             access = permissions.read_access(uri)
             if access and (problem := access.find_problem(owners)):

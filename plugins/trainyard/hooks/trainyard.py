@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import BaseHook
@@ -14,10 +15,11 @@ from trainyard.compat import AirflowNotFoundException, conf, get_connection
 from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
 from trainyard.planning.job import Preflight, check_preflight
+from trainyard.planning.profile import Profile
 from trainyard.planning.runtime import airflow_home
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, find_secrets
 
-EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight")
+EXTRA_FIELDS = ("storage", "shared", "webhdfs", "environment", "preflight", "profiles")
 """The keys of a connection's extra."""
 _ROOT = re.compile(r"(?:/|(?:file|local):///|(?!file:|local:)[A-Za-z][A-Za-z0-9+.-]*://[^#?])[^#?\x00-\x1f]*(?<!\s)")
 """A storage root: an absolute path, or a URI; of a URI without a host there are three slashes. Spark and YARN take what
@@ -25,6 +27,7 @@ follows `#` or `?` for something else than a name."""
 _ROUTES: dict[str, tuple[set[str], str]] = {}
 """Connection -> scheme, host and port of URIs that it reads through WebHDFS, and the WebHDFS connection."""
 
+_PROFILES = TypeAdapter(dict[str, Profile])
 _REPORTED: set[str] = set()
 """The connections without a storage, whose default this process has logged."""
 
@@ -38,12 +41,20 @@ class Settings:
         preflight: How plans are checked against the cluster, for operators without an option of their own.
         shared: Whether every node of the cluster mounts the local directories of the URIs, at the same paths.
         environment: The URI of a packed environment, with which applications run on YARN.
+        profiles: What the tasks that name one request, by name.
     """
 
     storage: str
     preflight: Preflight = "strict"
     shared: bool = False
     environment: str | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    @property
+    def environments(self) -> list[str]:
+        """The URIs of the packed environments of the connection and of its profiles."""
+        named = (self.environment, *(profile.environment for profile in self.profiles.values()))
+        return list(dict.fromkeys(uri for uri in named if uri))
 
 
 class TrainyardHook(BaseHook):  # type: ignore[misc]
@@ -51,7 +62,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
 
     Its extra has `storage`, the URI of the storage root, and optionally `webhdfs`, the id of a connection by which HDFS
     is reached over HTTP, `preflight`, as the operators' option, `shared`, which is true for a local directory that
-    every node of the cluster mounts, and `environment`, the URI of a packed environment.
+    every node of the cluster mounts, `environment`, the URI of a packed environment, and `profiles`, objects with the
+    fields of `Profile` by the names that tasks write as `profile=`.
     """
 
     conn_name_attr = "conn_id"
@@ -101,7 +113,8 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         preflight = extra.get("preflight") or conf.get("trainyard", "preflight", fallback="strict")
         checked = check_preflight(str(preflight), f"connection {self.conn_id!r}")
         shared = self._is_shared(extra.get("shared", False))
-        return Settings(root, checked, shared, self._environment(extra.get("environment")))
+        environment, profiles = self._environment(extra.get("environment")), self._profiles(extra.get("profiles"))
+        return Settings(root, checked, shared, environment, profiles)
 
     def test_connection(self) -> tuple[bool, str]:
         """Write a file to the storage, and remove it, for the button `Test` of Airflow's form."""
@@ -203,6 +216,26 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                 "environment pack` made, for example hdfs:///trainyard/environments/NAME.tar.gz."
             )
         return self._without_secret("environment", value)
+
+    def _profiles(self, value: Any) -> dict[str, Profile]:
+        try:
+            profiles = _PROFILES.validate_python(value or {})
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, ("profiles", *first["loc"])))
+            raise TrainyardError(
+                f"connection {self.conn_id!r}: extra {field} is not valid ({first['type']}); profiles are objects by "
+                'name, such as {"gpu": {"node_label": "gpu", "gpus_per_worker": 1, "memory": "16g"}}, with '
+                f"{', '.join(Profile.model_fields)}."
+            ) from None
+        for name, profile in profiles.items():
+            self._environment(profile.environment)
+            if find_secrets(profile.conf):
+                raise TrainyardError(
+                    f"connection {self.conn_id!r}: extra profiles.{name}.conf has a secret, which pages and logs show. "
+                    f"{IN_CREDENTIAL_STORE}."
+                )
+        return profiles
 
     def _is_shared(self, value: Any) -> bool:
         try:

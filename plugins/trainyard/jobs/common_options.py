@@ -37,6 +37,11 @@ def _object(kind: type, example: str) -> Any:
     return Annotated[model, BeforeValidator(unpack), AfterValidator(lambda value: kind(**value.model_dump()))]
 
 
+def as_memory(value: Memory | str, default: Memory, where: str) -> Memory:
+    """Return the memory of a container that is given in all, or by its parts. Raises TrainyardError."""
+    return sizing.split(value, default, where) if isinstance(value, str) else value
+
+
 def _is_dict(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(name, str) for name in value)
 
@@ -62,7 +67,7 @@ def _coordinates(value: str) -> str:
 
 
 _COORDINATES = re.compile(r"[^\s:,]+(:[^\s:,]+){2}")
-MemoryOption = _object(Memory, "heap='4g'")
+MemoryOption = Annotated[str, Field(min_length=1)] | _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")
 _as_placement: Callable[[Any], Placement] = TypeAdapter(PlacementOption).validate_python
 Name = Annotated[str, Field(min_length=1)]
@@ -94,9 +99,9 @@ class CommonOptions(ConnectionOptions):
     spark_conn_id: Name
     """The connection of type `spark`, with the Spark master."""
     memory: MemoryOption  # type: ignore[valid-type]
-    """The memory of each executor."""
+    """The memory of each executor: in all, such as "8g", or its parts as `Memory`."""
     driver_memory: MemoryOption  # type: ignore[valid-type]
-    """The memory of the driver."""
+    """The memory of the driver, in the same forms."""
     grow_memory_to: Name | None
     """The largest container that a retry may ask for after a memory kill, for example "8g". By default a retry requests
     what the first attempt had."""
@@ -106,6 +111,9 @@ class CommonOptions(ConnectionOptions):
     Airflow's setting `preflight` in section `[trainyard]`, else `strict`."""
     placement: PlacementOption  # type: ignore[valid-type]
     """The queue, node labels and GPUs."""
+    profile: Name | None
+    """The name of a profile in the extra of the connection `conn_id`: queue, node labels, GPUs, memory, environment and
+    Spark configuration, which an option of the task overrides. On a local master it need not exist."""
     jars: Jars
     """Jars for driver and executors: paths, or URIs that every node reads."""
     packages: Packages
@@ -138,9 +146,13 @@ def check_requests(operator: Any) -> None:
     Raises:
         TrainyardError: A size or the placement is not valid.
     """
-    container = None if is_pending(operator.memory) else sizing.size(operator.memory, operator.title, "memory").needed
+    container, default = None, operator.REQUIREMENTS
+    if not is_pending(operator.memory):
+        memory = as_memory(operator.memory, default.memory, f"{operator.title}: memory")
+        container = sizing.size(memory, operator.title, "memory").needed
     if not is_pending(operator.driver_memory):
-        sizing.driver_size(operator.driver_memory, operator.title)
+        memory = as_memory(operator.driver_memory, default.driver_memory, f"{operator.title}: driver_memory")
+        sizing.driver_size(memory, operator.title)
     if operator.grow_memory_to is not None and not is_pending(operator.grow_memory_to):
         where = f"{operator.title}: grow_memory_to"
         limit = sizing.megabytes(operator.grow_memory_to, where)

@@ -42,10 +42,11 @@ from trainyard.jobs.locations import (
 from trainyard.jobs.options import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.pinning import pin_models, pin_results
 from trainyard.jobs.planning import plan_job
+from trainyard.jobs.requests import build_job
 from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
 from trainyard.planning import paths
-from trainyard.planning.job import Job, Preflight
+from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import check_packages
@@ -107,10 +108,11 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         *,
         conn_id: str = "trainyard_default",
         spark_conn_id: str = "spark_default",
-        memory: Memory | None = None,
-        driver_memory: Memory | None = None,
+        memory: Memory | str | None = None,
+        driver_memory: Memory | str | None = None,
         grow_memory_to: str | None = None,
         placement: Placement | None = None,
+        profile: str | None = None,
         preflight: Preflight | None = None,
         jars: Sequence[str] = (),
         packages: Sequence[str] = (),
@@ -279,14 +281,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         tasks = [task for task in (self.dag.tasks if self.has_dag() else ()) if isinstance(task, JobOperator)]
         outputs = {task.task_id: task.output_name for task in tasks}
         validation.refuse(self, explain_outputs_in_source(settings.storage, spec, outputs))
-        job = Job(
-            operator=self.title, task_key=task_key, storage=settings.storage, spec=spec, modules=self.modules(spec),
-            memory=options.memory, driver_memory=options.driver_memory, grow_memory_to=options.grow_memory_to,
-            placement=options.placement, preflight=options.preflight or settings.preflight, jars=options.jars,
-            packages=options.packages, files=options.files, env_vars=options.env_vars or {}, conf=options.conf or {},
-            environment=settings.environment, daemon=self.REQUIREMENTS.daemon,
-            **self.request_fields(options, spec),
-        )  # fmt: skip
+        job = build_job(self, options, settings, task_key, spec)
         unshared = None if settings.shared else self.conn_id
         return plan_job(job, self.SPEC, self.dag_file, self.spark_conn_id, unshared, reads_models)
 

@@ -19,6 +19,8 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.validation.complaints import SMALLEST_MB
 
 MIN_JVM_OVERHEAD_MB = 384
+MIN_HEAP_MB = 450
+"""The smallest heap that Spark starts with (`spark.testing.reservedMemory` times 1.5)."""
 JVM_OVERHEAD_FRACTION = 0.1
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])i?b?", re.IGNORECASE)
@@ -81,6 +83,30 @@ def megabytes(text: str, where: str) -> int:
         example = f"{text}m" if text.isdecimal() and int(text) >= SMALLEST_MB else "512m"
         raise TrainyardError(f'{where}={text!r} is not a valid size; use a number and a unit, for example "{example}".')
     return math.ceil(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def split(total: str, default: Memory, where: str) -> Memory:
+    """Return the parts of a container's memory, heap and native as large to each other as by default.
+
+    Args:
+        total: The memory of the container in all, such as "8g".
+        default: The default memory of the container.
+        where: The option, for error messages.
+
+    Raises:
+        TrainyardError: The size is not valid, or too small.
+    """
+    available = megabytes(total, where)
+    heap, native = (megabytes(text, where) for text in (default.heap, default.native))
+    share = heap / (heap + native)
+    parts = min(available - MIN_JVM_OVERHEAD_MB, math.floor(available / (1 + JVM_OVERHEAD_FRACTION * share)))
+    heap = max(MIN_HEAP_MB, math.floor(share * parts))
+    native = available - heap - max(MIN_JVM_OVERHEAD_MB, math.ceil(heap * JVM_OVERHEAD_FRACTION))
+    if native < 0:
+        raise TrainyardError(
+            f'{where}={total!r} is too small: a JVM takes {MIN_HEAP_MB + MIN_JVM_OVERHEAD_MB} MB; write "1g" or more.'
+        )
+    return replace(default, heap=f"{heap}m", native=f"{native}m")
 
 
 def size(memory: Memory, operator: str, role: str, limits: Limits | None = None) -> Size:

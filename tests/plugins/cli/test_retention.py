@@ -89,17 +89,18 @@ def test_by_default_five_are_kept_and_nothing_younger_than_ninety_days_is_remove
 def test_environments_of_all_connections_and_of_sparks_configuration_stay(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [f"{letter * 16}-environment.tar.gz" for letter in "abcd"]
+    names = [f"{letter * 16}-environment.tar.gz" for letter in "abcde"]
     uris = [f"{store.root}/environments/{name}" for name in names]
-    for days, name in zip((100, 99, 98, 50), names, strict=True):
+    for days, name in zip((100, 99, 98, 50, 97), names, strict=True):
         storage.replace(f"{store.root}/environments/{name}", b"tar")
         os.utime(store.folder / "environments" / name, (time.time() - days * 86400,) * 2)
-    extra = {"storage": store.root, "environment": uris[0], "shared": True}
+    profiles = {"gpu": {"environment": uris[4]}}
+    extra = {"storage": store.root, "environment": uris[0], "shared": True, "profiles": profiles}
     monkeypatch.setenv("AIRFLOW_CONN_ON_GPUS", json.dumps({"conn_type": "trainyard", "extra": extra}))
     (tmp_path / "spark-defaults.conf").write_text(f"spark.archives {uris[1]}#environment\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert main([*OPTIONS, "--only", "environments", "--delete"]) == 0
-    assert storage.list_names(f"{store.root}/environments") == [names[0], names[1], names[3]]
+    assert storage.list_names(f"{store.root}/environments") == [names[0], names[1], names[3], names[4]]
 
 
 @pytest.fixture

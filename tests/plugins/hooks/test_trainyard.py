@@ -15,6 +15,7 @@ from trainyard.hooks import TrainyardHook
 from trainyard.hooks.trainyard import EXTRA_FIELDS, Settings, default_storage, warn_of_hosts
 from trainyard.operators import ExportOperator
 from trainyard.planning.plan import Plan
+from trainyard.planning.profile import Profile
 from trainyard.provider import get_provider_info
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -156,7 +157,7 @@ def test_an_unknown_key_of_the_extra_is_refused(monkeypatch: pytest.MonkeyPatch,
         settings(monkeypatch, connection | {"storages": "file:///secret"})
     assert str(refused.value) == (
         "connection 'trainyard_default': extra has the unknown key 'storages'; known are storage, shared, webhdfs, "
-        "environment, preflight."
+        "environment, preflight, profiles."
     )
 
 
@@ -232,3 +233,32 @@ def test_the_log_says_once_where_the_storage_is_if_the_connection_does_not(
     settings(monkeypatch, {})
     printed = capsys.readouterr().out
     assert printed.count("names no storage") == 1 and default_storage() in printed
+
+
+GPU = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1, "memory": "16g", "conf": {"spark.x": 1}}
+
+
+def test_a_connection_has_profiles(monkeypatch: pytest.MonkeyPatch, connection: dict[str, str]) -> None:
+    found = settings(monkeypatch, connection | {"profiles": {"gpu": GPU, "etl": {}}}).profiles  # type: ignore[dict-item]
+    assert found == {"gpu": Profile(**GPU | {"conf": {"spark.x": "1"}}), "etl": Profile()}
+
+
+@pytest.mark.parametrize(
+    ("profiles", "message"),
+    [
+        (["gpu"], r"extra profiles is not valid \(dict_type\); profiles are objects by name"),
+        (
+            {"gpu": {"que": "x"}},
+            r"extra profiles\.gpu\.que is not valid \(extra_forbidden\); .* with queue, node_label",
+        ),
+        ({"gpu": {"gpus_per_worker": -1}}, r"extra profiles\.gpu\.gpus_per_worker is not valid"),
+        ({"gpu": {"environment": "env.tar.gz"}}, r"extra environment: write the URI of an archive"),
+        ({"gpu": {"conf": {"spark.my.password": "marker"}}}, r"extra profiles\.gpu\.conf has a secret"),
+    ],
+)
+def test_a_profile_that_is_not_valid_is_refused_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, str], profiles: Any, message: str
+) -> None:
+    with pytest.raises(TrainyardError, match=f"^connection 'trainyard_default': {message}") as refused:
+        settings(monkeypatch, connection | {"profiles": profiles})
+    assert "marker" not in str(refused.value)

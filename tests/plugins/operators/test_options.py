@@ -66,7 +66,8 @@ FUNCTION: list[Refused] = [
     ("toy.recpie:network", "there is no toy/recpie.py beside"), ("toy.recipe:netwrok", "the nearest one is 'network'"),
 ]  # fmt: skip
 MEMORY: list[Refused] = [
-    ("4g", "write Memory(heap='4g')"), (4096, "write Memory(heap='4g')"), ("", "write Memory(heap='4g')"),
+    ("4", "use a number and a unit"), (4096, "write Memory(heap='4g')"), ("", "write 1 or more characters"),
+    ("0.5g", "is too small: a JVM takes 834 MB"),
     ({"heap": "4g", "native": "2g"}, "write Memory(heap='4g', native='2g')"),
     (Memory(heap=4096), f"{TEXT}, for example '4096m'"),
     (Memory(heap=4), f"{TEXT}, for example '4g'"),
@@ -128,6 +129,7 @@ COMMON: dict[str, list[Refused]] = {
         (Placement(isolation="docker"), "needs image="), (Placement(isolation="labels"), "needs node_label="),
         (Placement(isolation="docker", image=3), TEXT), (Placement(driver_label=3), TEXT),
     ],
+    "profile": OPTIONAL_STRING,
     "conf": [
         ({3: "x"}, f"{TEXT}, for example '3'"), ("spark.task.cpus=4", DICT), ([], DICT), (0, DICT),
         ({"spark.task.cpus": None}, TEXT), ({"spark.hadoop.fs.azure.account.key.acme": "marker"}, IN_STORE),

@@ -185,3 +185,22 @@ def test_all_that_is_counted_for_a_driver_is_requested(memory: Memory) -> None:
     size = sizing.driver_size(replace(memory, off_heap="0m", pyspark="0m"), "E 'e'")
     requested = sizing.driver_settings(size)
     assert size.needed == sum(sizing.megabytes(value, "setting") for value in requested.values())
+
+
+@given(st.integers(834, 200_000), st.sampled_from([("1g", "512m"), ("1g", "1536m"), ("512m", "2g"), ("1g", "0m")]))
+def test_memory_in_all_is_that_of_the_container(total: int, default: tuple[str, str]) -> None:
+    heap, native = default
+    size = sizing.size(sizing.split(f"{total}m", Memory(heap=heap, native=native), "memory"), "E", "memory")
+    assert size.needed == total
+    assert size.heap >= sizing.MIN_HEAP_MB
+
+
+def test_memory_in_all_is_shared_between_heap_and_libraries_as_by_default() -> None:
+    assert sizing.split("8g", Memory(heap="512m", native="2g"), "memory") == Memory(heap="1561m", native="6247m")
+    assert sizing.split("40g", Memory(heap="1g", native="1g"), "memory") == Memory(heap="19504m", native="19505m")
+
+
+@pytest.mark.parametrize("total", ["833m", "0g"])
+def test_memory_in_all_that_no_jvm_starts_with_is_refused(total: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"^memory='{total}' is too small: a JVM takes 834 MB; write \"1g\" or"):
+        sizing.split(total, Memory(), "memory")
