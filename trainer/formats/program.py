@@ -23,7 +23,9 @@ class Program(nn.Module):
 
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
-        network = Network(copy.deepcopy(model.recipe.model).cpu(), model.artifact.inputs, model.artifact.normalization)
+        recipe, artifact = model.recipe, model.artifact
+        module = copy.deepcopy(recipe.model).cpu()
+        network = Network(module, artifact.inputs, artifact.normalization, recipe.keywords)
         self._network = network.eval().requires_grad_(False)
         self._predict = model.recipe.predict
 

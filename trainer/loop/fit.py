@@ -277,7 +277,7 @@ def _set_up(
     label = train_loader.column(recipe.label) if recipe.label else None
     export.check_formats(formats, inputs)
     normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
-    network = Network(recipe.model, inputs, normalization)
+    network = Network(recipe.model, inputs, normalization, recipe.keywords)
     check = _build_check(job, recipe, network, inputs, validation_loader or train_loader, strategy.sharded)
     writer = ModelWriter(job, network, inputs, label, normalization, strategy.sharded, check, warnings)
     progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)

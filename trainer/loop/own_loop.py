@@ -150,7 +150,7 @@ class _Builder:
         loader = self._open(recipe)
         inputs = tuple(loader.column(name) for name in recipe.inputs)
         normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
-        network = Network(recipe.model, inputs, normalization)
+        network = Network(recipe.model, inputs, normalization, recipe.keywords)
         label = loader.column(recipe.label) if recipe.label else None
         return Model(path, parsed, recipe, network, inputs, label, normalization, loader, warnings)
 

@@ -49,14 +49,19 @@ class Network(nn.Module):
         model: The recipe's model.
         inputs: The feature columns, in the order of the model's arguments.
         normalization: The normalization of each column that has one.
+        keywords: The columns and masks by the model's keyword arguments; None if it takes them in their order.
     """
 
     def __init__(
-        self, model: nn.Module, inputs: tuple[Column, ...], normalization: Mapping[str, Normalization]
+        self,
+        model: nn.Module,
+        inputs: tuple[Column, ...],
+        normalization: Mapping[str, Normalization],
+        keywords: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self._inputs = inputs
+        self._inputs, self._keywords = inputs, keywords
         self._is_scaled = tuple(column.name in normalization for column in inputs)
         for number, column in enumerate(inputs):
             if self._is_scaled[number]:
@@ -83,11 +88,14 @@ class Network(nn.Module):
                 arguments `batch` and `step`.
         """
         arguments = [self._build_arguments(number, batch) for number in range(len(self._inputs))]
-        features = chain.from_iterable(arguments)
-        if step is not None:
-            values = {column.name: first for column, (first, *_) in zip(self._inputs, arguments, strict=True)}
-            return self.model(*features, batch={**batch, **values}, step=step)  # type: ignore[no-any-return]
-        return self.model(*features)  # type: ignore[no-any-return]
+        features = {name: values for argument in arguments for name, values in argument.items()}
+        further = {} if step is None else {"batch": {**batch, **features}, "step": step}
+        if self._keywords is None:
+            output = self.model(*chain.from_iterable(argument.values() for argument in arguments), **further)
+        else:
+            output = self.model(**{name: features[column] for name, column in self._keywords.items()}, **further)
+        is_named = isinstance(output, Mapping) and hasattr(output, "logits")  # a ModelOutput of transformers
+        return output.logits if is_named else output  # type: ignore[no-any-return]
 
     def describe_inputs(self) -> str:
         """Return the arguments of the model with their shapes, for errors."""
@@ -97,15 +105,16 @@ class Network(nn.Module):
         }
         return ", ".join(f"{name!r} of shape [{', '.join(shape)}]" for name, shape in sizes.items())
 
-    def _build_arguments(self, number: int, batch: Batch) -> tuple[Tensor, ...]:
+    def _build_arguments(self, number: int, batch: Batch) -> dict[str, Tensor]:
+        """Return the values of a column, and those of its mask if it is padded, by name."""
         column = self._inputs[number]
         values = self._scale(number, batch[column.name])
         if column.kind != "list" or values.is_nested:
-            return (values,)
+            return {column.name: values}
         mask = batch[mask_name(column.name)]
         if self._is_scaled[number]:
             values = values.masked_fill(~mask.reshape(*mask.shape, *(1 for _ in column.shape)), 0)
-        return values, mask
+        return {column.name: values, mask_name(column.name): mask}
 
     def _scale(self, number: int, values: Tensor) -> Tensor:
         if values.dtype in (torch.uint8, torch.bool):

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from trainyard.errors import TrainyardError
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.decoding import Augment, Decode
-from trainyard.trainer.data.jagged import Sequences
+from trainyard.trainer.data.jagged import Sequences, mask_name
 from trainyard.trainer.model import loss_kinds, named_metrics
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Recipe:
             with `sequences="padded"`, two arguments: the values (rows, longest, ...), zero behind the end of each
             row, and a mask (rows, longest), true before it, which a batch holds as NAME_mask. With "nested" it is one
             nested tensor of torch's jagged layout.
-        features: The column, or columns, that the model takes.
+        features: The column, or columns, that the model takes; or a dict of its keyword arguments, such as
+            `{"input_ids": "tokens", "attention_mask": "tokens_mask"}` for a model of transformers. An output with an
+            attribute `logits`, as such models have, is taken to be these.
         label: The label column.
         extra_columns: Further columns of a batch in training and validation, for `step` and `transform`: labels of
             other tasks, weights or masks, such as `extra_columns=["weight"]` with a step of
@@ -91,7 +93,7 @@ class Recipe:
     """
 
     model: nn.Module
-    features: str | Sequence[str]
+    features: str | Sequence[str] | Mapping[str, str]
     label: str | None = None
     loss: Callable[[Any, Tensor], Tensor] | None = None
     optimizer: Callable[..., Optimizer] = torch.optim.AdamW
@@ -129,6 +131,8 @@ class Recipe:
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
             raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
+        if self.keywords and self.sequences == "nested" and len(self.inputs) < len({*self.keywords.values()}):
+            raise TrainyardError("Recipe: features= names a mask, which sequences='nested' has not; write 'padded'.")
         if own := [name for name in self.metrics if name in OWN_METRICS]:
             raise TrainyardError(f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name.")
         if isinstance(self.extra_columns, str):
@@ -153,7 +157,15 @@ class Recipe:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The feature columns, in the order of the model's arguments."""
-        return (self.features,) if isinstance(self.features, str) else tuple(self.features)
+        if not isinstance(self.features, Mapping):
+            return (self.features,) if isinstance(self.features, str) else tuple(self.features)
+        masks = set(map(mask_name, self.features.values()))
+        return tuple(dict.fromkeys(name for name in self.features.values() if name not in masks))
+
+    @property
+    def keywords(self) -> Mapping[str, str] | None:
+        """The columns and masks by the model's keyword arguments; None if it takes them in their order."""
+        return self.features if isinstance(self.features, Mapping) else None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -156,7 +156,8 @@ def restore_model(
             f"recipe {artifact.recipe!r} builds a different network than the one in {model}: {error}. "
             "Use the recipe as it was when the model was trained."
         ) from error
-    return TrainedModel(artifact, recipe, Network(recipe.model, artifact.inputs, artifact.normalization), device)
+    network = Network(recipe.model, artifact.inputs, artifact.normalization, recipe.keywords)
+    return TrainedModel(artifact, recipe, network, device)
 
 
 def build_batch(recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, Values]) -> dict[str, Tensor]:

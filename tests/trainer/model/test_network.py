@@ -1,4 +1,4 @@
-"""The normalization of columns keeps their differences, however large their mean is."""
+"""The normalization of columns keeps their differences, however large their mean is; models take them as arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Bernoulli
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Statistics
@@ -101,3 +102,49 @@ def test_doubles_without_normalization_become_floats() -> None:
     column = Column(name="x", kind="scalar", type="double")
     output = Network(Identity(), (column,), {})({"x": torch.tensor([0.5], dtype=torch.float64)})
     assert output.dtype == torch.float32
+
+
+class Named(nn.Module):
+    """Return its arguments in a dict with attributes, or a distribution, which has logits too."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, *, first: Tensor, second: Tensor) -> Any:
+        return self.kind(logits=first - second)
+
+
+class Output(dict[str, Tensor]):
+    """As an output of transformers: a dict whose items are attributes."""
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
+
+
+COLUMNS = tuple(Column(name=name, kind="scalar", type="float") for name in ("a", "b"))
+BATCH = {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([5.0, 5.0])}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "output"), [({"first": "a", "second": "b"}, -4), ({"first": "b", "second": "a"}, 4)]
+)
+def test_columns_are_keyword_arguments_and_logits_are_taken_from_the_output(
+    keywords: dict[str, str], output: float
+) -> None:
+    assert Network(Named(Output), COLUMNS, {}, keywords)(BATCH)[0] == output
+
+
+def test_a_distribution_is_an_output_as_it_is() -> None:
+    found = Network(Named(Bernoulli), COLUMNS, {}, {"first": "a", "second": "b"})(BATCH)
+    assert isinstance(found, Bernoulli)
+
+
+def test_a_column_that_is_two_arguments_is_given_twice() -> None:
+    class Difference(nn.Module):
+        def forward(self, first: Tensor, second: Tensor) -> Tensor:
+            return first - second
+
+    assert Network(Difference(), (COLUMNS[0], COLUMNS[0]), {})(BATCH).tolist() == [0, 0]

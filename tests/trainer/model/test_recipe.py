@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 import trainyard.trainer
 from tests.trainer.recipes import linear
@@ -76,3 +77,15 @@ def test_a_path_to_a_dangerous_function_runs_nothing(tmp_path: Path) -> None:
 def test_what_is_no_import_path_is_refused(path: Any) -> None:
     with pytest.raises(TrainyardError, match=r"recipe=.* is not an import path\. Write 'module:function'"):
         load(path, {})
+
+
+def test_keyword_arguments_name_columns_and_their_masks() -> None:
+    features = {"ids": "tokens", "mask": "tokens_mask", "age": "age", "more": "tokens"}
+    named = Recipe(model=nn.Linear(1, 1), features=features)
+    assert (named.inputs, named.keywords) == (("tokens", "age"), features)
+    assert Recipe(model=nn.Linear(1, 1), features=["a", "b"]).keywords is None
+
+
+def test_a_mask_of_a_nested_column_is_refused() -> None:
+    with pytest.raises(TrainyardError, match=r"features= names a mask, which sequences='nested' has not"):
+        Recipe(model=nn.Linear(1, 1), features={"ids": "t", "mask": "t_mask"}, sequences="nested")
