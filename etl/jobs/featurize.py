@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
+from trainyard.etl.fitting import encoding
 from trainyard.etl.jobs import export, sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
@@ -52,6 +53,9 @@ def features(
             `name` is one of their columns.
     """
     artifact = model_artifact.read(model, weights or {})
+    vocabularies = artifact.read_fitted(model).vocabularies
+    of_inputs = {column.name: vocabularies[column.name] for column in artifact.inputs if column.name in vocabularies}
+    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize")
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]

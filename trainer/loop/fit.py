@@ -159,9 +159,11 @@ def fit(
     own_loop = load_loop(loop) if isinstance(loop, str) else loop
     with init_world(world) as world:
         parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
+        params = parse_params(recipe_params or {})
         job = Job(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
-            params=parse_params(recipe_params or {}) | parse_params(loop_params or {}, "loop_params"),
+            params=recipes.add_categories(recipe, params, version.fitted) if recipe
+            else parse_params(loop_params or {}, "loop_params"),
             options=parsed, strategy=parse_strategy(strategy), application=application,
             manifest=hold_out(version, parsed.fold) if parsed.fold else version, phases=phases or Phases(None),
         )  # fmt: skip

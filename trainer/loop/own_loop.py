@@ -132,7 +132,8 @@ class _Builder:
 
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
-        job, parsed = self._job, parse_params(params)
+        job = self._job
+        parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
         recipe = recipes.load(path, parsed)
         warnings = transfer.initialize(recipe, job.world.is_main)
         check_recipe(path, recipe, may_be_lazy=False, of_loop=True)
