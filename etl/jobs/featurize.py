@@ -14,6 +14,7 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.fitting import encoding
 from trainyard.etl.jobs import export, sizes
+from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import map_batches
@@ -27,8 +28,11 @@ from trainyard.schemas.specs.export import FeaturizeSpec
 def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> DatasetResult:
     """Export a dataset of features. Arguments and errors are those of the export job."""
     preload(spark)
-    sha256 = model_artifact.read(spec.model, spec.weights).weights_sha256
+    artifact = model_artifact.read(spec.model, spec.weights)
+    sha256, state = artifact.weights_sha256, artifact.read_fitted(spec.model)
     weights = {spec.model: sha256}
+    prepare_params = spec.prepare_params | UserFunction.load("prepare", spec.prepare).take_state(state)
+    spec = spec.model_copy(update={"prepare_params": prepare_params})
     transform = partial(features, model=spec.model, layer=spec.layer, name=spec.features, weights=weights)
     return export.run(spark, spec, events, transform, sha256)
 

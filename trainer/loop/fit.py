@@ -245,7 +245,7 @@ def _set_up(
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
     recipe = recipes.load(job.recipe, job.params)
-    warnings = {*transfer.initialize(recipe, world.is_main)}
+    warnings = {*transfer.initialize(recipe, world.is_main), *transfer.compare_values(recipe, job.manifest.fitted)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     check_memory(job.recipe, recipe, job.strategy, world.device.type)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)

@@ -136,6 +136,7 @@ class _Builder:
         parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
         recipe = recipes.load(path, parsed)
         warnings = transfer.initialize(recipe, job.world.is_main)
+        warnings += transfer.compare_values(recipe, job.manifest.fitted)
         check_recipe(path, recipe, may_be_lazy=False, of_loop=True)
         check_memory(path, recipe, job.strategy, job.world.device.type)
         names = {column.name for column in job.manifest.columns}

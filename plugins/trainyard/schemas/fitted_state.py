@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -61,13 +61,16 @@ class Vocabulary(Part):
         return UNSEEN, *(json.dumps(v, ensure_ascii=False) if v == UNSEEN or v[:1] == '"' else v for v in self.values)
 
     def encode(self, column: str, values: Sequence[Any]) -> list[int]:
-        """Return the indices of values, as an export writes them.
+        """Return the indices of values, as an export writes them; None and NaN, as pandas writes it, are null.
 
         Raises:
             TrainyardError: A label has a value that is no class.
         """
-        texts = [str(value).lower() if isinstance(value, bool) else value for value in values]
-        indices = [self._indices.get(str(text)) if text is not None else None for text in texts]
+        texts = [str(value).lower() if self.type == "boolean" else str(value) for value in values]
+        indices = [
+            None if value is None or value != value else self._indices.get(text)
+            for value, text in zip(values, texts, strict=True)
+        ]
         if self.is_label and None in indices:
             raise TrainyardError(describe_unknown_class(column, values[indices.index(None)]))
         return [index or 0 for index in indices]
@@ -157,8 +160,3 @@ UNKNOWN_CLASS = (
     ", which no row of the split 'train' has. Correct or drop such rows in prepare; write stratify= so that each class "
     "is in the split 'train'; or export with refit=True where there is a new class."
 )
-
-
-def find_names(vocabularies: Mapping[str, Vocabulary], column: str) -> tuple[str, ...]:
-    """Return the names of the indices of a column; none if it has numbers of its own."""
-    return vocabularies[column].names if column in vocabularies else ()

@@ -48,3 +48,11 @@ def passing() -> Recipe:
 def cities(categories: dict[str, int]) -> Recipe:
     model = Embedded([categories["city"]], 1)
     return Recipe(model=model, features="city", step=lambda model, batch: model(batch).square().mean())
+
+
+def kind_of_city(categories: dict[str, int]) -> Recipe:
+    classes = categories["kind"]
+    return Recipe(
+        model=Embedded([categories["city"]], classes), features="city", label="kind", classes=classes,
+        learning_rate=0.1, predict=lambda output: {"class": output.argmax(1)},
+    )  # fmt: skip

@@ -152,8 +152,8 @@ class ExportSpec(ReadsSources):
             raise ValueError(f"label={self.label!r} is in categories, too; remove it there: it becomes a class")
         if self.fit and not (self.split_by or self.split_column):
             raise ValueError(
-                f"fit={self.fit!r} needs split_by=, split_at= or split_column=, by which a row is in one split whatever "
-                "prepare makes of it"
+                f"fit={self.fit!r} needs split_by=, split_at= or split_column=, by which a row is in one split "
+                "whatever prepare makes of it"
             )
         if self.fit_params and not self.fit:
             raise ValueError("fit_params go with fit=; write both")
@@ -195,6 +195,12 @@ class FeaturizeSpec(ExportSpec):
     """The submodule whose output becomes the features, by its name in the model, for example "encoder.pool"."""
     features: Name = "features"
     """The name of the feature column. It holds the layer's output, flattened, as float32."""
+
+    @field_validator("fit")
+    @classmethod
+    def _check_fit(cls, fit: str | None) -> None:
+        if fit is not None:
+            raise ValueError("remove it: prepare gets what was fitted for the dataset of the model")
 
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name, and the model."""
