@@ -56,3 +56,16 @@ def kind_of_city(categories: dict[str, int]) -> Recipe:
         model=Embedded([categories["city"]], classes), features="city", label="kind", classes=classes,
         learning_rate=0.1, predict=lambda output: {"class": output.argmax(1)},
     )  # fmt: skip
+
+
+class Sum(Embedded):
+    """Return one number for each row."""
+
+    def forward(self, *columns: Tensor) -> Tensor:
+        return super().forward(*columns).squeeze(1)
+
+
+def sales(categories: dict[str, int]) -> Recipe:
+    features = ["store", "product", "weather", "weekday"]
+    model = Sum([categories[name] for name in features], 1)
+    return Recipe(model=model, features=features, label="sold", loss=nn.MSELoss(), learning_rate=0.02)
