@@ -22,8 +22,9 @@ def read_vocabularies(models: Sequence[EvaluatedModel]) -> dict[str, Vocabulary]
         TrainyardError: Two models take the indices of different values, so that no rows suit both.
     """
     found: dict[str, Vocabulary] = {}
-    for model in models:
-        own = model.artifact.read_fitted(model.uri).vocabularies
+    states = [model.artifact.read_fitted(model.uri) for model in models]
+    for model, state in zip(models, states, strict=True):
+        own = state.vocabularies
         for name in [*(column.name for column in model.artifact.inputs), model.label.name]:
             if name in own and found.setdefault(name, own[name]) != own[name]:
                 raise TrainyardError(
@@ -31,7 +32,7 @@ def read_vocabularies(models: Sequence[EvaluatedModel]) -> dict[str, Vocabulary]
                     "the dataset was fitted anew between their trainings. Evaluate each alone, or train both on one "
                     "dataset."
                 )
-    return models[0].artifact.read_fitted(models[0].uri).vocabularies | found
+    return states[0].vocabularies | found
 
 
 def name_curves(curves: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
