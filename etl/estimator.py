@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pyspark.ml import Estimator, Model
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
@@ -28,13 +28,16 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
+from trainyard.etl.fitting import encoding, fitting, vocabulary
 from trainyard.etl.jobs import predict, split_quality, splits
-from trainyard.schemas import manifest, model_artifact, texts
+from trainyard.schemas import fitted_state, manifest, model_artifact, texts
 from trainyard.schemas.events import EventLog
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.specs.categories import Categories, Category
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
-from trainyard.schemas.validation.complaints import complaint
+from trainyard.schemas.validation.complaints import complaint, complaints
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.loss_kinds import OF_CLASSES, is_any
@@ -93,8 +96,8 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     columns, as `prepare` would return them; vectors of Spark ML are converted to arrays of floats.
 
     Args:
-        **params: The params by name. `explainParams()` describes each. All but `store`, `validation`, `shapes` and
-            `variable_length` are options of `TrainOperator`.
+        **params: The params by name. `explainParams()` describes each. All but `store`, `validation`, `shapes`,
+            `variable_length`, `categories` and `label` are options of `TrainOperator`.
 
     Raises:
         TrainyardError: A param is unknown.
@@ -106,13 +109,17 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     )
     shapes = _build_param("shapes", "The shape of the tensor in each flat array column, by column.")
     variable_length = _build_param("variable_length", "Array columns whose length differs between rows.")
+    categories = _build_param(
+        "categories", "Columns that become indices, as for ExportOperator: a list, or a dict of options."
+    )
+    label = _build_param("label", "The label, if its values become classes, as for ExportOperator.")
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
         fields = {**TrainSpec.model_fields, **TrainOptions.model_fields}
         defaults = {name: field.default for name, field in fields.items() if self.hasParam(name)}
         simple = {name: value for name, value in defaults.items() if isinstance(value, str | float | int)}
-        self._setDefault(recipe_params={}, shapes={}, variable_length=[], **simple)
+        self._setDefault(recipe_params={}, shapes={}, variable_length=[], categories=[], label=None, **simple)
         for name in params:
             if not self.hasParam(name):
                 names = ", ".join(param.name for param in self.params)
@@ -153,7 +160,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     def _export(self, frame: DataFrame, spec: TrainSpec) -> None:
         spark = frame.sparkSession
         assert spec.recipe
-        rows = self._select_rows(frame, recipes.load(spec.recipe, spec.recipe_params))
+        categories, label = _parse_categories(self.getOrDefault("categories")), self.getOrDefault("label")
+        rows = self._select_rows(frame, _load_smallest(spec, [*categories, *([label] if label else [])]))
+        vocabulary.check_columns(rows.schema, categories, label)
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         columns.build_fields(
             rows.schema,
@@ -170,6 +179,13 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "shapes": json.dumps(shapes),
             "variableLength": json.dumps(variable_length),
         }
+        if categories or label:
+            training_rows = rows.where(F.col(splits.SPLIT) == fitting.TRAIN).drop(splits.SPLIT)
+            chosen = {"categories": {name: of.model_dump() for name, of in categories.items()}, "label": label}
+            state = fitting.fit_values(training_rows, categories, label, chosen)
+            fitted_state.save(spec.dataset, state)
+            options["fitted"] = state.reference.model_dump_json()
+            shuffled = encoding.encode(shuffled, state.vocabularies)
         source.save(shuffled, spec.dataset, "append", options)
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
         asked = {"train": 1 - validation, "validation": validation} if isinstance(validation, float) else {}
@@ -236,6 +252,20 @@ class TrainyardModel(Model, DefaultParamsReadable, DefaultParamsWritable):  # ty
         predicted = predict.predict(rows, self.getOrDefault("model"), list(keys.values()))
         restored = [columns.get_column(key).alias(name) for name, key in keys.items()]
         return predicted.select(*restored, *(columns.get_column(name) for name in predicted.columns[len(keys) :]))
+
+
+def _parse_categories(given: Any) -> dict[str, Category]:
+    try:
+        return TypeAdapter(Categories).validate_python(given)
+    except ValidationError as error:
+        raise TrainyardError(f"TrainyardEstimator: categories {complaints(error)}.") from error
+
+
+def _load_smallest(spec: TrainSpec, encoded: Sequence[str]) -> Recipe:
+    """Return the recipe with the smallest network, for its columns: how many categories there are is not known yet."""
+    assert spec.recipe
+    sizes = FittedReference(sha256="0", sizes=dict.fromkeys(encoded, 2)) if encoded else None
+    return recipes.load(spec.recipe, recipes.add_categories(spec.recipe, spec.recipe_params, sizes))
 
 
 def _without_group(path: tuple[int | str, ...]) -> tuple[int | str, ...]:

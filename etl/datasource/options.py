@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
@@ -55,6 +56,9 @@ class WriteOptions:
     """The limits of a column's drift from the current version, measured as a population stability index, as JSON:
     {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on. "columns" names the columns
     to compare; default: all but dates and times."""
+    fitted: FittedReference | None = None
+    """What was fitted on the training rows, as the JSON of a `trainyard.schemas.fitted_state.FittedReference` whose
+    document is in the dataset. Default: nothing."""
     provenance: Provenance | None = None
     """What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default: a random
     identifier of the write, and the time."""
@@ -80,6 +84,7 @@ class WriteOptions:
             partition=options.get("partition"),
             expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
             drift=_parse_json("drift", options["drift"], Drift) if "drift" in options else None,
+            fitted=_parse_json("fitted", options["fitted"], FittedReference) if "fitted" in options else None,
             provenance=(
                 _parse_json("provenance", options["provenance"], Provenance) if "provenance" in options else None
             ),

@@ -11,6 +11,7 @@ from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.statistics import merge_statistics
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.manifest import (
     Column,
     DatasetManifest,
@@ -34,6 +35,7 @@ class WriteResult:
     spark_schema: str
     splits: dict[str, Split]
     provenance: Provenance
+    fitted: FittedReference | None = None
 
     @property
     def statistics(self) -> PartitionStatistics:
@@ -70,6 +72,12 @@ def add_partition(
     if not others:
         return build_single_partition_manifest(result, name, number)
     _check_columns(dataset, base, name, result)
+    if result.fitted != base.fitted:
+        raise TrainyardError(
+            f"partition {name!r} cannot be added to {dataset}: its categories, label or state of fit= are not those of "
+            f"version {base.number}, whose indices mean other values. Export the partition again with the same "
+            "options, or all partitions to another dataset."
+        )
     result = replace(result, columns=base.columns, spark_schema=base.spark_schema)
     partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))
     statistics = collect_statistics(dataset, base, others)
@@ -97,7 +105,7 @@ def remove_partition(dataset: str, name: str) -> DatasetManifest:
         document = base.model_copy(
             update={
                 "number": base.number + 1, "splits": splits, "partitions": kept, "provenance": provenance,
-                "content_hash": manifests.content_hash(base.columns, splits),
+                "content_hash": manifests.content_hash(base.columns, splits, base.fitted),
             }
         )  # fmt: skip
         with suppress(FileExistsError):  # another writer committed this version number first
@@ -159,8 +167,8 @@ def _build_manifest(
 ) -> DatasetManifest:
     return DatasetManifest(
         number=number, columns=result.columns, splits=splits, partitions=partitions,
-        spark_schema=result.spark_schema, provenance=result.provenance,
-        content_hash=manifests.content_hash(result.columns, splits),
+        spark_schema=result.spark_schema, provenance=result.provenance, fitted=result.fitted,
+        content_hash=manifests.content_hash(result.columns, splits, result.fitted),
     )  # fmt: skip
 
 

@@ -136,6 +136,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             spark_schema=self._spark_schema,
             splits={name: _merge_outputs(name, outputs, columns, statistics[name]) for name in ordered},
             provenance=get_provenance(self.options, self._write_id),
+            fitted=self.options.fitted,
         )
 
     def _build_next_version(self, base: DatasetManifest | None, result: WriteResult) -> DatasetManifest:
@@ -153,6 +154,12 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         warnings += quality.compare_models(result.provenance, others)
         if base and self.options.drift:
             previous = collect_statistics(dataset, base, others or before)
+            if base.fitted != result.fitted:  # numbers that mean other values do not compare
+                sizes = [*(base.fitted.sizes if base.fitted else ()), *(result.fitted.sizes if result.fitted else ())]
+                previous = {
+                    split: {name: of_column for name, of_column in statistics.items() if name not in sizes}
+                    for split, statistics in previous.items()
+                }
             warnings += quality.check_drift(dataset, result.columns, result.splits, previous, self.options.drift)
         return replace(result, provenance=result.provenance.model_copy(update={"warnings": warnings}))
 

@@ -18,8 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
+from trainyard.etl.evaluation import names
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
+from trainyard.etl.fitting import encoding
 from trainyard.etl.metrics import classification, regression
 from trainyard.etl.metrics.bins import SAMPLE_ROWS
 from trainyard.etl.metrics.family import MetricFamily
@@ -44,6 +46,7 @@ class EvaluationResult:
         rows: The number of rows.
         curves: The curves of the first model by name, each a list of points.
         examples: The rows on which the first model has the highest loss.
+        classes: The names of the classes, in the order of their numbers; empty if they have none.
         warnings: A sentence if the first model is worse than always giving the most frequent class, or the mean label.
     """
 
@@ -52,6 +55,7 @@ class EvaluationResult:
     rows: int
     curves: dict[str, list[list[float]]]
     examples: tuple[Example, ...]
+    classes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -67,6 +71,9 @@ def evaluate(
     rows_per_batch: int | None = None,
 ) -> EvaluationResult:
     """Evaluate models on rows that have the columns of their inputs and their label.
+
+    Columns of categories, and a label whose classes have names, have their values, or the indices of a dataset that was
+    fitted as that of the models was.
 
     Args:
         rows: A DataFrame, or a scan of a dataset.
@@ -90,6 +97,10 @@ def evaluate(
     models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
     evaluated = _load(rows, models, metrics)
     _check_labels(evaluated)
+    vocabularies = names.read_vocabularies(evaluated)
+    used = {*_list_inputs(evaluated), evaluated[0].label.name}
+    of_models = {name: values for name, values in vocabularies.items() if name in used}
+    rows = encoding.encode_rows(rows, of_models, "the rows to evaluate")
     slices = tuple(dict.fromkeys(slices))
     required = [*slices, *([query] if query else [])]
     for model in evaluated:
@@ -117,7 +128,21 @@ def evaluate(
     schema = from_arrow_schema(STATE_SCHEMA)
     states = map_batches(rows, columns, score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
-    return _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
+    result = _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
+    return _name_values(result, evaluated[0].label.name, encoding.select_encoded(rows.schema, vocabularies))
+
+
+def _name_values(result: EvaluationResult, label: str, vocabularies: names.Vocabularies) -> EvaluationResult:
+    """Return a result with the names of classes and categories."""
+    classes = vocabularies[label].names if label in vocabularies else ()
+    return replace(
+        result,
+        model=names.name_slices(result.model, vocabularies),
+        baselines=tuple(names.name_slices(baseline, vocabularies) for baseline in result.baselines),
+        curves=names.name_curves(result.curves, classes) if classes else result.curves,
+        examples=tuple(names.name_example(example, label, vocabularies) for example in result.examples),
+        classes=classes,
+    )
 
 
 def _load(rows: Rows, models: Sequence[str], metrics: Sequence[str]) -> list[EvaluatedModel]:
@@ -187,7 +212,7 @@ def _build_result(
     )
     candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
     worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
-    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst), first.warnings)
+    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst), (), first.warnings)
 
 
 def _read_some_labels(rows: Rows, label: Column) -> NDArray[Any]:

@@ -145,13 +145,13 @@ class Scorer:
         trained = worker_model.load_model(model.uri, model.document)
         with torch.no_grad():
             predicted = trained.recipe.predict(torch.from_numpy(rows.output[numbers]).to(trained.device))
-        predictions = {name: to_array(name, tensor) for name, tensor in predicted.items()}
+        predictions = trained.name_classes({name: to_array(name, tensor) for name, tensor in predicted.items()})
         shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()
         for index, (number, values) in enumerate(zip(numbers, shown, strict=True)):
             example = {
                 "loss": float(losses[number]),
                 "label": rows.truth[number].tolist(),
-                "prediction": {name: column[index].tolist() for name, column in predictions.items()},
+                "prediction": {name: column[index : index + 1].tolist()[0] for name, column in predictions.items()},
                 "row": values,
             }
             yield float(losses[number]), -seen - index, json.dumps(example, default=str)

@@ -12,7 +12,9 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
+from trainyard.etl.fitting import encoding
 from trainyard.etl.jobs import export, sizes
+from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import map_batches
@@ -28,7 +30,9 @@ def run(spark: SparkSession, spec: FeaturizeSpec, events: EventLog) -> DatasetRe
     """Export a dataset of features. Arguments and errors are those of the export job."""
     preload(spark)
     uri, artifact = model_artifact.find(spec.model)
-    sha256 = artifact.weights_sha256
+    sha256, state = artifact.weights_sha256, artifact.read_fitted(uri)
+    prepare_params = spec.prepare_params | UserFunction.load("prepare", spec.prepare).take_state(state)
+    spec = spec.model_copy(update={"prepare_params": prepare_params})
     transform = partial(features, model=add_version(uri, sha256), layer=spec.layer, name=spec.features)
     return export.run(spark, spec, events, transform, sha256)
 
@@ -50,6 +54,9 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
             `name` is one of their columns.
     """
     uri, artifact = model_artifact.find(model)
+    vocabularies = artifact.read_fitted(uri).vocabularies
+    of_inputs = {column.name: vocabularies[column.name] for column in artifact.inputs if column.name in vocabularies}
+    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize")
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.fitted_state import STATE, FittedState
 from trainyard.schemas.specs.source import FORMAT
 from trainyard.schemas.validation.params import convert_texts
 
@@ -48,10 +49,43 @@ class UserFunction:
             )
         return cls(option, path, module, name)
 
+    def takes(self, name: str) -> bool:
+        """Return whether the function has a parameter of this name, or of any name."""
+        parameters = inspect.signature(getattr(self.module, self.name)).parameters
+        return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+    def take_state(self, fitted: FittedState) -> dict[str, Any]:
+        """Return what `fit` returned for the dataset of a model as the argument of `prepare`, if there was a `fit`.
+
+        Raises:
+            TrainyardError: The function does not take it.
+        """
+        if not fitted.options.get("fit"):
+            return {}
+        if not self.takes(STATE):
+            raise TrainyardError(
+                f"{self.option}={self.path!r} has no parameter {STATE!r}, and the rows of the model were prepared with "
+                f"what {fitted.options['fit']!r} returned. Add the parameter, and prepare rows as for the export."
+            )
+        return {STATE: fitted.state}
+
     def __call__(
         self, spark: SparkSession, frames: DataFrame | Mapping[str, DataFrame], params: Mapping[str, Any]
     ) -> DataFrame:
-        """Call the function and return its DataFrame.
+        """Call the function and return its DataFrame; see `call`.
+
+        Raises:
+            TrainyardError: As `call`; or it returns something else.
+        """
+        result = self.call(spark, frames, params)
+        if not isinstance(result, DataFrame):
+            raise TrainyardError(
+                f"{self.option}={self.path!r} returned {type(result).__name__}; it must return a DataFrame."
+            )
+        return result
+
+    def call(self, spark: SparkSession, frames: DataFrame | Mapping[str, DataFrame], params: Mapping[str, Any]) -> Any:
+        """Call the function and return what it returns.
 
         Args:
             spark: The session.
@@ -59,8 +93,8 @@ class UserFunction:
             params: Its other arguments, by name.
 
         Raises:
-            TrainyardError: It does not accept `params`, or a value of one, returns something else, or reads a dataset
-                although its format is not registered.
+            TrainyardError: It does not accept `params`, or a value of one, or reads a dataset although its format is
+                not registered.
         """
         function = getattr(self.module, self.name)
         params = convert_texts(f"{self.option}_params", function, params)
@@ -77,7 +111,7 @@ class UserFunction:
                 f"**{self.option}_params) with {self.option}_params={dict(params)}: {error}."
             ) from error
         try:
-            result = function(spark, *first, **several, **params)
+            return function(spark, *first, **several, **params)
         except Exception as error:
             if f"Failed to find the data source: {FORMAT}" in str(error):
                 raise TrainyardError(
@@ -85,8 +119,3 @@ class UserFunction:
                     "trainyard.etl.register(spark) before."
                 ) from error
             raise
-        if not isinstance(result, DataFrame):
-            raise TrainyardError(
-                f"{self.option}={self.path!r} returned {type(result).__name__}; it must return a DataFrame."
-            )
-        return result

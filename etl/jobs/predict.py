@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
+from trainyard.etl.fitting import encoding
 from trainyard.etl.jobs import destinations, sizes, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
@@ -22,10 +23,14 @@ from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact, versions
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Column
+from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
+
+_VALUES = "__values_of_"
+"""The prefix of the columns with the values of categories, which are among the keys."""
 
 
 def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> PredictionsResult:
@@ -38,10 +43,10 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
     destinations.check_storage(spec)
     destinations.check_catalog(spec, spark.conf.getAll)
     destinations.check_output(spec)
-    _, artifact = model_artifact.find(spec.model)
+    uri, artifact = model_artifact.find(spec.model)
     with events.span(Phase.READ_SOURCE):
         files = destinations.list_source(spec)
-        rows, warnings = _read(spark, spec)
+        rows, warnings = _read(spark, spec, uri, artifact)
     chosen = spec.keys or inputs.list_others(rows.schema, artifact)
     keys = tuple(dict.fromkeys([*chosen, *([spec.partition_by] if spec.partition_by else [])]))
     rows_per_batch = spec.rows_per_batch or _choose_batch_rows(rows, artifact.inputs, keys)
@@ -66,14 +71,15 @@ def run(spark: SparkSession, spec: PredictSpec, events: EventLog) -> Predictions
     return result.model_copy(update={"warnings": tuple(warnings)})
 
 
-def _read(spark: SparkSession, spec: PredictSpec) -> tuple[Rows, list[str]]:
+def _read(spark: SparkSession, spec: PredictSpec, model: str, artifact: ModelArtifact) -> tuple[Rows, list[str]]:
     """Return the rows to predict for, a scan if they are those of a dataset, and what Spark leaves out of a source."""
     source = spec.source
     if source and source.format == FORMAT and source.path and not spec.prepare and not spec.partition_by:
         return DatasetScan(spark, source.path, source.options), []
     frames, warnings = sources.read_all(spark, spec)
     if spec.prepare:
-        return UserFunction.load("prepare", spec.prepare)(spark, frames, spec.prepare_params), warnings
+        prepare, state = UserFunction.load("prepare", spec.prepare), artifact.read_fitted(model)
+        return prepare(spark, frames, spec.prepare_params | prepare.take_state(state)), warnings
     assert isinstance(frames, DataFrame), "several sources have prepare"
     return frames, warnings
 
@@ -104,7 +110,8 @@ def predict(
     """Apply a model to rows.
 
     Args:
-        rows: A DataFrame, or a scan of a dataset, with the model's inputs among the columns.
+        rows: A DataFrame, or a scan of a dataset, with the model's inputs among the columns. Columns of categories have
+            their values, or the indices of a dataset that was fitted as the model's was.
         model: The URI of the model; `MODEL@1a2b` is the version whose weights have a sha256 that begins so.
         keys: The columns to keep; by default all.
         rows_per_batch: The number of rows that the network is applied to at a time. By default it is measured.
@@ -118,6 +125,7 @@ def predict(
     """
     keys = rows.schema.names if keys is None else keys
     uri, artifact = model_artifact.find(model)
+    rows, given = _encode(rows, artifact, uri), rows.schema
     inputs.check_inputs(rows.schema, artifact, "the rows to predict for", keys)
     document = artifact.to_json()
     outputs, row_bytes = call_in_worker(get_session(rows), partial(_describe_predictions, uri, document))
@@ -127,13 +135,21 @@ def predict(
             f"column {conflicts[0]!r} is both a key and an output of the model; rename it in the rows, or in the "
             "recipe's predict, or choose the columns by keys=. Spark ignores the case of names."
         )
-    schema = StructType([*(rows.schema[key] for key in keys), *outputs.fields])
+    schema = StructType([*(given[key] for key in keys), *outputs.fields])
+    kept = [f"{_VALUES}{key}" if f"{_VALUES}{key}" in rows.schema.names else key for key in keys]
     apply = partial(
-        _predict_batches, uri=uri, document=document, keys=tuple(keys), schema=to_arrow(schema),
+        _predict_batches, uri=uri, document=document, keys=tuple(kept), schema=to_arrow(schema),
         rows_per_batch=rows_per_batch, max_rows=rows_per_batch or sizes.fit_rows(row_bytes),
     )  # fmt: skip
-    used = dict.fromkeys([*keys, *(column.name for column in artifact.inputs)])
+    used = dict.fromkeys([*kept, *(column.name for column in artifact.inputs)])
     return map_batches(rows, list(used), apply, schema)
+
+
+def _encode(rows: Rows, artifact: ModelArtifact, model: str) -> Rows:
+    """Return rows with indices in the model's columns of categories, and their values in further columns."""
+    vocabularies = artifact.read_fitted(model).vocabularies
+    of_inputs = {column.name: vocabularies[column.name] for column in artifact.inputs if column.name in vocabularies}
+    return encoding.encode_rows(rows, of_inputs, "the rows to predict for", keep=_VALUES)
 
 
 def _describe_predictions(model: str, document: str) -> tuple[StructType, int]:

@@ -46,9 +46,9 @@ def describe_predictions(uri: str, document: str) -> tuple[StructType, int]:
                 f"predict of the recipe {recipe!r} returns a value for each element of a variable-length row in "
                 f"{name!r}, but a column has the same number in each row; return one value, or pad to a fixed length."
             )
-    columns = {name: to_array(name, tensor) for name, tensor in samples[0].items()}
+    columns = model.name_classes({name: to_array(name, tensor) for name, tensor in samples[0].items()})
     fields = [StructField(name, from_arrow_type(_to_arrow_column(values).type)) for name, values in columns.items()]
-    return StructType(fields), sum(values[0].nbytes for values in columns.values())
+    return StructType(fields), sum(values[:1].nbytes for values in columns.values())
 
 
 def predict_batches(

@@ -76,3 +76,24 @@ def totals(spark, orders, customers, cities, at_least: float):
 def named(spark, people=None, *, orders):
     assert people is None
     return orders
+
+
+def with_numbers(spark, source, size=True):
+    """Return rows with a number as their city, as if categories were indices."""
+    sizes = ["1.5D as size"] if size else []
+    return source.selectExpr("key", "1L as city", "store", "open", "kind", "split", *sizes)
+
+
+def scaled(spark, source, state=None):
+    """Return numbers less the mean that `fit_mean` returned."""
+    mean = 0.0 if state is None else state["mean"]
+    x = (F.col("store") - F.lit(mean)).cast("float").alias("x")
+    return source.select("key", "store", x, F.col("split")) if "split" in source.columns else source.select("key", x)
+
+
+def fit_mean(spark, rows, column="store"):
+    return {"mean": rows.agg(F.avg(column)).first()[0]}
+
+
+def fit_set(spark, rows):
+    return {1, 2}

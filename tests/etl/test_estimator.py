@@ -54,6 +54,23 @@ def test_two_workers_train_on_a_dataframe(spark: Any, fitted: TrainyardModel) ->
     assert {name: split.rows for name, split in dataset.splits.items()} == {"train": 240, "validation": 60}
 
 
+def test_categories_and_a_label_of_strings_become_indices_and_predictions_name_classes(
+    spark: Any, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame(
+        [("Köln" if i % 3 else "Bonn", "apple" if i % 3 else "pear", i % 5 == 0) for i in range(200)],
+        "city string, kind string, held_out boolean",
+    )
+    estimator = TrainyardEstimator(
+        recipe="tests.etl.fitting.recipes:kind_of_city", store=str(tmp_path), validation="held_out", epochs=20,
+        batch_size=20, categories=["city"], label="kind",
+    )  # fmt: skip
+    predicted = estimator.fit(frame).transform(frame)
+    assert predicted.columns == ["city", "kind", "held_out", "class"]
+    pairs = {(row.city, row["class"]) for row in predicted.select("city", "class").distinct().collect()}
+    assert pairs == {("Köln", "apple"), ("Bonn", "pear")}
+
+
 def test_the_model_adds_its_predictions_to_the_columns(spark: Any, fitted: TrainyardModel) -> None:
     frame = make_frame(spark)
     predicted = fitted.transform(frame)

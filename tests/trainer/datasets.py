@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trainyard.schemas import fitted_state
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.fitted_state import FittedState
 from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 Rows = NDArray[np.generic] | list[Any]
@@ -21,7 +23,13 @@ Columns = dict[str, Rows]
 WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
 
-def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64, shards: int = 2) -> str:
+def write(
+    directory: Path,
+    splits: dict[str, Columns],
+    rows_per_batch: int = 64,
+    shards: int = 2,
+    fitted: FittedState | None = None,
+) -> str:
     """Write arrays (rows, *shape) as a dataset and return its URI."""
     splits_by_name = {
         name: _split(directory, name, columns, rows_per_batch, shards) for name, columns in splits.items()
@@ -31,8 +39,10 @@ def write(directory: Path, splits: dict[str, Columns], rows_per_batch: int = 64,
     document = DatasetManifest(
         number=1, columns=columns, splits=splits_by_name, spark_schema="{}", provenance=WRITER,
         partitions={"": Partition(directory="shards/test", version=1, rows=_rows(first), provenance=WRITER)},
-        content_hash=manifests.content_hash(columns, splits_by_name),
+        content_hash=manifests.content_hash(columns, splits_by_name), fitted=fitted.reference if fitted else None,
     )  # fmt: skip
+    if fitted:
+        fitted_state.save(str(directory), fitted)
     manifests.commit(str(directory), document)
     return str(directory)
 

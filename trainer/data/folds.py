@@ -31,7 +31,7 @@ def hold_out(manifest: DatasetManifest, fold: int) -> DatasetManifest:
         raise TrainyardError(f"fold={fold}: the dataset has no {problem}; {known}.")
     splits = {"train": _join(others), "validation": manifest.splits[chosen]}
     splits |= {name: split for name, split in manifest.splits.items() if name not in (*names, *splits)}
-    hashed = content_hash(manifest.columns, splits)
+    hashed = content_hash(manifest.columns, splits, manifest.fitted)
     return manifest.model_copy(update={"splits": splits, "content_hash": hashed})
 
 

@@ -116,6 +116,8 @@ def build_reader(
     Raises:
         TrainyardError: A column or split is missing, the columns of the datasets differ, or the shares are invalid.
     """
+    for portion in mix:
+        _check_same_values(uri, manifest, portion, columns)
     datasets = [(uri, manifest), *((portion.uri, portion.manifest) for portion in mix)]
     parts = [SplitReader(uri, manifest, split, columns, cache=cache) for uri, manifest in datasets]
     return Mixture(parts, compute_shares(mix)) if mix else parts[0]
@@ -153,6 +155,17 @@ def merge_statistics(statistics: Sequence[Statistics], weights: Sequence[float])
     mean = np.average(means, 0, weights)
     std = np.sqrt(np.average(deviations**2 + (means - mean) ** 2, 0, weights))
     return Statistics(count=count, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+
+
+def _check_same_values(uri: str, manifest: DatasetManifest, portion: Portion, columns: Sequence[str]) -> None:
+    """Check that indices of categories and classes mean the same values in two datasets."""
+    one, other = manifest.fitted, portion.manifest.fitted
+    of_both = {*(one.sizes if one else ()), *(other.sizes if other else ())}
+    if one != other and (encoded := [name for name in columns if name in of_both]):
+        raise TrainyardError(
+            f"mix: the indices in column {encoded[0]!r} mean other values in {portion.uri} than in {uri}: each was "
+            "fitted on its own rows. Export all rows to one dataset, as partitions or with sample weights."
+        )
 
 
 def _check_same_columns(first: SplitReader, other: SplitReader) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from trainyard import storage
 from trainyard.retries import read_file
+from trainyard.schemas import fitted_state
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.split_reader import dtype
 from trainyard.trainer.formats import code
@@ -40,7 +41,7 @@ class Scorer:
     def predict(self, frame: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the predictions of the rows of `frame`."""
         inputs = self._model.artifact.inputs
-        return _to_frame(self._model.predict({c.name: np.array(frame[c.name].tolist()) for c in inputs}))
+        return _to_frame(self._model.predict({c.name: np.array(frame[c.name].tolist()) for c in inputs}, names=False))
 
 
 def _load_pyfunc(path: str) -> Scorer:
@@ -94,4 +95,7 @@ def _copy_artifact(model: str, artifact: ModelArtifact, folder: Path) -> None:
     for file in artifact.weights:
         (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
         (folder / file.path).write_bytes(read_file(storage.join(model, file.path)))
+    if artifact.fitted:
+        copied = f"{artifact.folder}/{fitted_state.FILE}"
+        (folder / copied).write_bytes(read_file(storage.join(model, copied)))
     (folder / "model.json").write_text(artifact.to_json())

@@ -165,9 +165,11 @@ def fit(
     own_loop = load_loop(loop) if isinstance(loop, str) else loop
     with init_world(world) as world:
         parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
+        params = parse_params(recipe_params or {})
         job = Job(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
-            params=parse_params(recipe_params or {}) | parse_params(loop_params or {}, "loop_params"),
+            params=recipes.add_categories(recipe, params, version.fitted) if recipe
+            else parse_params(loop_params or {}, "loop_params"),
             start_from=start_from and _pin(start_from), options=parsed, strategy=parse_strategy(strategy),
             application=application, manifest=hold_out(version, parsed.fold) if parsed.fold else version,
             phases=phases or Phases(None),
@@ -259,7 +261,7 @@ def _set_up(
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
     recipe = transfer.replace_start(recipes.load(job.recipe, job.params), job.start_from)
-    warnings = {*transfer.initialize(recipe, world.is_main)}
+    warnings = {*transfer.initialize(recipe, world.is_main), *transfer.compare_values(recipe, job.manifest.fitted)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     check_memory(job.recipe, recipe, job.strategy, world.device.type)
     options = complete_options(options, recipe, "validation" in job.manifest.splits)

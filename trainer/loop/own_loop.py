@@ -133,10 +133,12 @@ class _Builder:
 
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
-        job, parsed = self._job, parse_params(params)
+        job = self._job
+        parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
         start_from, self._start_from = self._start_from, None  # it is for the first network
         recipe = transfer.replace_start(recipes.load(path, parsed), start_from)
         warnings = transfer.initialize(recipe, job.world.is_main)
+        warnings += transfer.compare_values(recipe, job.manifest.fitted)
         check_recipe(path, recipe, may_be_lazy=False, of_loop=True)
         check_memory(path, recipe, job.strategy, job.world.device.type)
         names = {column.name for column in job.manifest.columns}

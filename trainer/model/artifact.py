@@ -11,6 +11,7 @@ import torch
 
 from trainyard import __version__, storage
 from trainyard.retries import replace_file
+from trainyard.schemas import fitted_state
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
 from trainyard.trainer.data.mixture import Portion
@@ -70,6 +71,7 @@ def build(
         dataset=dataset,
         dataset_hash=manifest.content_hash,
         dataset_version=manifest.number,
+        fitted=manifest.fitted,
         mix=tuple(
             MixedIn(
                 dataset=portion.uri,
@@ -91,7 +93,13 @@ def build(
 
 
 def save(model: str, artifact: ModelArtifact) -> None:
-    """Write an artifact, with its card, to a directory below `model`; `publish` makes it the current one."""
+    """Write an artifact, with its card and a copy of what its dataset was fitted by, to a directory below `model`.
+
+    `publish` makes it the current one.
+    """
+    if artifact.fitted:
+        text = fitted_state.read_bytes(storage.join(artifact.dataset, artifact.fitted.path), artifact.fitted)
+        replace_file(storage.join(model, artifact.folder, fitted_state.FILE), text)
     replace_file(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
     replace_file(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
 

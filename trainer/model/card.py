@@ -20,8 +20,8 @@ def _render_lines(artifact: ModelArtifact) -> Iterator[str]:
     yield ""
     metrics = [(name, f"{value:.6g}") for name, value in artifact.metrics.items()]
     yield from _render_table("metric (best epoch)", metrics)
-    columns = [(c.name, f"{c.type} {list(c.shape)}, {_describe_scaling(artifact, c)}") for c in artifact.inputs]
-    label = [(artifact.label.name, f"{artifact.label.type}, the label")] if artifact.label else []
+    columns = [(c.name, f"{c.type} {list(c.shape)}, {_describe_values(artifact, c)}") for c in artifact.inputs]
+    label = [(artifact.label.name, f"{_describe_label(artifact, artifact.label)}, the label")] if artifact.label else []
     yield from _render_table("column", columns + label)
     yield from _render_table("parameter", [(name, repr(value)) for name, value in artifact.recipe_params.items()])
     hours = artifact.workers * artifact.seconds / 3600
@@ -40,6 +40,19 @@ def _render_lines(artifact: ModelArtifact) -> Iterator[str]:
         ("versions", ", ".join(f"{name} {version}" for name, version in artifact.versions.items())),
     ]
     yield from _render_table("origin", origin)
+
+
+def _describe_values(artifact: ModelArtifact, column: Column) -> str:
+    sizes = artifact.fitted.sizes if artifact.fitted else {}
+    if column.name in sizes:
+        return f"{sizes[column.name] - 1:,} categories"
+    return _describe_scaling(artifact, column)
+
+
+def _describe_label(artifact: ModelArtifact, label: Column) -> str:
+    """Return the type of the label, or its classes if they have names."""
+    fitted = artifact.fitted
+    return f"{fitted.sizes[label.name]:,} classes" if fitted and fitted.label == label.name else label.type
 
 
 def _describe_scaling(artifact: ModelArtifact, column: Column) -> str:

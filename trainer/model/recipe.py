@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.decoding import Augment, Decode
 from trainyard.trainer.data.jagged import Sequences, mask_name
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 Batch = Mapping[str, Tensor]
 """The columns of some rows, by name; the first dimension of each tensor is the rows."""
+
+CATEGORIES = "categories"
+"""The parameter of a recipe that gets the number of indices of each column of categories, and of classes."""
 
 OWN_METRICS = ("epoch", "loss", "validation_loss", "rows_per_second", "bytes_per_step")
 """The names of the figures that every epoch has."""
@@ -183,6 +187,28 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
+def add_categories(path: str, params: Mapping[str, Any], fitted: FittedReference | None) -> dict[str, Any]:
+    """Return the parameters of a recipe with the sizes of categories, if its function has a parameter `categories`.
+
+    Args:
+        path: The import path of the recipe.
+        params: The parameters that are given.
+        fitted: What the dataset was fitted by, if it was.
+
+    Raises:
+        TrainyardError: See `load`; or the function needs the sizes, and the dataset has none.
+    """
+    if CATEGORIES in params:
+        return dict(params)
+    parameter = inspect.signature(_find_function(path)).parameters.get(CATEGORIES)
+    if fitted is None and parameter is not None and parameter.default is parameter.empty:
+        raise TrainyardError(
+            f"recipe {path!r} has a parameter {CATEGORIES!r}, the sizes of categories, but the dataset has none. "
+            "Export it with categories= or label=."
+        )
+    return {**params, CATEGORIES: fitted.sizes} if fitted and parameter else dict(params)
+
+
 def load(path: str, params: Mapping[str, Any]) -> Recipe:
     """Return the recipe of the function at `path` ("module:name"), called with `params`.
 
@@ -191,6 +217,20 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
     Raises:
         TrainyardError: The function cannot be imported or called, or is not annotated so, or returns something else.
     """
+    function = _find_function(path)
+    try:
+        recipe = function(**convert_texts("recipe_params", function, params))
+    except TypeError as error:
+        raise TrainyardError(f"recipe {path!r} with recipe_params={dict(params)}: {error}.") from error
+    if not isinstance(recipe, Recipe):
+        raise TrainyardError(
+            f"recipe {path!r} returned a {type(recipe).__name__}; return a trainyard.trainer.Recipe instead."
+        )
+    return recipe
+
+
+def _find_function(path: str) -> Callable[..., Any]:
+    """Return the function at `path`; see `load`."""
     module, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not (module and name):
         raise TrainyardError(
@@ -208,15 +248,7 @@ def load(path: str, params: Mapping[str, Any]) -> Recipe:
             f"recipe {path!r} is not called, because it does not declare that it returns a Recipe. "
             f"Write `def {name}(...) -> Recipe:`, with trainyard.trainer.Recipe."
         )
-    try:
-        recipe = function(**convert_texts("recipe_params", function, params))
-    except TypeError as error:
-        raise TrainyardError(f"recipe {path!r} with recipe_params={dict(params)}: {error}.") from error
-    if not isinstance(recipe, Recipe):
-        raise TrainyardError(
-            f"recipe {path!r} returned a {type(recipe).__name__}; return a trainyard.trainer.Recipe instead."
-        )
-    return recipe
+    return function  # type: ignore[no-any-return]
 
 
 def _is_recipe_function(function: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
+from trainyard.schemas.fitted_state import FittedState, Vocabulary
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data import decoding, jagged
@@ -28,6 +30,8 @@ from trainyard.trainer.model.recipe import Recipe
 PREDICTION = "return a dict of tensors of shape (rows, ...) by column, such as {'class': output.argmax(1)}"
 """What a recipe's predict function must do, for errors."""
 
+CLASS = "class"
+"""The column of a prediction that has the number of a class, beside one that is named as the label."""
 _WIDER_TYPES = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -50,15 +54,39 @@ class TrainedModel:
         artifact: What is stored of the model.
         recipe: The recipe, whose `model` has the trained weights.
         device: The device of the model.
+        uri: The URI of the model.
     """
 
     def __init__(
-        self, artifact: ModelArtifact, recipe: Recipe, network: Network, device: torch.device | None = None
+        self,
+        artifact: ModelArtifact,
+        recipe: Recipe,
+        network: Network,
+        device: torch.device | None = None,
+        uri: str = "",
     ) -> None:
         self.artifact = artifact
+        self.uri = uri
         self.recipe = recipe
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._network = network.to(self.device).eval()
+
+    @cached_property
+    def fitted(self) -> FittedState:
+        """What the dataset was fitted by: the values of categories, the classes, and what `fit` returned."""
+        return self.artifact.read_fitted(self.uri)
+
+    def encode(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rows with indices in place of the values of categories, as the model takes them.
+
+        Args:
+            columns: The columns as `prepare` returns them, each a sequence of values.
+        """
+        vocabularies = self.fitted.vocabularies
+        return {
+            name: np.array(vocabularies[name].encode(name, values), np.int64) if name in vocabularies else values
+            for name, values in columns.items()
+        }
 
     @torch.no_grad()
     def output(self, columns: Mapping[str, Values]) -> Tensor:
@@ -67,12 +95,15 @@ class TrainedModel:
         Args:
             columns: The feature columns: arrays (rows, ...); for a variable-length column a Jagged or a list of
                 arrays (length, ...); for a binary column a list, or an array of objects, of bytes. Numbers may have any
-                type, and become those of the column.
+                type, and become those of the column. Texts of a column of categories become its indices; `encode` does
+                that with its integers and booleans, too.
 
         Raises:
             TrainyardError: A column is missing, has another shape than in training, other rows than another column, or
                 a number that its type cannot represent.
         """
+        texts = {name: values for name, values in columns.items() if self._has_texts(name, values)}
+        columns = {**columns, **self.encode(texts)} if texts else columns
         batch = build_batch(self.recipe, self.artifact.inputs, columns)
         output = self._network({name: tensor.to(self.device) for name, tensor in batch.items()})
         return tree_map_only(Tensor, Tensor.detach, output)  # type: ignore[no-any-return]
@@ -115,12 +146,45 @@ class TrainedModel:
             raise TrainyardError(f"layer {layer!r} has no output: the model does not call it.")
         return outputs[0]
 
+    def _has_texts(self, name: str, values: Any) -> bool:
+        """Return whether a column of categories has values of strings, or nulls among them."""
+        reference = self.artifact.fitted
+        if reference is None or name not in reference.sizes or isinstance(values, Tensor | Jagged):
+            return False
+        if isinstance(values, np.ndarray) and values.dtype != object:
+            return bool(values.dtype.kind == "U")
+        return any(isinstance(value, str) or value is None for value in values)
+
+    @property
+    def _classes(self) -> Vocabulary | None:
+        """The classes, if they have names."""
+        reference, label = self.artifact.fitted, self.artifact.label
+        if reference is None or label is None or label.name != reference.label:
+            return None
+        return self.fitted.vocabularies[label.name]
+
+    def name_classes(self, predicted: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return columns of a prediction with the names of classes in place of their numbers.
+
+        Columns of integers are numbers of classes if they are named as the label or `class`, and the label has names.
+
+        Raises:
+            TrainyardError: A number is that of no class.
+        """
+        classes = self._classes
+        if classes is None or self.artifact.label is None:
+            return dict(predicted)
+        of_classes = [name for name in (self.artifact.label.name, CLASS) if name in predicted]
+        named = {name: _name(name, predicted[name], classes) for name in of_classes}
+        return {**predicted, **named}
+
     @torch.no_grad()
-    def predict(self, columns: Mapping[str, Values]) -> dict[str, NDArray[Any]]:
+    def predict(self, columns: Mapping[str, Values], names: bool = True) -> dict[str, NDArray[Any]]:
         """Return the columns of the recipe's prediction for some rows, as arrays (rows, ...).
 
         Args:
             columns: The feature columns, as for `output`.
+            names: Whether predicted classes are their names, if the label has names: see `name_classes`.
 
         Raises:
             TrainyardError: See `output`; or the recipe's `predict` does not return tensors by column, or one of them is
@@ -128,7 +192,8 @@ class TrainedModel:
         """
         predicted = self.recipe.predict(self.output(columns))
         check_prediction(predicted, self.artifact.recipe)
-        return {name: to_array(name, tensor) for name, tensor in predicted.items()}
+        numbers = {name: to_array(name, tensor) for name, tensor in predicted.items()}
+        return self.name_classes(numbers) if names else numbers
 
 
 def load_model(model: str, recipe: Recipe | None = None) -> TrainedModel:
@@ -157,7 +222,7 @@ def restore_model(
             "Use the recipe as it was when the model was trained."
         ) from error
     network = Network(recipe.model, artifact.inputs, artifact.normalization, recipe.keywords)
-    return TrainedModel(artifact, recipe, network, device)
+    return TrainedModel(artifact, recipe, network, device, model)
 
 
 def build_batch(recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, Values]) -> dict[str, Tensor]:
@@ -307,6 +372,20 @@ def to_array(name: str, tensor: Tensor) -> NDArray[Any]:
             "convert them with .to(torch.int64)."
         )
     return tensor.detach().cpu().to(_WIDER_TYPES.get(tensor.dtype, tensor.dtype)).numpy()
+
+
+def _name(column: str, numbers: NDArray[Any], classes: Vocabulary) -> NDArray[Any]:
+    """Return the names of classes, as objects, of integers of any shape; other numbers stay."""
+    if numbers.dtype.kind not in "iu":
+        return numbers
+    wrong = (numbers < 0) | (numbers >= len(classes.values))
+    if wrong.any():
+        raise TrainyardError(
+            f"predict of the recipe returns {numbers[wrong].flat[0]} in {column!r}, and there are "
+            f"{len(classes.values)} classes, from 0 on. Return the number of a class, or name the column otherwise."
+        )
+    names: NDArray[Any] = np.array(classes.values, object)
+    return names[numbers]  # type: ignore[no-any-return]
 
 
 def _describe_elements(column: Column) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from trainyard.errors import TrainyardError
 from trainyard.retries import read_file
 from trainyard.schemas import model_artifact as artifacts
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.trainer.model import weights
 from trainyard.trainer.model.recipe import Recipe
 
@@ -70,6 +71,27 @@ def replace_start(recipe: Recipe, start_from: str | None) -> Recipe:
             f"start_from={start_from!r}, and the recipe has start_from={recipe.start_from!r}; remove one of them."
         )
     return replace(recipe, start_from=start_from)
+
+
+def compare_values(recipe: Recipe, fitted: FittedReference | None) -> list[str]:
+    """Return a warning, if the initial weights are of a model whose categories or classes have other indices.
+
+    Args:
+        recipe: The recipe.
+        fitted: What the dataset was fitted by.
+    """
+    if not recipe.start_from or recipe.start_from.endswith(".safetensors"):
+        return []
+    other = artifacts.find(recipe.start_from)[1].fitted
+    sizes = {**(other.sizes if other else {}), **(fitted.sizes if fitted else {})}
+    encoded = [name for name in recipe.columns if name in sizes]
+    if other == fitted or not encoded:
+        return []
+    return [
+        f"start_from={recipe.start_from!r}: the indices in column {encoded[0]!r} mean other values than in its "
+        "dataset, which was fitted on other rows, so initial weights of embeddings and classes are those of others. "
+        "Name these layers in reinitialize=, or export without refit."
+    ]
 
 
 def match_names(shapes: Mapping[str, torch.Size], others: Mapping[str, torch.Size]) -> dict[str, str]:

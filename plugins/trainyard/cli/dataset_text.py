@@ -17,7 +17,8 @@ def describe_dataset(dataset: DatasetManifest) -> Iterator[str]:
     """Yield lines with the content, columns, statistics and provenance of a dataset."""
     yield f"content    {dataset.content_hash}  (version {dataset.number}, {dataset.rows:,} rows)"
     yield "columns"
-    yield from _table(["name", "kind", "type", "shape"], ([c.name, c.kind, c.type, _shape(c)] for c in dataset.columns))
+    sizes = ([c.name, c.kind, c.type, _shape(c) or _size(dataset, c.name)] for c in dataset.columns)
+    yield from _table(["name", "kind", "type", "shape"], sizes)
     for name, split in dataset.splits.items():
         size = sum(shard.bytes for shard in split.shards)
         batches = sum(len(shard.lengths) for shard in split.shards)
@@ -61,6 +62,15 @@ def describe_difference(difference: Difference) -> Iterator[str]:
 
 def _shape(column: Column) -> str:
     return json.dumps(column.shape) if column.kind == "tensor" else ""
+
+
+def _size(dataset: DatasetManifest, column: str) -> str:
+    """Return how many values a column of categories has, or how many classes the label."""
+    fitted = dataset.fitted
+    if fitted is None or column not in fitted.sizes:
+        return ""
+    size = fitted.sizes[column]
+    return f"{size:,} classes" if column == fitted.label else f"{size - 1:,} categories"
 
 
 def _figures(statistics: Statistics) -> list[str]:

@@ -26,8 +26,8 @@ from trainyard.schemas.specs.fields import Inlined, Kind
 T = TypeVar("T")
 Templated = Union[T, str]  # noqa: UP007
 """A value, or a template that renders to one."""
-ATTRIBUTES = {"output": "predictions"}
-"""The attributes of options that have another name: Airflow's operators have an `output` of their own."""
+ATTRIBUTES = {"output": "predictions", "label": "label_column"}
+"""The attributes of options that have another name: Airflow's operators have an `output` and a `label` of their own."""
 
 
 def _read_texts(operator: Any) -> dict[str, str]:

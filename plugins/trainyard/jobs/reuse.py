@@ -29,8 +29,8 @@ _LINEAGE = "spark.openlineage."
 def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions) -> str:
     """Hash what the output of an export depends on.
 
-    Source files count by name, size and modification time. Code is the module of `prepare`, the modules of its package
-    that it imports, and the package's files that are not Python.
+    Source files count by name, size and modification time. Code is the modules of `prepare` and `fit`, those of their
+    packages that they import, and the files of the packages that are not Python.
 
     Args:
         spec: The fields of the job spec, as JSON.
@@ -49,6 +49,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         uri, model = model_artifact.find(spec["model"]) if "model" in spec else ("", None)
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
+        modules |= imported_files(spec["fit"], dag_file) if spec["fit"] else {}
         application = _describe_application(options)
     except Exception as error:  # each storage raises exceptions of its own; Spark may read what this process cannot
         _logger.info("The export has no fingerprint: %s", summarize(error))

@@ -42,6 +42,11 @@ class EvaluationView:
     plots: tuple[Plot, ...]
     columns: tuple[str, ...]
 
+    def name_class(self, number: int) -> str:
+        """Return the name of a class, its number if it has none."""
+        classes = self.evaluation.classes
+        return classes[number] if number < len(classes) else str(number)
+
 
 def build_view(evaluation: Evaluation) -> EvaluationView:
     """Return the tables and curves of an evaluation."""

@@ -89,6 +89,8 @@ class Evaluation(Document):
     query: str | None = None
     curves: dict[str, list[list[float]]] = {}
     examples: tuple[Example, ...] = ()
+    classes: tuple[str, ...] = ()
+    """The names of the classes, in the order of confusion matrices and of metrics by class; empty if they have none."""
     warnings: tuple[str, ...] = ()
     application: ApplicationId
 

@@ -4,6 +4,7 @@
     DATASET/versions/00000001.json every version that was committed, created exactly once
     DATASET/shards/WRITE/*.arrow   Arrow IPC files; only manifests refer to them
     DATASET/statistics/WRITE.json  the statistics of one write
+    DATASET/fitted/SHA256.json     what was fitted on the training rows
 
 A version is committed by creating its file under `versions/`: of two concurrent writers one succeeds. manifest.json is
 then rolled forward to the newest version, by the winner or, after a crash, by the next reader or writer.
@@ -26,6 +27,7 @@ from pydantic import NonNegativeInt, PlainSerializer, PlainValidator
 from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
 from trainyard.schemas.version_suffix import split_version
 
@@ -191,7 +193,9 @@ class DatasetManifest(Document):
     provenance: Provenance
     """The provenance of the newest write."""
     content_hash: Digest
-    """The sha256 of schema, splits and rows."""
+    """The sha256 of schema, splits and rows, and of what was fitted."""
+    fitted: FittedReference | None = None
+    """What was fitted on the training rows, and is applied to all rows."""
 
     def column(self, name: str) -> Column:
         """Return a column. Raises TrainyardError if there is none of this name."""
@@ -234,7 +238,7 @@ class DatasetManifest(Document):
             if shards:
                 rows = sum(shard.rows for shard in shards)
                 splits[name] = split.model_copy(update={"shards": shards, "rows": rows})
-        hashed = content_hash(self.columns, splits)
+        hashed = content_hash(self.columns, splits, self.fitted)
         return self.model_copy(update={"splits": splits, "partitions": newer, "content_hash": hashed})
 
 
@@ -243,15 +247,14 @@ def fold_name(number: int) -> str:
     return f"fold-{number}"
 
 
-def content_hash(columns: tuple[Column, ...], splits: dict[str, Split]) -> str:
-    """Return the sha256 of columns and, for each split, of its shards in order."""
-    text = json.dumps(
-        [
-            [column.model_dump(mode="json") for column in columns],
-            [[name, [[shard.rows, shard.sha256] for shard in split.shards]] for name, split in splits.items()],
-        ]
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+def content_hash(columns: tuple[Column, ...], splits: dict[str, Split], fitted: FittedReference | None = None) -> str:
+    """Return the sha256 of columns and, for each split, of its shards in order; and of what was fitted."""
+    content: list[Any] = [
+        [column.model_dump(mode="json") for column in columns],
+        [[name, [[shard.rows, shard.sha256] for shard in split.shards]] for name, split in splits.items()],
+    ]
+    content += [fitted.sha256] if fitted else []
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def read_current(dataset: str) -> DatasetManifest:

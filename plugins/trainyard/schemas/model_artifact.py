@@ -3,6 +3,7 @@
 MODEL/CONTENT_HASH/weights.safetensors   the tensors; of a large model weights-00001-of-00003.safetensors and so on
 MODEL/CONTENT_HASH/model.json            everything else, in this document
 MODEL/CONTENT_HASH/card.md               the model card, for people
+MODEL/CONTENT_HASH/fitted_state.json     what the dataset was fitted by, if it was
 MODEL/model.json                         the current artifact, replaced atomically
 MODEL/epochs/003                         the model after epoch 3, a model of its own, if epoch models are kept
 """
@@ -17,7 +18,9 @@ from pydantic import NonNegativeInt
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.schemas import fitted_state
 from trainyard.schemas.document import Document, Part
+from trainyard.schemas.fitted_state import FittedReference, FittedState
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.specs.fields import ImportPath
@@ -67,6 +70,8 @@ class ModelArtifact(Document):
     """The label column, None for a recipe without one."""
     normalization: dict[str, Normalization]
     """The scaling of each normalized input, by column."""
+    fitted: FittedReference | None = None
+    """What its dataset was fitted by: the values of categories, and the names of classes."""
     weights: tuple[WeightsFile, ...]
     """The files of the weights."""
     weights_sha256: Digest
@@ -115,6 +120,19 @@ class ModelArtifact(Document):
     def folder(self) -> str:
         """The folder of the artifact, relative to the model."""
         return self.weights_sha256[:16]
+
+    def read_fitted(self, model: str) -> FittedState:
+        """Return what the dataset was fitted by; an empty state if it was not.
+
+        Args:
+            model: The URI of the model.
+
+        Raises:
+            TrainyardError: The document beside the weights is missing, or is another one.
+        """
+        if self.fitted is None:
+            return FittedState(options={})
+        return fitted_state.read(storage.join(model, self.folder, fitted_state.FILE), self.fitted)
 
 
 def exists(name: str) -> bool:

@@ -65,6 +65,9 @@ class DatasetResult(Result):
     """The number of record batches."""
     bytes: int
     """The size of the shards."""
+    unseen: dict[str, float] = {}
+    """The fraction of the rows of this write, by column of `categories`, that are null or have a value without an index
+    of its own."""
     reused: bool = False
     """True if the export was skipped; otherwise the key is missing."""
 

@@ -123,8 +123,11 @@ def unreferenced(dataset: str) -> list[str]:
     for version in iterate(dataset):
         shards |= {shard.path for split in version.splits.values() for shard in split.shards}
         referenced |= referenced_paths(version)
-    statistics = [f"statistics/{name}" for name in storage.list_names(storage.join(dataset, "statistics"))]
-    paths = [path for path in statistics if path not in referenced]
+    documents = [
+        f"{folder}/{name}" for folder in ("statistics", "fitted")
+        for name in storage.list_names(storage.join(dataset, folder))
+    ]  # fmt: skip
+    paths = [path for path in documents if path not in referenced]
     for write in storage.list_names(storage.join(dataset, "shards")):
         written = [f"shards/{write}/{name}" for name in storage.list_names(storage.join(dataset, "shards", write))]
         paths += [f"shards/{write}"] if not shards.intersection(written) else [p for p in written if p not in shards]
@@ -140,8 +143,9 @@ def remove_unreferenced(dataset: str) -> list[str]:
 
 
 def referenced_paths(version: DatasetManifest) -> set[str]:
-    """Return the directories of shards and the statistics files that a version refers to, relative to the dataset."""
-    return {path for part in version.partitions.values() for path in (part.directory, part.statistics)}
+    """Return what a version refers to, relative to the dataset: directories of shards, statistics, the fitted state."""
+    fitted = {version.fitted.path} if version.fitted else set()
+    return fitted | {path for part in version.partitions.values() for path in (part.directory, part.statistics)}
 
 
 def _rows(version: DatasetManifest, split: str) -> int:

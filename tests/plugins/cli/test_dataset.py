@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import ROOT
+from trainyard.cli.dataset_text import describe_dataset
 from trainyard.cli.main import CLOSED_OUTPUT, main
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.partitions import WriteResult, build_single_partition_manifest
 from trainyard.etl.datasource.shards import SplitWriter
 from trainyard.etl.datasource.statistics import ColumnStatistics
 from trainyard.schemas import manifest
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.manifest import Provenance, Split
 
 FIELDS = (
@@ -61,6 +63,13 @@ def test_schema_splits_statistics_and_provenance_are_shown(dataset, capsys):
     for words in ("image  tensor  float  [2, 2]", "split train: 6 rows, 1 shards, 2 record batches", "0:3 1:3"):
         assert words in shown
     assert "parquet at s" in shown and "app-1" in shown
+
+
+def test_columns_of_indices_have_their_number_of_values(dataset):
+    fitted = FittedReference(sha256="a" * 64, sizes={"image": 1001, "label": 2}, label="label")
+    shown = [*describe_dataset(manifest.read_current(str(dataset)).model_copy(update={"fitted": fitted}))]
+    assert "  image  tensor  float  [2, 2]" in shown
+    assert "  label  scalar  int64  2 classes" in shown
 
 
 def test_json_is_the_manifest(dataset, capsys):

@@ -23,7 +23,7 @@ from trainyard.schemas import manifest
 
 SPEC: dict[str, Any] = {
     "prepare": "toy.prepare:rows", "prepare_params": {}, "splits": {"train": 1.0}, "partition": None, "task_key": {},
-    "sources": {},
+    "sources": {}, "fit": None,
 }  # fmt: skip
 
 
@@ -82,6 +82,17 @@ def test_a_change_of_the_code_of_prepare_needs_an_export(spec: dict[str, Any], p
     with (pipelines / "toy" / name).open("a") as file:
         file.write("\n")
     assert judged(spec, pipelines) == (False, "the code changed since version 2")
+
+
+def test_a_change_of_the_code_of_fit_needs_an_export(spec: dict[str, Any], pipelines: Path) -> None:
+    dag_file, fitting = pipelines / "toy" / "dag.py", pipelines / "scales" / "fit.py"
+    storage.replace(str(fitting.with_name("__init__.py")), b"")
+    storage.replace(str(fitting), b"def mean(spark, rows): ...\n")
+    spec |= {"fit": "scales.fit:mean"}
+    before = reuse.fingerprint(spec, dag_file, make_options()).split()
+    storage.replace(str(fitting), b"def mean(spark, rows): return 1\n")
+    after = reuse.fingerprint(spec, dag_file, make_options()).split()
+    assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]
 
 
 def test_a_change_of_code_that_prepare_does_not_import_needs_no_export(spec: dict[str, Any], pipelines: Path) -> None:

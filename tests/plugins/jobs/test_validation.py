@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.options import ATTRIBUTES
 from trainyard.jobs.validation import convert
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, ScriptOperator, TrainOperator
 from trainyard.schemas import model_artifact
@@ -368,7 +369,7 @@ def test_defaults_of_options_are_those_of_the_spec(dag: DAG) -> None:
 
 def test_every_option_may_be_a_template(dag: DAG) -> None:
     for operator in (export(dag), train(dag), script(dag), evaluate(dag), predict(dag)):
-        options = set(operator.spec_fields()) - {"options", "output"}
+        options = set(operator.spec_fields()) - {"options", *ATTRIBUTES}
         assert options <= set(operator.template_fields)
         assert all(hasattr(operator, name) for name in operator.template_fields)
 

@@ -40,6 +40,11 @@ def test_every_label_has_its_own_confusion_matrix() -> None:
     assert evaluations.build_view(evaluation(model(confusion_matrix=[MATRIX, MATRIX]))).matrices == (MATRIX, MATRIX)
 
 
+def test_classes_of_a_confusion_matrix_have_their_names() -> None:
+    stored = evaluation(model(confusion_matrix=MATRIX), classes=("<ähre>", "rye"))
+    assert [evaluations.build_view(stored).name_class(number) for number in range(3)] == ["<ähre>", "rye", "2"]
+
+
 def test_the_curves_of_classes_share_a_plot() -> None:
     points = [[0.0, 0.0], [0.5, 1.0], [1.0, 1.0]]
     curves = {"ROC of 0": points, "ROC of 1": points, "calibration": points}
@@ -55,7 +60,7 @@ def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> Non
     worst = Example(loss=3.2, label=1, prediction={"class_": 0}, row={"<b>id": "<script>hey"})
     stored = evaluation(
         model(accuracy=0.9, confusion_matrix=MATRIX).model_copy(update={"uri": str(tmp_path)}),
-        examples=(worst,), curves={"<ROC>": [[0, 0], [1, 1]]},
+        examples=(worst,), curves={"<ROC>": [[0, 0], [1, 1]]}, classes=("<ähre>", "rye"),
     )  # fmt: skip
     stored.save()
     task_key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory=str(tmp_path))
@@ -66,6 +71,7 @@ def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> Non
     page = render.render_page([record], [])
     for text in (
         "0.9 (0.8 to 1)",
+        '<th scope="col">&lt;ähre&gt;</th><th scope="col">rye</th>',
         "&lt;i&gt;city = Ur",
         "&lt;script&gt;hey",
         "&lt;b&gt;id",

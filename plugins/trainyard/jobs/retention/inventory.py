@@ -227,8 +227,8 @@ def _scan_dataset(uri: str, files: Files, shared: dict[str, int], now: float) ->
 
 
 def _group_writes(files: Files) -> Iterator[tuple[str, Files]]:
-    """Yield the directories of shards, and the files of statistics, with their files."""
-    own = [file for file in files if file.path.startswith(("shards/", "statistics/"))]
+    """Yield the directories of shards, and the files of statistics and fitted states, with their files."""
+    own = [file for file in files if file.path.startswith(("shards/", "statistics/", "fitted/"))]
     for path, group in itertools.groupby(own, lambda file: "/".join(file.path.split("/")[:2])):
         yield path, list(group)
 

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.manifest import fold_name
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.specs.categories import Categories
 from trainyard.schemas.specs.fields import AppliedModel, ImportPath, Name, NonEmptyText, Output, Params
 from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, refuse_overlap
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
@@ -104,6 +105,22 @@ class ExportSpec(ReadsSources):
     """Column -> tensor shape, for flat array columns."""
     variable_length: tuple[str, ...] = ()
     """Array columns whose length differs from row to row."""
+    categories: Categories = {}
+    """Columns of strings, integers or booleans that become indices: 1 for the most frequent value in the split `train`
+    (equally frequent ones in the order of their texts), 0 for null and for values that this split lacks. A list of
+    columns, or a dict of options: `{"city": {"min_count": 5, "max_size": 1000}}`."""
+    label: Name | None = None
+    """The column of strings, integers or booleans that becomes the number of a class, in the order of its values. Each
+    value must be in the split `train`."""
+    fit: ImportPath | None = None
+    """`module:function`, called once as `fit(spark, rows, **fit_params)` with the training rows of `prepare(...,
+    state=None)`. What it returns, values that JSON has, is stored, and `prepare` receives it as `state`, also in
+    predictions. It needs `split_by`, `split_at` or `split_column`."""
+    fit_params: Params = {}
+    """Keyword arguments of `fit`."""
+    refit: bool = False
+    """Whether to fit `categories`, `label` and `fit` anew. By default a dataset keeps what was fitted for its first
+    version, as long as these options are the same."""
     seed: int = 0
     """The seed of the splits and of the shuffle."""
     rows_per_batch: PositiveInt = 4096
@@ -130,6 +147,15 @@ class ExportSpec(ReadsSources):
                 raise ValueError(f"{' and '.join(pair)} exclude each other; remove one of them")
         if self.folds and "train" not in self.splits:
             raise ValueError(f"folds={self.folds} divides the split 'train', and splits={self.splits} has none")
+        if self.label in self.categories:
+            raise ValueError(f"label={self.label!r} is in categories, too; remove it there: it becomes a class")
+        if self.fit and not (self.split_by or self.split_column):
+            raise ValueError(
+                f"fit={self.fit!r} needs split_by=, split_at= or split_column=, by which a row is in one split "
+                "whatever prepare makes of it"
+            )
+        if self.fit_params and not self.fit:
+            raise ValueError("fit_params go with fit=; write both")
         if self.split_at and not self.split_by:
             raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
         return self
@@ -137,7 +163,13 @@ class ExportSpec(ReadsSources):
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name."""
         yield from super().references()
-        yield from find_results(self.prepare_params)
+        yield from find_results([self.prepare_params, self.fit_params])
+
+    @property
+    def fit_options(self) -> dict[str, Any]:
+        """The options that decide what is fitted, as JSON; empty if nothing is."""
+        chosen = self.model_dump(mode="json", include={"categories", "label", "fit", "fit_params"})
+        return chosen if self.categories or self.label or self.fit else {}
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -162,6 +194,12 @@ class FeaturizeSpec(ExportSpec):
     """The submodule whose output becomes the features, by its name in the model, for example "encoder.pool"."""
     features: Name = "features"
     """The name of the feature column. It holds the layer's output, flattened, as float32."""
+
+    @field_validator("fit")
+    @classmethod
+    def _check_fit(cls, fit: str | None) -> None:
+        if fit is not None:
+            raise ValueError("remove it: prepare gets what was fitted for the dataset of the model")
 
     def references(self) -> Iterator[Reference]:
         """Yield what the source and the parameters name, and the model."""

@@ -20,6 +20,7 @@ from trainyard.jobs.retention.inventory import scan
 from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
 from trainyard.schemas import checkpoint, manifest, model_artifact, versions
+from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.owner import Owner
 from trainyard.schemas.specs import SPECS, TrainSpec
 from trainyard.schemas.specs.task_key import TaskKey
@@ -135,6 +136,20 @@ def test_what_a_crashed_writer_left_is_removed_when_no_writer_can_be_at_work(sto
     assert listed(store) == {"toy/dataset/shards/crashed"}
     collect(store)
     assert storage.list_names(f"{dataset}/shards") == ["w1", "writing"]
+
+
+def test_what_was_fitted_for_removed_versions_is_removed_and_that_of_others_stays(store: Store) -> None:
+    dataset = store.dataset([100, 90, 1])
+    for number, letter in ((1, "a"), (2, "b"), (3, "b")):
+        fitted = FittedReference(sha256=letter * 64)
+        version = manifest.read_version(dataset, number).model_copy(update={"fitted": fitted})
+        storage.replace(f"{dataset}/versions/{number:08d}.json", version.to_json().encode())
+        storage.replace(f"{dataset}/{fitted.path}", b"{}")
+        make_old(store.path(f"{dataset}/versions/{number:08d}.json"), [100, 90, 1][number - 1])
+    make_old(store.path(f"{dataset}/fitted"), 100)
+    collect(store)
+    assert manifest.list_versions(dataset)[-1] == 3
+    assert storage.list_names(f"{dataset}/fitted") == [f"{'b' * 64}.json"]
 
 
 def test_what_was_committed_meanwhile_stays(store: Store) -> None:

@@ -1,0 +1,109 @@
+"""Replace values of columns by their indices, by the same joins in exports, evaluations and predictions.
+
+A column of indices has the checksum of its vocabulary in the metadata of its field, also in a dataset. So indices are
+not taken for values, nor those of one vocabulary for those of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from trainyard.errors import TrainyardError
+from trainyard.etl.datasource.columns import get_column
+from trainyard.etl.fitting.vocabulary import find_type
+from trainyard.etl.scoring.scan import DatasetScan, Rows, select
+from trainyard.schemas.fitted_state import UNKNOWN_CLASS, Vocabulary
+
+_KEY = "trainyard.vocabulary"
+_VALUE, _INDEX = "__value", "__index"
+
+
+def encode(frame: DataFrame, vocabularies: Mapping[str, Vocabulary], unseen: Observation | None = None) -> DataFrame:
+    """Replace the values of columns by indices of type bigint.
+
+    Each vocabulary is joined as a table that all executors have, so that a lookup takes the same time for any number of
+    values. Rows stay in their partitions and in their order.
+
+    Args:
+        frame: The rows. A value of a label that is no class is an error of the Spark job.
+        vocabularies: The values of the columns.
+        unseen: Where to count, by column, the rows with index 0 of a category, while they are computed.
+    """
+    for name, vocabulary in vocabularies.items():
+        frame = _encode_column(frame, name, vocabulary)
+    categories = [name for name, vocabulary in vocabularies.items() if not vocabulary.is_label]
+    if unseen is None or not categories:
+        return frame
+    return frame.observe(unseen, *(F.count_if(get_column(name) == 0).alias(name) for name in categories))
+
+
+def encode_rows(rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, keep: str = "") -> Rows:
+    """Replace the values of those columns that are not indices yet.
+
+    Args:
+        rows: A DataFrame, or a scan of a dataset.
+        vocabularies: The values of the columns, as the model has them. A column that the rows lack is left out.
+        what: What the rows are, for the message: "the rows to predict for".
+        keep: The prefix of columns with the values that are replaced. By default there are none.
+
+    Raises:
+        TrainyardError: A column has values of another type than in training, or indices of another vocabulary.
+    """
+    fields = {field.name: field for field in rows.schema.fields if field.name in vocabularies}
+    raw = {name: vocabularies[name] for name, field in fields.items() if _has_values(field, vocabularies[name], what)}
+    if not raw:
+        return rows
+    frame = select(rows, rows.schema.names) if isinstance(rows, DatasetScan) else rows
+    if keep:
+        frame = frame.select("*", *(get_column(name).alias(f"{keep}{name}") for name in raw))
+    return encode(frame, raw)
+
+
+def select_encoded(schema: StructType, vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
+    """Return those vocabularies whose indices columns have."""
+    checksums = {field.name: (field.metadata or {}).get(_KEY) for field in schema.fields}
+    return {name: values for name, values in vocabularies.items() if checksums.get(name) == values.sha256}
+
+
+def _has_values(field: StructField, vocabulary: Vocabulary, what: str) -> bool:
+    """Return whether a column has values, and not their indices."""
+    checksum = (field.metadata or {}).get(_KEY)
+    if checksum == vocabulary.sha256:
+        return False
+    if checksum is not None:
+        raise TrainyardError(
+            f"{what} have indices of other values in column {field.name!r} than the model was trained on: their "
+            "dataset was fitted anew. Use the dataset that the model was trained on, or rows with the "
+            "values themselves; or train the model again."
+        )
+    if find_type(field.dataType) != vocabulary.type:
+        raise TrainyardError(
+            f"{what} have {field.dataType.simpleString()} in column {field.name!r}, but the model was trained on "
+            f"categories of type {vocabulary.type}; prepare them as for the export."
+        )
+    return True
+
+
+def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary) -> DataFrame:
+    size = len(vocabulary.values)
+    indices = pa.array(range(vocabulary.first, vocabulary.first + size), pa.int64())
+    table = pa.table({_VALUE: pa.array(vocabulary.values, pa.string()), _INDEX: indices})
+    values = F.broadcast(frame.sparkSession.createDataFrame(table))
+    joined = frame.join(values, get_column(name).cast("string") == F.col(_VALUE), "left")
+    other = _refuse(name) if vocabulary.is_label else F.lit(0)
+    index = F.coalesce(F.col(_INDEX), other.cast("bigint")).alias(name, metadata={_KEY: vocabulary.sha256})
+    return joined.select(*(index if column == name else get_column(column) for column in frame.columns))
+
+
+def _refuse(label: str) -> Column:
+    """Return a column that ends the job with the value of a label that is no class, as `errors.reason` reads it."""
+    value = F.coalesce(F.concat(F.lit("'"), get_column(label).cast("string"), F.lit("'")), F.lit("None"))
+    message = F.concat(
+        F.lit(f"\nTrainyardError: the label {label!r} has the value "), value, F.lit(UNKNOWN_CLASS + "\n")
+    )
+    return F.raise_error(message)

@@ -1,0 +1,77 @@
+"""Vocabularies give values the indices that encoders of scikit-learn give them, and states are what was stored."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.preprocessing import LabelEncoder, OrdinalEncoder
+
+from trainyard.errors import TrainyardError
+from trainyard.schemas import fitted_state
+from trainyard.schemas.fitted_state import FittedState, Vocabulary
+
+TEXTS = st.lists(st.text(max_size=5) | st.sampled_from(["unseen", '"', " a", "a ", "ä", "🏙️", "null"]), max_size=20)
+CITIES = FittedState(
+    options={"categories": {"city": {}}}, vocabularies={"city": Vocabulary(type="string", values=("A",))}
+)
+
+
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=9, unique=True), TEXTS)
+def test_the_indices_of_categories_are_those_of_an_ordinal_encoder(values, texts):
+    encoder = OrdinalEncoder(categories=[values], handle_unknown="use_encoded_value", unknown_value=-1)
+    encoder.fit([[value] for value in values])
+    expected = [int(index) + 1 for index in encoder.transform([[t] for t in texts])[:, 0]] if texts else []
+    vocabulary = Vocabulary(type="string", values=tuple(values))
+    assert vocabulary.encode("city", texts) == expected
+    assert vocabulary.encode("city", [None, float("nan")]) == [0, 0]
+    assert len(set(vocabulary.names)) == vocabulary.size == len(values) + 1
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9))
+def test_the_classes_of_integers_are_those_of_a_label_encoder(labels):
+    classes = sorted(set(labels))
+    vocabulary = Vocabulary(type="integer", values=tuple(map(str, classes)), is_label=True)
+    encoder = LabelEncoder().fit(np.array(labels))
+    assert vocabulary.encode("label", labels) == encoder.transform(np.array(labels)).tolist()
+    assert vocabulary.encode("label", np.array(labels)) == vocabulary.encode("label", labels)
+
+
+def test_booleans_of_python_and_numpy_are_the_texts_that_spark_writes():
+    vocabulary = Vocabulary(type="boolean", values=("true", "false"))
+    assert vocabulary.encode("open", [True, False, None]) == [1, 2, 0]
+    assert vocabulary.encode("open", np.array([True, False])) == [1, 2]
+
+
+def test_a_label_that_is_no_class_is_named():
+    with pytest.raises(
+        TrainyardError, match="the label 'kind' has the value 'pear', which no row of the split 'train'"
+    ):
+        Vocabulary(type="string", values=("apple",), is_label=True).encode("kind", ["apple", "pear"])
+
+
+def test_a_state_that_was_changed_or_removed_is_refused(tmp_path):
+    reference = CITIES.reference
+    fitted_state.save(str(tmp_path), CITIES)
+    path = tmp_path / reference.path
+    assert fitted_state.read(str(path), reference) == CITIES
+    path.write_text(path.read_text().replace('"A"', '"B"'))
+    with pytest.raises(TrainyardError, match="was changed: its sha256 is not"):
+        fitted_state.read(str(path), reference)
+    path.unlink()
+    with pytest.raises(TrainyardError, match="is missing"):
+        fitted_state.read(str(path), reference)
+
+
+def test_a_vocabulary_is_recognized_by_its_values_and_their_type():
+    one = Vocabulary(type="string", values=("1", "2"))
+    others = [
+        Vocabulary(type="string", values=("2", "1")),
+        Vocabulary(type="integer", values=("1", "2")),
+        Vocabulary(type="string", values=("1", "2"), is_label=True),
+    ]
+    assert one.sha256 == Vocabulary.model_validate(json.loads(one.model_dump_json())).sha256
+    assert len({each.sha256 for each in (one, *others)}) == 4
