@@ -20,7 +20,7 @@ from trainyard.etl.scoring.scan import DatasetScan, Rows, select
 from trainyard.schemas.fitted_state import UNKNOWN_CLASS, Vocabulary
 
 _KEY = "trainyard.vocabulary"
-_VALUE, _INDEX = "__value", "__index"
+_VALUE, _INDEX = "__vocabulary_value", "__vocabulary_index"
 
 
 def encode(frame: DataFrame, vocabularies: Mapping[str, Vocabulary], unseen: Observation | None = None) -> DataFrame:
