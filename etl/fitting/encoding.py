@@ -20,7 +20,7 @@ from trainyard.etl.scoring.scan import DatasetScan, Rows, select
 from trainyard.schemas.fitted_state import UNKNOWN_CLASS, Vocabulary
 
 _KEY = "trainyard.vocabulary"
-_VALUE, _INDEX = "__value", "__index"
+_VALUE, _INDEX = "__vocabulary_value", "__vocabulary_index"
 
 
 def encode(frame: DataFrame, vocabularies: Mapping[str, Vocabulary], unseen: Observation | None = None) -> DataFrame:
@@ -47,7 +47,7 @@ def encode_rows(rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, k
 
     Args:
         rows: A DataFrame, or a scan of a dataset.
-        vocabularies: The values of the columns, as the model has them. A column that the rows lack is left out.
+        vocabularies: The values of the columns, as the model has them. A column that is not in the rows is left out.
         what: What the rows are, for the message: "the rows to predict for".
         keep: The prefix of columns with the values that are replaced. By default there are none.
 

@@ -97,3 +97,7 @@ def fit_mean(spark, rows, column="store"):
 
 def fit_set(spark, rows):
     return {1, 2}
+
+
+def named_oddly(spark, source):
+    return source.select("key", F.col("city").alias("stadt.`name"), "kind")

@@ -157,3 +157,17 @@ def test_a_model_does_not_take_the_indices_of_a_dataset_that_was_fitted_anew(spa
         predict(anew, model)
     before = spark.read.format("trainyard").option("version", "1").load(spec.dataset)
     assert predict(before, model).count() == 8
+
+
+def test_strata_and_folds_are_those_of_values_and_names_may_have_any_character(spark, tmp_path):
+    source = write_day(spark, tmp_path, "source", make_day("ABC" * 40, "xyz"))
+    spec = make_spec(
+        tmp_path, source, prepare="prepares:named_oddly", split_column=None, folds=2, stratify="kind", label="kind",
+        categories={"stadt.`name": {"min_count": 2}},
+    )  # fmt: skip
+    run(spark, spec)
+    dataset = read_current(spec.dataset)
+    assert dataset.fitted.sizes == {"stadt.`name": 4, "kind": 3}
+    for split in ("fold-1", "fold-2", "test"):
+        counts = dataset.split(split).statistics["kind"].values
+        assert counts.keys() == {"0", "1", "2"} and max(counts.values()) - min(counts.values()) <= 1

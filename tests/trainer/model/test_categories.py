@@ -94,3 +94,16 @@ def test_weights_of_a_model_of_other_categories_are_a_warning(trained: tuple[str
     for dataset, expected in ((trained[0], 0), (other, 1)):
         result = fit(f"{__name__}:lookup", dataset=dataset, model=str(tmp_path), recipe_params=start, batch_size=10)
         assert len([text for text in result.warnings if "the indices in column 'city' mean other" in text]) == expected
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_other_formats_take_indices_and_return_numbers_of_classes(trained: tuple[str, str], tmp_path: Path) -> None:
+    import mlflow.pyfunc
+    import pandas as pd
+
+    formats = ["mlflow", "pt2"]
+    uris = fit(f"{__name__}:lookup", dataset=trained[0], model=str(tmp_path), formats=formats, batch_size=10).formats
+    predicted = mlflow.pyfunc.load_model(uris["mlflow"]).predict(pd.DataFrame({"city": [2, 1]}))
+    assert predicted["class"].isin([0, 1]).all()
+    assert [*Path(uris["mlflow"]).glob("data/*/*/fitted_state.json")]

@@ -6,6 +6,7 @@ import json
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.categories import Category
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
 from trainyard.schemas.specs.job import JobSpec
@@ -17,6 +18,7 @@ from trainyard.schemas.specs.train import Mixed, TrainOptions, TrainSpec
 
 __all__ = [
     "SPECS",
+    "Category",
     "Drift",
     "EvaluateSpec",
     "Expectation",
