@@ -59,7 +59,7 @@ def features(
     artifact = model_artifact.read(model, weights or {})
     vocabularies = artifact.read_fitted(model).vocabularies
     of_inputs = {column.name: vocabularies[column.name] for column in artifact.inputs if column.name in vocabularies}
-    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize")
+    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize", keeps_order=True)
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]
