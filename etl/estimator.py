@@ -185,7 +185,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             state = fitting.fit_values(training_rows, categories, label, chosen)
             fitted_state.save(spec.dataset, state)
             options["fitted"] = state.reference.model_dump_json()
-            shuffled = encoding.encode(shuffled, state.vocabularies)
+            shuffled = encoding.encode(shuffled, state.vocabularies, keeps_order=True)
         source.save(shuffled, spec.dataset, "append", options)
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
         asked = {"train": 1 - validation, "validation": validation} if isinstance(validation, float) else {}

@@ -6,6 +6,7 @@ not taken for values, nor those of one vocabulary for those of another.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -23,17 +24,25 @@ _KEY = "trainyard.vocabulary"
 _VALUE, _INDEX = "__vocabulary_value", "__vocabulary_index"
 
 
-def encode(frame: DataFrame, vocabularies: Mapping[str, Vocabulary], unseen: Observation | None = None) -> DataFrame:
+def encode(
+    frame: DataFrame,
+    vocabularies: Mapping[str, Vocabulary],
+    unseen: Observation | None = None,
+    keeps_order: bool = False,
+) -> DataFrame:
     """Replace the values of columns by indices of type bigint.
 
     Each vocabulary is joined as a table that all executors have, so that a lookup takes the same time for any number of
-    values. Rows stay in their partitions and in their order.
+    values. Rows stay in their partitions.
 
     Args:
         frame: The rows. A value of a label that is no class is an error of the Spark job.
         vocabularies: The values of the columns.
         unseen: Where to count, by column, the rows with index 0 of a category, while they are computed.
+        keeps_order: Whether rows stay in the order of `frame`, all of whose columns are computed then.
     """
+    if keeps_order and vocabularies:  # Spark removes a sort below a join, unless another operator is between them
+        frame = frame.observe(uuid.uuid4().hex, F.count(F.lit(1)).alias("rows"))
     for name, vocabulary in vocabularies.items():
         frame = _encode_column(frame, name, vocabulary)
     categories = [name for name, vocabulary in vocabularies.items() if not vocabulary.is_label]
@@ -42,7 +51,9 @@ def encode(frame: DataFrame, vocabularies: Mapping[str, Vocabulary], unseen: Obs
     return frame.observe(unseen, *(F.count_if(get_column(name) == 0).alias(name) for name in categories))
 
 
-def encode_rows(rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, keep: str = "") -> Rows:
+def encode_rows(
+    rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, keep: str = "", keeps_order: bool = False
+) -> Rows:
     """Replace the values of those columns that are not indices yet.
 
     Args:
@@ -50,6 +61,7 @@ def encode_rows(rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, k
         vocabularies: The values of the columns, as the model has them. A column that is not in the rows is left out.
         what: What the rows are, for the message: "the rows to predict for".
         keep: The prefix of columns with the values that are replaced. By default there are none.
+        keeps_order: See `encode`.
 
     Raises:
         TrainyardError: A column has values of another type than in training, or indices of another vocabulary.
@@ -61,7 +73,7 @@ def encode_rows(rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, k
     frame = select(rows, rows.schema.names) if isinstance(rows, DatasetScan) else rows
     if keep:
         frame = frame.select("*", *(get_column(name).alias(f"{keep}{name}") for name in raw))
-    return encode(frame, raw)
+    return encode(frame, raw, keeps_order=keeps_order)
 
 
 def select_encoded(schema: StructType, vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:

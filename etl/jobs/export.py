@@ -87,7 +87,7 @@ def run(
         unseen = Observation()
         if state:
             fitted_state.save(spec.dataset, state)
-            written = encoding.encode(written, state.vocabularies, unseen)
+            written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True)
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             _write(written, spec, split, _build_provenance(spark, spec, prepare.module, model), state)
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]

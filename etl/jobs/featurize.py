@@ -56,7 +56,7 @@ def features(frame: DataFrame, model: str, layer: str, name: str = "features") -
     uri, artifact = model_artifact.find(model)
     vocabularies = artifact.read_fitted(uri).vocabularies
     of_inputs = {column.name: vocabularies[column.name] for column in artifact.inputs if column.name in vocabularies}
-    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize")
+    frame = encoding.encode_rows(frame, of_inputs, "the rows to featurize", keeps_order=True)
     inputs.check_inputs(frame.schema, artifact, "the rows to featurize")
     replaced = {column.name for column in artifact.inputs}
     kept = [field for field in frame.schema.fields if field.name not in replaced]

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from sklearn.preprocessing import LabelEncoder, OrdinalEncoder
 
-from tests.etl.fitting.data import KINDS, Row, make_rows, make_spec, run, write_source
+from tests.etl.fitting.data import KINDS, SCHEMA, Row, make_rows, make_spec, run, write_source
 from trainyard.errors import TrainyardError
 from trainyard.etl import DatasetScan, evaluate, features, predict
 from trainyard.schemas import manifest
 from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.specs.source import Source
 from trainyard.trainer import fit, load_model
 
 pytestmark = pytest.mark.spark
@@ -125,6 +126,12 @@ def test_features_of_values_and_of_indices_are_the_same(exported, stored):
     assert one == other
 
 
+def test_features_are_in_the_order_of_the_rows(exported):
+    rows = exported.source.coalesce(1).sortWithinPartitions("key").select("key", *CATEGORIES)
+    keys = [row.key for row in features(rows, exported.model, "output").collect()]
+    assert keys == sorted(exported.values("key"))
+
+
 def test_the_model_card_and_the_dataset_say_how_many_values_there_are(exported):
     sizes = manifest.read_current(exported.dataset).fitted.sizes
     assert sizes["kind"] == len(KINDS) and sizes["open"] == 3
@@ -141,3 +148,13 @@ def test_numbers_in_place_of_names_are_not_taken_for_either(exported):
     rows = exported.source.selectExpr("key", "key as city", "store", "open")
     with pytest.raises(TrainyardError, match=r"have bigint in column 'city'.*categories of type string"):
         predict(rows, exported.model)
+
+
+def test_the_order_of_rows_does_not_depend_on_that_of_the_source(spark, exported, tmp_path):
+    sources = [write_source(spark, tmp_path / "one", exported.rows), tmp_path / "other"]
+    spark.createDataFrame(exported.rows[::-1], SCHEMA).coalesce(1).write.parquet(str(sources[1]))
+    specs = [
+        make_spec(tmp_path / name, source, categories=CATEGORIES, label="kind")
+        for name, source in (("a", sources[0]), ("b", Source(format="parquet", path=str(sources[1]))))
+    ]
+    assert len({run(spark, spec).content_hash for spec in specs}) == 1
