@@ -262,6 +262,7 @@ class Run:
         """Remove the hooks of torch that the loop has needed."""
         self._step_hooks.close()
         self._hooks.close()
+        self._networks.reducer.remove_hooks()
 
     def count_parts(self, count: int | None) -> int:
         """Return in how many parts a batch is processed; see `Batch.parts`."""
