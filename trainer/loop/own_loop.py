@@ -15,8 +15,10 @@ from torch import nn
 from trainyard.errors import TrainyardError
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
+from trainyard.trainer.data.cache import FOLDER, ShardCache
 from trainyard.trainer.data.loader import Loader, build_order
 from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.folders import name_folder
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.model_writer import Job, ModelWriter
@@ -197,7 +199,8 @@ class _Builder:
     def _open(self, recipe: Recipe, split: str = "train") -> Loader:
         """Return a loader of a split in stored order."""
         job, options = self._job, self._job.options
-        reader = SplitReader(job.dataset, job.manifest, split, recipe.columns)
+        cache = ShardCache(name_folder(FOLDER), int(options.cache_gb * 2**30))
+        reader = SplitReader(job.dataset, job.manifest, split, recipe.columns, cache=cache)
         order = build_order(reader, options.batch_size, options.seed, False, None, None)
         return Loader(
             reader, order, job.world.rank, job.world.size, pin=job.world.device.type == "cuda",

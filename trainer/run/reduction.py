@@ -1,24 +1,20 @@
-"""Average the gradients of a loop over the workers, after the backward pass of the last part of a batch."""
+"""Average the gradients of a loop over the workers, in the backward pass of the last part of a batch."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from trainyard.errors import TrainyardError
 from trainyard.trainer.model.sparse import refuse_sparse_gradients
-from trainyard.trainer.strategies.base import OnCommunication, ring_allreduce
+from trainyard.trainer.run.buckets import Bucket, BucketReduction, fill_buckets
+from trainyard.trainer.run.places import ENDED, LEFT, NO_FURTHER, NONE, Places
+from trainyard.trainer.strategies.base import OnCommunication
 from trainyard.trainer.world import World
-
-BUCKET_BYTES = 25 << 20
-"""The size of what is reduced at a time, as DDP's."""
-ENDED, LEFT = -1, -2
-"""What a worker compares that has ended an epoch, or has left the loop, in place of the number of a backward pass."""
 
 
 class GradientReducer:
@@ -27,18 +23,35 @@ class GradientReducer:
     A gradient that only some workers have counts as zero on the others; one that none has stays away. Gradients that
     all workers have in common already stay what they are, so that several backward passes may add up.
 
+    All workers expect that a step has as many backward passes as the step before, and that each of them reaches the
+    same parameters as then. So the buckets of the expected pass are sent while it computes, without asking. A worker
+    that does something else, such as leaving the loop, sends these buckets too, with zeros, and a flag in the last one.
+    Only then the workers compare where they are, and raise an error or continue. A second flag is set where a pass has
+    reached other parameters, and only then the workers exchange which ones.
+
     Args:
         world: The workers.
         on_communication: Called after each reduction.
-
-    Attributes:
-        bytes_sent: Bytes that this worker has sent.
     """
 
     def __init__(self, world: World, on_communication: OnCommunication) -> None:
         self._world, self._on_communication = world, on_communication
         self._parameters: dict[int, nn.Parameter] = {}
-        self.bytes_sent = 0
+        self._places = Places(world)
+        self._buckets: dict[int, list[Bucket]] = {}
+        """The buckets of each backward pass of a step, by its number."""
+        self._late: set[int] = set()
+        self._hooks: dict[int, RemovableHandle] = {}
+        self._reduction: BucketReduction | None = None
+        self._overlaps = False
+        self._step = self._calls = 0
+        self._expected_calls = 1
+        self._bytes_sent = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of gradients that this worker has sent."""
+        return self._bytes_sent + (self._reduction.bytes_sent if self._reduction else 0)
 
     def add(self, network: nn.Module) -> None:
         """Reduce the gradients of a network too. Raises TrainyardError if they are sparse."""
@@ -50,42 +63,77 @@ class GradientReducer:
         """Return whether a tensor is a parameter of a network whose gradients are averaged."""
         return id(tensor) in self._parameters
 
-    def reduce(self, loss: Tensor, step: int, call: int) -> Tensor:
-        """Average the gradients, and return the sum of `loss` over all workers. All workers must call this.
+    def begin(self, step: int, overlaps: bool) -> None:
+        """Begin to average the gradients of a backward pass that follows. All workers must call this.
+
+        Args:
+            step: The number of the step in the training.
+            overlaps: Whether gradients count as soon as the backward pass has computed them.
+
+        Raises:
+            TrainyardError: Another worker is at another step or backward pass.
+        """
+        if self._world.size == 1:
+            return
+        call = self._calls + 1
+        if call > self._expected_calls:
+            self._meet(step, call)
+            self._expected_calls = call
+        self._step, self._calls, self._overlaps = step, call, overlaps
+        self._reduction = BucketReduction(self._buckets.get(call, []), self._world)
+
+    def finish(self, loss: Tensor) -> Tensor:
+        """Wait until the gradients are averaged, and return the sum of `loss` over all workers.
 
         Args:
             loss: The share of this worker in a loss.
-            step: The number of the step in the training.
-            call: The number of the call in this step, from 1.
 
         Raises:
-            TrainyardError: Another worker is at another step or call.
+            TrainyardError: Another worker is at another step or backward pass, or a gradient is sparse.
         """
-        if self._world.size == 1:
+        reduction, self._reduction = self._reduction, None
+        if reduction is None:
             return loss
         wall, start = time.time_ns(), time.perf_counter_ns()
-        parameters = list(self._parameters.values())
-        own = [parameter.grad is not None for parameter in parameters]
-        total, *counts = self._exchange(loss, own, step, call)
-        gradients = []
-        for parameter, count in zip(parameters, counts, strict=True):
-            if count:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                gradients.append(parameter.grad)
-        for bucket in _fill_buckets(gradients):
-            self._average(bucket)
+        own = {number for number, parameter in self._parameters.items() if parameter.grad is not None}
+        deviates = own != set(reduction.parameters) or bool(reduction.late)
+        total, unexpected, deviating = self._finish(reduction, loss, False, deviates)
+        if unexpected:
+            self._places.check(self._step, self._calls)
+        if deviating:
+            self._reduce_deviating(reduction, own)
+        else:
+            reduction.write(lambda _: True)
+        self._bytes_sent += reduction.bytes_sent
         self._on_communication(wall, time.perf_counter_ns() - start, True)
-        return torch.tensor(total, dtype=loss.dtype, device=loss.device)
+        return total
 
-    def compare(self, step: int, call: int) -> None:
-        """Check that no worker averages gradients now. All workers must call this. Raises TrainyardError if one does.
+    def end_step(self, step: int) -> None:
+        """End a step. All workers must call this.
 
         Args:
-            step: The number of the step.
-            call: 0 after a step without a backward pass, `ENDED` or `LEFT`.
+            step: The number of the step in the training.
+
+        Raises:
+            TrainyardError: Another worker has a further backward pass.
         """
-        self._exchange(torch.zeros((), device=self._world.device), [False] * len(self._parameters), step, call)
+        if self._world.size > 1 and self._calls < self._expected_calls:
+            self._meet(step, NO_FURTHER if self._calls else NONE)
+            self._expected_calls = max(self._calls, 1)
+        self._calls = 0
+
+    def end_epoch(self, step: int, is_left: bool) -> None:
+        """End an epoch. All workers must call this.
+
+        Args:
+            step: The number of the last step.
+            is_left: Whether the worker has left the loop.
+
+        Raises:
+            TrainyardError: Another worker has a further step, or does not leave the loop.
+        """
+        if self._world.size > 1:
+            self._meet(step, LEFT if is_left else ENDED)
 
     @contextmanager
     def without_trace(self) -> Iterator[None]:
@@ -102,46 +150,62 @@ class GradientReducer:
                 earlier = before[number]
                 parameter.grad = torch.zeros_like(parameter) if earlier is None else earlier
 
-    def _exchange(self, loss: Tensor, has_gradient: Sequence[bool], step: int, call: int) -> list[float]:
-        """Return the sum of the losses, and for each parameter how many workers have a gradient of it."""
-        places = torch.zeros(self._world.size, 2, dtype=torch.float64)
-        places[self._world.rank] = torch.tensor([step, call])
-        numbers = torch.cat([torch.tensor(has_gradient, dtype=torch.float64), places.reshape(-1)]).to(loss.device)
-        sums = self._world.sum(torch.cat([loss.double().reshape(1), numbers])).tolist()
-        by_rank = list(zip(sums[-2 * self._world.size :: 2], sums[1 - 2 * self._world.size :: 2], strict=True))
-        if other := next((rank for rank, place in enumerate(by_rank) if place != by_rank[0]), None):
-            raise TrainyardError(
-                f"the workers do not take the same steps: rank 0 {_describe(*by_rank[0])}, and rank {other} "
-                f"{_describe(*by_rank[other])}. Call batch.backward as often on each worker, also where batch.rows is "
-                "0, and leave the loop at the same step; batch.backward returns the loss of all workers."
-            )
-        return sums[: -2 * self._world.size]
+    def remove_hooks(self) -> None:
+        """Remove the hooks of the parameters."""
+        for handle in self._hooks.values():
+            handle.remove()
+        self._hooks.clear()
 
-    def _average(self, gradients: Sequence[Tensor]) -> None:
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).div_(self._world.size)
-        dist.all_reduce(flat)
-        self.bytes_sent += ring_allreduce(flat.nbytes, self._world.size)
-        for gradient, values in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
-            gradient.copy_(values.view_as(gradient))
+    def _meet(self, step: int, call: int) -> None:
+        """Tell workers that are in the expected backward pass that this one is not, and compare where all are."""
+        expected = self._calls + 1 if self._calls < self._expected_calls else 1
+        reduction = BucketReduction(self._buckets.get(expected, []), self._world)
+        self._finish(reduction, torch.zeros((), device=self._world.device), True, False)
+        self._places.check(step, call)
 
+    def _finish(
+        self, reduction: BucketReduction, loss: Tensor, is_unexpected: bool, deviates: bool
+    ) -> tuple[Tensor, bool, bool]:
+        """Send the last bucket, and return the sum of the losses, and what any worker says of itself.
 
-def _describe(step: float, call: float) -> str:
-    """Return where in a training a worker is."""
-    if call < 0:
-        return f"has {'left the loop' if call == LEFT else 'ended the epoch'} after step {step + 1:.0f}"
-    return f"is at backward pass {call:.0f} of step {step + 1:.0f}" if call else f"has none in step {step + 1:.0f}"
+        Args:
+            reduction: The reduction of the expected pass.
+            loss: The share of this worker in the loss.
+            is_unexpected: Whether this worker is elsewhere.
+            deviates: Whether its pass has reached other parameters.
+        """
+        flags = torch.tensor([is_unexpected, deviates], dtype=torch.float64)
+        sums = reduction.finish((loss, *flags), counts=not is_unexpected)
+        if sums is None:
+            total = self._world.sum(loss.double()).to(loss.dtype)
+            sums = [0, *self._places.sum(flags)]
+        else:
+            total = torch.tensor(sums[0], dtype=loss.dtype)
+        return total, sums[1] > 0, sums[2] > 0
 
+    def _reduce_deviating(self, reduction: BucketReduction, own: set[int]) -> None:
+        """Average what a worker has beside the buckets, and choose the buckets of the next step."""
+        numbers = list(self._parameters)
+        flags = [number in own for number in numbers] + [number in reduction.late for number in numbers]
+        counts = self._places.sum(torch.tensor(flags, dtype=torch.float64))
+        reached = {number for number, count in zip(numbers, counts, strict=False) if count}
+        again = {number for number, count in zip(numbers, counts[len(numbers) :], strict=True) if count}
+        sent = reached & set(reduction.parameters) - again
+        reduction.write(lambda parameter: id(parameter) in sent)
+        rest = BucketReduction(fill_buckets(self._select(reached - sent)), self._world)
+        rest.finish(())
+        rest.write(lambda _: True)
+        reduction.bytes_sent += rest.bytes_sent
+        self._late |= again
+        self._buckets[self._calls] = fill_buckets(self._select(reached - self._late))
+        for parameter in self._select(reached - self._hooks.keys()):
+            if parameter.requires_grad:
+                hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+                self._hooks[id(parameter)] = hook
 
-def _fill_buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield the gradients in groups of one type and a limited size."""
-    by_type: dict[torch.dtype, list[Tensor]] = {}
-    for gradient in gradients:
-        by_type.setdefault(gradient.dtype, []).append(gradient)
-    for values in by_type.values():
-        bucket: list[Tensor] = []
-        for gradient in values:
-            if bucket and sum(part.nbytes for part in bucket) + gradient.nbytes > BUCKET_BYTES:
-                yield bucket
-                bucket = []
-            bucket.append(gradient)
-        yield bucket
+    def _select(self, numbers: set[int]) -> Iterable[nn.Parameter]:
+        return (parameter for number, parameter in self._parameters.items() if number in numbers)
+
+    def _on_gradient(self, parameter: Tensor) -> None:
+        if self._reduction and self._overlaps:
+            self._reduction.add(parameter)  # type: ignore[arg-type]

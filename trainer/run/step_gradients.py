@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.run.batch import Batch
-from trainyard.trainer.run.reduction import ENDED, LEFT, GradientReducer
+from trainyard.trainer.run.reduction import GradientReducer
 from trainyard.trainer.world import World
 
 
@@ -23,13 +23,13 @@ class StepGradients:
 
     def __init__(self, world: World, reducer: GradientReducer) -> None:
         self._world, self._reducer = world, reducer
-        self._step = self._reductions = self._calls = 0
+        self._step = self._calls = 0
         self._part: Batch | None = None
         self._sums: dict[int, Tensor] = {}
 
     def begin(self, step: int) -> None:
         """Begin a step, by its number in the training."""
-        self._step, self._reductions, self._part = step, 0, None
+        self._step, self._part = step, None
         self._sums.clear()
 
     def add(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
@@ -41,6 +41,8 @@ class StepGradients:
             The mean loss of the rows of the global batch; before its last part, of the rows of this part.
         """
         share = batch.rows * self._world.size / batch.total
+        if batch.is_last:
+            self._reducer.begin(self._step, overlaps=batch.rows > 0)
         if batch.rows:
             (loss * share if share != 1 else loss).backward(**options)  # type: ignore[no-untyped-call]
         else:
@@ -54,7 +56,7 @@ class StepGradients:
         if not batch.is_last:
             self._sums[self._calls] = total
             return own
-        return self._reduce(total / batch.total).to(loss.dtype)
+        return self._reducer.finish(total / batch.total).to(loss.dtype)
 
     def end(self) -> None:
         """End a step.
@@ -67,14 +69,8 @@ class StepGradients:
                 "a part of the batch had a backward pass that its last part had not, so that gradients were not "
                 "averaged over the workers. Call backward for each of batch.parts()."
             )
-        if not self._reductions and self._world.size > 1:
-            self._reducer.compare(self._step, 0)
+        self._reducer.end_step(self._step)
 
     def end_epoch(self, is_left: bool) -> None:
         """Check that all workers end an epoch, or leave the loop, after this step. Raises TrainyardError if not."""
-        if self._world.size > 1:
-            self._reducer.compare(self._step, LEFT if is_left else ENDED)
-
-    def _reduce(self, loss: Tensor) -> Tensor:
-        self._reductions += 1
-        return self._reducer.reduce(loss, self._step, self._reductions)
+        self._reducer.end_epoch(self._step, is_left)

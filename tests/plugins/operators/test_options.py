@@ -435,7 +435,6 @@ def test_the_value_is_repeated_as_python_writes_it(dag: DAG, value: Any, shown: 
         ({"recipe_params": {"classes": 3}}, "write loop_params= for loop="),
         ({"loop": None, "recipe": "toy.recipe:network", "loop_params": {"a": 1}}, "write recipe_params= for recipe="),
         ({"strategy": "fsdp"}, "write strategy='allreduce' without options of it, or a recipe="),
-        ({"precision": "float16"}, "write precision='bfloat16'"),
         ({"clip_norm": 1.0}, "call torch.nn.utils.clip_grad_norm_ before the step"),
         ({"compile": True}, "call torch.compile in the loop"),
         ({"epoch_models": True}, "a loop publishes one model"),

@@ -56,6 +56,27 @@ def cause_fault(fault: str, epoch: int, step: int) -> None:
         os.kill(os.getpid(), signal.Signals(number))
 
 
+def clipped(run: Run, precision: str = "float32") -> None:
+    """Clip the norm of the gradients of a scaled loss, as a recipe does."""
+    net = run.model(recipes.linear)
+    optimizer = optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler(run.device.type, enabled=precision == "float16")
+    run.track(net=net, optimizer=optimizer, scaler=scaler)
+    for batch in run.steps():
+        optimizer.zero_grad()
+        with run.autocast():
+            loss = functional.cross_entropy(net(batch), batch["label"])
+        batch.backward(scaler.scale(loss))
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 0.2)
+        scaler.step(optimizer)
+        scaler.update()
+        batch.report(loss=loss)
+        if batch.ends_epoch:
+            validate(run, net)
+    run.publish(net)
+
+
 def in_parts(run: Run) -> None:
     """Accumulate gradients over three parts of each batch."""
     net = run.model(recipes.linear)

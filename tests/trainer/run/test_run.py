@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from contextlib import nullcontext
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_two_workers_do_what_one_does(batches: str, tmp_path: Path) -> None:
                 assert [epoch["loss"] for epoch in first] == [epoch["loss"] for epoch in by_recipe[0]]
     recipe, plain = weights(str(tmp_path / "2 recipe")), weights(str(tmp_path / "2 plain"))
     assert all(torch.equal(recipe[name], plain[name]) for name in recipe)
+
+
+def train_clipped(world: World | None, batches: str, folder: str) -> None:
+    """Train a recipe that clips gradients, and a loop that does so, in two precisions."""
+    for precision in ("float32", "float16"):
+        options: dict[str, Any] = {"precision": precision, "epochs": 1}
+        train(world, batches, f"{folder}/recipe {precision}", "recipe", clip_norm=0.2, **options)
+        train(world, batches, f"{folder}/loop {precision}", "clipped", loop_params={"precision": precision}, **options)
+
+
+@pytest.mark.ranks
+def test_a_loop_clips_and_scales_as_a_recipe_bit_by_bit(batches: str, tmp_path: Path) -> None:
+    train_clipped(None, batches, f"{tmp_path}/1")
+    with Workers(2) as workers:
+        workers(train_clipped, batches, f"{tmp_path}/2")
+    for size, precision in itertools.product((1, 2), ("float32", "float16")):
+        recipe, loop = (weights(f"{tmp_path}/{size}/{kind} {precision}") for kind in ("recipe", "loop"))
+        assert all(torch.equal(recipe[name], loop[name]) for name in recipe)
 
 
 @pytest.mark.parametrize("loop", ["in_parts", "gan", "lbfgs", "distillation", "averaged"])
@@ -169,7 +188,7 @@ def test_a_mistake_in_a_loop_is_refused(batches: str, tmp_path: Path, mistake: s
             {"strategy": {"name": "allreduce", "compression": "fp16"}},
             r"'allreduce' with loop=.*without options",
         ),
-        ({"precision": "float16"}, r"precision='float16' with loop=.*precision='bfloat16'"),
+        ({"precision": "float16"}, r"precision='float16', but no torch\.amp\.GradScaler is tracked.*'bfloat16'"),
         ({"precision": "bfloat16"}, r"precision='bfloat16', but the loop has not used it.*run\.autocast\(\)"),
         ({"clip_norm": 1.0}, r"clip_norm with loop=: call torch\.nn\.utils\.clip_grad_norm_"),
         ({"compile": True}, r"compile=True with loop="),

@@ -111,8 +111,6 @@ def refuse_in_loop(strategy: StrategyOptions, options: TrainOptions, epoch_model
             f"strategy={strategy.name!r} with loop=: a loop averages gradients at each step; write "
             "strategy='allreduce' without options of it, or a recipe="
         )
-    if options.precision == "float16":
-        raise ValueError("precision='float16' with loop=: a loop does not scale the loss; write precision='bfloat16'")
     if options.clip_norm:
         raise ValueError("clip_norm with loop=: call torch.nn.utils.clip_grad_norm_ before the step of the optimizer")
     if options.compile:
