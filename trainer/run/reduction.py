@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from trainyard.errors import TrainyardError
 from trainyard.trainer.model.sparse import refuse_sparse_gradients
 from trainyard.trainer.run.buckets import Bucket, BucketReduction, fill_buckets
 from trainyard.trainer.run.places import ENDED, LEFT, NO_FURTHER, NONE, Places
@@ -71,10 +72,11 @@ class GradientReducer:
             overlaps: Whether gradients count as soon as the backward pass has computed them.
 
         Raises:
-            TrainyardError: Another worker is at another step or backward pass.
+            TrainyardError: Another worker is at another step or backward pass, or the pass before has failed.
         """
         if self._world.size == 1:
             return
+        self._check_finished()
         call = self._calls + 1
         if call > self._expected_calls:
             self._meet(step, call)
@@ -115,8 +117,9 @@ class GradientReducer:
             step: The number of the step in the training.
 
         Raises:
-            TrainyardError: Another worker has a further backward pass.
+            TrainyardError: Another worker has a further backward pass, or the last one has failed.
         """
+        self._check_finished()
         if self._world.size > 1 and self._calls < self._expected_calls:
             self._meet(step, NO_FURTHER if self._calls else NONE)
             self._expected_calls = max(self._calls, 1)
@@ -155,6 +158,13 @@ class GradientReducer:
         for handle in self._hooks.values():
             handle.remove()
         self._hooks.clear()
+
+    def _check_finished(self) -> None:
+        if self._reduction is not None:
+            raise TrainyardError(
+                "batch.backward() has raised an exception before, when other workers may have averaged gradients "
+                "already, and the loop has caught it. Let it end the task, which resumes from its last checkpoint."
+            )
 
     def _meet(self, step: int, call: int) -> None:
         """Tell workers that are in the expected backward pass that this one is not, and compare where all are."""

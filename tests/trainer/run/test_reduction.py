@@ -227,3 +227,35 @@ def test_workers_that_differ_are_an_error_on_each(
 ) -> None:
     for error in workers(differ, passes, leaves_after):
         assert message in error
+
+
+def fail(world: World, ends_step: bool) -> str:
+    """Catch an exception that a backward pass raises after it has sent buckets, and go on; return the error."""
+    buckets.FIRST_BUCKET_BYTES = buckets.BUCKET_BYTES = SMALL
+    network, reducer = build_networks(), GradientReducer(world, lambda *_: None)
+    reducer.add(network)
+    for step in range(2):
+        reducer.begin(step, overlaps=True)
+        loss = all_networks(network, torch.ones(4, 32))
+        loss.backward()
+        reducer.finish(loss.detach())
+        reducer.end_step(step)
+
+    def interrupt(_: Tensor) -> None:
+        raise ValueError("out of luck")
+
+    network[0][0].weight.register_hook(interrupt)
+    reducer.begin(2, overlaps=True)
+    with pytest.raises(ValueError, match="out of luck"):
+        all_networks(network, torch.ones(4, 32)).backward()
+    with pytest.raises(TrainyardError) as error:
+        reducer.end_step(2) if ends_step else reducer.begin(2, overlaps=True)
+    return str(error.value)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("ends_step", [False, True])
+def test_a_loop_that_catches_the_error_of_a_backward_pass_cannot_go_on(workers: Workers, ends_step: bool) -> None:
+    """Other workers wait for the buckets that it did not send."""
+    for error in workers(fail, ends_step):
+        assert "batch.backward() has raised an exception before" in error
