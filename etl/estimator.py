@@ -161,7 +161,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         spark = frame.sparkSession
         assert spec.recipe
         categories, label = _parse_categories(self.getOrDefault("categories")), self.getOrDefault("label")
-        rows = self._select_rows(frame, _load_smallest(spec, [*categories, *([label] if label else [])]))
+        rows = self._select_rows(frame, _load_smallest(spec, frame.columns, [*categories, *([label] if label else [])]))
         vocabulary.check_columns(rows.schema, categories, label)
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         columns.build_fields(
@@ -261,11 +261,12 @@ def _parse_categories(given: Any) -> dict[str, Category]:
         raise TrainyardError(f"TrainyardEstimator: categories {complaints(error)}.") from error
 
 
-def _load_smallest(spec: TrainSpec, encoded: Sequence[str]) -> Recipe:
+def _load_smallest(spec: TrainSpec, columns: Sequence[str], encoded: Sequence[str]) -> Recipe:
     """Return the recipe with the smallest network, for its columns: how many categories there are is not known yet."""
     assert spec.recipe
     sizes = FittedReference(sha256="0", sizes=dict.fromkeys(encoded, 2)) if encoded else None
-    return recipes.load(spec.recipe, recipes.add_categories(spec.recipe, spec.recipe_params, sizes))
+    recipe = recipes.load(spec.recipe, recipes.add_categories(spec.recipe, spec.recipe_params, sizes))
+    return recipe.find_masks(columns)
 
 
 def _without_group(path: tuple[int | str, ...]) -> tuple[int | str, ...]:

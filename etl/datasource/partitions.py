@@ -75,8 +75,9 @@ def add_partition(
     if result.fitted != base.fitted:
         raise TrainyardError(
             f"partition {name!r} cannot be added to {dataset}: its categories, label or state of fit= are not those of "
-            f"version {base.number}, whose indices mean other values. Export the partition again with the same "
-            "options, or all partitions to another dataset."
+            f"version {base.number}, whose indices mean other values. If another run wrote the first partition "
+            "meanwhile, a retry uses its values; otherwise export the partition again with the same options, or all "
+            "partitions to another dataset."
         )
     result = replace(result, columns=base.columns, spark_schema=base.spark_schema)
     partitions = dict(sorted((others | {name: _build_partition(result, number)}).items()))

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructField, StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.fitting.vocabulary import find_type
+from trainyard.etl.scoring.inputs import VOCABULARY
 from trainyard.etl.scoring.scan import DatasetScan, Rows, select
 from trainyard.schemas.fitted_state import UNKNOWN_CLASS, Vocabulary
 
-_KEY = "trainyard.vocabulary"
 _VALUE, _INDEX = "__vocabulary_value", "__vocabulary_index"
 
 
@@ -78,13 +78,13 @@ def encode_rows(
 
 def select_encoded(schema: StructType, vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
     """Return those vocabularies whose indices columns have."""
-    checksums = {field.name: (field.metadata or {}).get(_KEY) for field in schema.fields}
+    checksums = {field.name: (field.metadata or {}).get(VOCABULARY) for field in schema.fields}
     return {name: values for name, values in vocabularies.items() if checksums.get(name) == values.sha256}
 
 
 def _has_values(field: StructField, vocabulary: Vocabulary, what: str) -> bool:
     """Return whether a column has values, and not their indices."""
-    checksum = (field.metadata or {}).get(_KEY)
+    checksum = (field.metadata or {}).get(VOCABULARY)
     if checksum == vocabulary.sha256:
         return False
     if checksum is not None:
@@ -108,7 +108,7 @@ def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary) -> DataF
     values = F.broadcast(frame.sparkSession.createDataFrame(table))
     joined = frame.join(values, get_column(name).cast("string") == F.col(_VALUE), "left")
     other = _refuse(name) if vocabulary.is_label else F.lit(0)
-    index = F.coalesce(F.col(_INDEX), other.cast("bigint")).alias(name, metadata={_KEY: vocabulary.sha256})
+    index = F.coalesce(F.col(_INDEX), other.cast("bigint")).alias(name, metadata={VOCABULARY: vocabulary.sha256})
     return joined.select(*(index if column == name else get_column(column) for column in frame.columns))
 
 

@@ -10,6 +10,8 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 
+VOCABULARY = "trainyard.vocabulary"
+"""The key in the metadata of a field of indices, whose value is the checksum of the vocabulary."""
 _FLOATS = ("float", "double", "halffloat")
 _INTEGERS = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType, spark.BooleanType)
 _NUMBERS = (*_INTEGERS, spark.FloatType, spark.DoubleType)
@@ -35,6 +37,7 @@ def check_inputs(
         TrainyardError: Columns are missing or have another type or shape; the message names all of them.
     """
     types = {field.name: field.dataType for field in schema.fields}
+    encoded = {field.name for field in schema.fields if VOCABULARY in (field.metadata or {})}
     columns = [*artifact.inputs, *([label] if label else [])]
     names = dict.fromkeys([*(column.name for column in columns), *required])
     problems = [f"have no column {name!r}" for name in names if name not in types]
@@ -46,6 +49,14 @@ def check_inputs(
                 f"have {types[column.name].simpleString()} in column {column.name!r}, but the model was trained on "
                 f"{variable}{column.type}{shape}"
             )
+    fitted = artifact.fitted.sizes if artifact.fitted else {}
+    raw = [column.name for column in columns if column.name in encoded and column.name not in fitted]
+    if raw:
+        raise TrainyardError(
+            f"{rows} have indices of categories or classes in column {raw[0]!r}, and the model {artifact.recipe!r} was "
+            "trained on the values themselves, before the export had categories= or label=. Train the model again, or "
+            "use rows with the values."
+        )
     if problems:
         raise TrainyardError(
             f"{rows} {'; they '.join(problems)}. Their columns are {', '.join(types)}: prepare them as for the export."

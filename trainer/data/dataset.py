@@ -91,7 +91,8 @@ class Dataset(IterableDataset[Columns]):
         self._follows_group = rank is None and world is None
         rank, world = find_workers() if self._follows_group else (rank or 0, 1 if world is None else world)
         _check_workers(batch_size, rank, world)
-        manifest = manifest or manifests.read_current(uri)
+        if manifest is None:
+            uri, manifest = manifests.find(uri)
         for option, column in {"bucket_by": bucket_by, "balance": balance, "weight_by": weight_by}.items():
             if column and not shuffle:
                 raise TrainyardError(f"{option}={column!r} needs shuffle=True, because it changes the order of rows.")

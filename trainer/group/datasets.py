@@ -30,18 +30,17 @@ def choose_versions(spec: TrainSpec, checkpoints: str) -> tuple[TrainSpec, list[
     key = spec.task_key
     document = storage.join(checkpoints, f"versions-{key.first_try}.json")
     resumes = key.try_number > key.first_try and next(iter(checkpoint.list_checkpoints(checkpoints)), None) is not None
-    earlier = InputVersions.load(document) if resumes and storage.exists(document) else InputVersions(datasets={})
-    spec = spec.model_copy(
-        update={
-            "start_from": _choose_model(spec.start_from, earlier.start_from),
-            "dataset_since": _choose_model(spec.dataset_since, earlier.dataset_since),
-        }
-    )
-    number = _choose_version(spec.dataset, spec.dataset_version, earlier.datasets)
+    earlier = InputVersions.load(document) if resumes and storage.exists(document) else None
+    if earlier:
+        start_from = _choose_model(spec.start_from, earlier.start_from)
+        since = _choose_model(spec.dataset_since, earlier.dataset_since)
+        spec = spec.model_copy(update={"start_from": start_from, "dataset_since": since})
+    read = earlier.datasets if earlier else {}
+    number = _choose_version(spec.dataset, spec.dataset_version, read)
     since = model_artifact.find_since(spec.dataset_since, spec.dataset)
     datasets = [(spec.dataset, manifests.read_version(spec.dataset, number, since))]
     for mixed in spec.mix:
-        number = _choose_version(mixed.dataset, mixed.version, earlier.datasets)
+        number = _choose_version(mixed.dataset, mixed.version, read)
         datasets.append((mixed.dataset, manifests.read_version(mixed.dataset, number)))
     numbers = {uri: manifest.number for uri, manifest in reversed(datasets)}
     chosen = InputVersions(datasets=numbers, dataset_since=spec.dataset_since, start_from=spec.start_from)
@@ -56,7 +55,11 @@ def _choose_version(dataset: str, version: int | None, earlier: Mapping[str, int
 
 
 def _choose_model(named: Named, earlier: Named) -> Named:
-    """Return the version of a model that an earlier attempt has read, if it is one of the same model."""
-    if isinstance(named, str) and isinstance(earlier, str) and split_version(named)[0] == split_version(earlier)[0]:
-        return earlier
-    return named
+    """Return the version of a model that an earlier attempt has read, or None if the model did not exist then.
+
+    One that is not pinned, or another model, is that of a DAG that was changed.
+    """
+    if not isinstance(named, str) or split_version(named)[1] is None:
+        return named
+    is_same = earlier is None or (isinstance(earlier, str) and split_version(named)[0] == split_version(earlier)[0])
+    return earlier if is_same else named

@@ -164,7 +164,8 @@ def fit(
         raise TrainyardError("fit: recipe_params are those of recipe=, and loop_params those of loop=.")
     own_loop = load_loop(loop) if isinstance(loop, str) else loop
     with init_world(world) as world:
-        parsed, version = parse_options(options), manifest or manifests.read_current(dataset)
+        parsed = parse_options(options)
+        dataset, version = (dataset, manifest) if manifest else manifests.find(dataset)
         params = parse_params(recipe_params or {})
         job = Job(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
@@ -261,6 +262,7 @@ def _set_up(
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
     recipe = transfer.replace_start(recipes.load(job.recipe, job.params), job.start_from)
+    recipe = recipe.find_masks(column.name for column in job.manifest.columns)
     warnings = {*transfer.initialize(recipe, world.is_main), *transfer.compare_values(recipe, job.manifest.fitted)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)
     check_memory(job.recipe, recipe, job.strategy, world.device.type)

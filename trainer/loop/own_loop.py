@@ -139,6 +139,7 @@ class _Builder:
         parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
         start_from, self._start_from = self._start_from, None  # it is for the first network
         recipe = transfer.replace_start(recipes.load(path, parsed), start_from)
+        recipe = recipe.find_masks(column.name for column in job.manifest.columns)
         warnings = transfer.initialize(recipe, job.world.is_main)
         warnings += transfer.compare_values(recipe, job.manifest.fitted)
         check_recipe(path, recipe, may_be_lazy=False, of_loop=True)

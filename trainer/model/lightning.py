@@ -56,6 +56,8 @@ def from_lightning(
         TrainyardError: The module uses something that this loop does not support.
     """
     _check_supported(module)
+    if isinstance(features, Mapping):
+        raise TrainyardError("from_lightning: features= is a dict; write the columns in the order of forward's.")
     names = (features,) if isinstance(features, str) else tuple(features)
     model = TrainingStepModule(module, label, batch)
     optimizers = _ConfiguredOptimizers(module)

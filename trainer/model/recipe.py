@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -91,6 +91,8 @@ class Recipe:
             `_orig_mod.`, `module.` and `model.` of torch.compile, DDP and Lightning may differ.
         reinitialize: Names of submodules and parameters that are not loaded from `start_from`.
         freeze: Names of submodules and parameters that are not trained.
+        stored_masks: Columns in `features` that are named as masks of others are, and are columns of the dataset, as a
+            training finds them.
 
     Raises:
         TrainyardError: Fields contradict each other.
@@ -117,6 +119,7 @@ class Recipe:
     start_from: str | None = None
     reinitialize: Sequence[str] = ()
     freeze: Sequence[str] = ()
+    stored_masks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
 
@@ -163,8 +166,13 @@ class Recipe:
         """The feature columns, in the order of the model's arguments."""
         if not isinstance(self.features, Mapping):
             return (self.features,) if isinstance(self.features, str) else tuple(self.features)
-        masks = set(map(mask_name, self.features.values()))
+        masks = set(map(mask_name, self.features.values())).difference(self.stored_masks)
         return tuple(dict.fromkeys(name for name in self.features.values() if name not in masks))
+
+    def find_masks(self, columns: Iterable[str]) -> Recipe:
+        """Return the recipe for a dataset: of names such as `tokens_mask`, those of its columns are no masks."""
+        named = self.keywords.values() if self.keywords else ()
+        return replace(self, stored_masks=tuple(name for name in columns if name in named))
 
     @property
     def keywords(self) -> Mapping[str, str] | None:

@@ -230,9 +230,9 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             ) from None
         for name, profile in profiles.items():
             self._environment(profile.environment)
-            if find_secrets(profile.conf):
+            if find_secrets(profile.model_dump()):
                 raise TrainyardError(
-                    f"connection {self.conn_id!r}: extra profiles.{name}.conf has a secret, which pages and logs show. "
+                    f"connection {self.conn_id!r}: extra profiles.{name} has a secret, which pages and logs show. "
                     f"{IN_CREDENTIAL_STORE}."
                 )
         return profiles

@@ -148,18 +148,35 @@ def check_requests(operator: Any) -> None:
     """
     container, default = None, operator.REQUIREMENTS
     if not is_pending(operator.memory):
-        memory = as_memory(operator.memory, default.memory, f"{operator.title}: memory")
-        container = sizing.size(memory, operator.title, "memory").needed
+        container = as_memory(operator.memory, default.memory, f"{operator.title}: memory")
+        sizing.size(container, operator.title, "memory")
     if not is_pending(operator.driver_memory):
         memory = as_memory(operator.driver_memory, default.driver_memory, f"{operator.title}: driver_memory")
         sizing.driver_size(memory, operator.title)
     if operator.grow_memory_to is not None and not is_pending(operator.grow_memory_to):
-        where = f"{operator.title}: grow_memory_to"
-        limit = sizing.megabytes(operator.grow_memory_to, where)
-        if container is not None and limit < container:
-            raise TrainyardError(
-                f"{where}={operator.grow_memory_to!r} is less than the container of the first attempt, {container} MB; "
-                "write a larger size, or remove it."
-            )
+        check_growth(container, operator.grow_memory_to, operator.title)
     if not is_pending(operator.placement):
         placements.check(_as_placement(operator.placement), operator.title)
+
+
+def check_growth(memory: Memory | None, grow_memory_to: str | None, operator: str) -> None:
+    """Check that a limit is a size, and not less than the container of the first attempt.
+
+    Args:
+        memory: The memory of the container; None if it is not known yet.
+        grow_memory_to: The limit, if there is one.
+        operator: The operator, for the message.
+
+    Raises:
+        TrainyardError: It is not.
+    """
+    if grow_memory_to is None:
+        return
+    where = f"{operator}: grow_memory_to"
+    limit = sizing.megabytes(grow_memory_to, where)
+    container = sizing.size(memory, operator, "memory").needed if memory else 0
+    if limit < container:
+        raise TrainyardError(
+            f"{where}={grow_memory_to!r} is less than the container of the first attempt, {container} MB; "
+            "write a larger size, or remove it."
+        )

@@ -8,14 +8,14 @@ from typing import Any
 
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.jobs.locations import change_all
+from trainyard.jobs.locations import change_all, explain_missing_part
 from trainyard.jobs.validation import is_pending
 from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT
-from trainyard.schemas.version_suffix import add_version, split_version
+from trainyard.schemas.version_suffix import add_version, is_mistaken, split_version
 
 WEIGHTS_FILE = ".safetensors"
 """How the name of a file of weights ends, which has no versions."""
@@ -52,6 +52,8 @@ def _pin_dataset(dataset: Any, version: Any, option: str) -> tuple[Any, Any]:
     if isinstance(dataset, Mapping):
         return dataset, dataset.get("version") if version is None else version
     name, number = split_version(dataset) if isinstance(dataset, str) else (dataset, None)
+    if isinstance(dataset, str) and is_mistaken(dataset) and not is_pending(dataset):
+        raise TrainyardError(f"dataset={dataset!r}: what follows @ is no version; write its number, as in 'NAME@12'")
     if number is None:
         return dataset, version
     if not number.isdecimal():
@@ -85,6 +87,8 @@ def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
         name, number = split_version(result)
         if number is None or not number.isdecimal():
             return source
+        if any(option.lower() == "version" and str(value) != number for option, value in options.items()):
+            raise TrainyardError(f"source={result!r} and options={dict(options)} have two versions; write one of them")
         return {**source, "path": name, "format": FORMAT, "options": {"version": number, **options}}
     if not isinstance(result, Mapping):
         return source
@@ -152,7 +156,14 @@ def drop_missing_start(spec: Mapping[str, Any]) -> dict[str, Any]:
         name = spec[option]
         if not isinstance(name, str) or name.endswith(WEIGHTS_FILE) or split_version(name)[1]:
             continue
+        if clauses := explain_missing_part(option, name):
+            raise TrainyardError(clauses[0])
         if not model_artifact.exists(name):
+            if storage.list_names(name):
+                raise TrainyardError(
+                    f"{option}={name!r} is no model: there are other files. Write a model"
+                    + (", or the number of a version of the dataset" if option == "dataset_since" else "")
+                )
             _logger.info("%s=%r does not exist yet: the training starts without it.", option, name)
             known[option] = None
     model_artifact.find_since(known["dataset_since"], spec["dataset"])

@@ -9,7 +9,8 @@ from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings
-from trainyard.jobs.common_options import CommonOptions, as_memory
+from trainyard.jobs.common_options import CommonOptions, as_memory, check_growth
+from trainyard.planning import placement as placements
 from trainyard.planning.job import Job
 from trainyard.planning.profile import Profile, apply_profile
 from trainyard.schemas.specs.task_key import TaskKey
@@ -44,10 +45,22 @@ def build_job(
         environment=settings.environment, daemon=needs.daemon, **operator.request_fields(options, spec),
     )  # fmt: skip
     profile = _find_profile(operator, options.profile, settings)
+    if profile is None:
+        return job
+    where = f"{title}: profile={options.profile!r} of connection {operator.conn_id!r}"
     try:
-        return apply_profile(profile, job, needs.memory, needs.driver_memory) if profile else job
+        job = apply_profile(profile, job, needs.memory, needs.driver_memory)
     except TrainyardError as error:
-        raise type(error)(f"{title}: connection {operator.conn_id!r}: {error}") from None
+        raise type(error)(f"{where}: {error}") from None
+    placements.check(job.placement, where)
+    check_growth(job.memory, job.grow_memory_to, where)
+    return job
+
+
+def merge_conf(operator: JobOperator, options: CommonOptions, settings: Settings) -> dict[str, str]:
+    """Return the Spark configuration that the user has set: that of the profile, and above it that of the task."""
+    profile = _find_profile(operator, options.profile, settings)
+    return {**(profile.conf if profile else {}), **(options.conf or {})}
 
 
 def _find_profile(operator: JobOperator, name: str | None, settings: Settings) -> Profile | None:

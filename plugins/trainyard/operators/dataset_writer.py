@@ -11,9 +11,11 @@ from pydantic import TypeAdapter
 
 from trainyard import links
 from trainyard.errors import TrainyardError
+from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import reuse, validation
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import Templated, default
+from trainyard.jobs.requests import merge_conf
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
 from trainyard.schemas import run_record
@@ -87,7 +89,9 @@ class DatasetOperator(SparkStageOperator):
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Export, unless the dataset is unchanged and this run has not started to write it."""
-        fingerprint = reuse.fingerprint(plan.spec, self.dag_file, validation.convert(self, self.OPTIONS))
+        options = validation.convert(self, self.OPTIONS)
+        conf = merge_conf(self, options, TrainyardHook(self.conn_id).get_conn())
+        fingerprint = reuse.fingerprint(plan.spec, self.dag_file, options.model_copy(update={"conf": conf}))
         plan = replace(plan, spec={**plan.spec, "fingerprint": fingerprint})
         previous = run_record.read_latest(plan.task_key)
         started = previous is not None and run_record.used_application(plan.task_key) != previous.application

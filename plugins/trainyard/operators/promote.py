@@ -19,7 +19,7 @@ from trainyard.jobs.options import HasOptions, Templated, default, or_empty
 from trainyard.operators import promotion
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
-from trainyard.schemas.specs.fields import Location
+from trainyard.schemas.specs.fields import Output
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -39,7 +39,7 @@ class PromoteOptions(Rule, ConnectionOptions):
 
     evaluation: Annotated[Any, AfterValidator(_evaluation)]
     """`evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`)."""
-    champion: Location
+    champion: Output
     """Where the champion is stored: a name below the storage root, or a URI."""
     on_reject: OnReject
     """What happens if the champion stays: `skip` the tasks downstream, `fail`, or `continue` (`promoted` is False)."""

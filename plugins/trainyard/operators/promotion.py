@@ -128,7 +128,7 @@ def roll_back(uri: str, version: str) -> Promotion:
         TrainyardError: There is no such version, it is the champion, or another promotion replaces the champion now.
     """
     champion, earlier = read_champion(uri), model_artifact.read_version(uri, version)
-    if champion.weights_sha256 is None or champion.weights_sha256 == earlier.weights_sha256:
+    if champion.weights_sha256 == earlier.weights_sha256:
         raise TrainyardError(f"{uri} has the version {earlier.folder} already.")
     try:
         before = Promotion.load(storage.join(uri, earlier.folder, "promotion.json"))
@@ -138,7 +138,7 @@ def roll_back(uri: str, version: str) -> Promotion:
     promoted = before.model_copy(
         update={
             "weights_sha256": earlier.weights_sha256,
-            "why": f"rolled back from {champion.weights_sha256[:16]}",
+            "why": f"rolled back from {(champion.weights_sha256 or 'no version')[:16]}",
             "promoted_at": _now(),
         }
     )
@@ -212,11 +212,12 @@ def _replaced(evaluation: Evaluation, champion: str) -> TrainyardError:
 
 
 def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> Baseline:
-    for baseline in evaluation.baselines:
-        if baseline.uri.rstrip("/") == champion.rstrip("/"):
-            if baseline.weights_sha256 == champion_weights:
-                return baseline
-            raise _replaced(evaluation, champion)
+    versions = [each for each in evaluation.baselines if each.uri.rstrip("/") == champion.rstrip("/")]
+    for baseline in versions:
+        if baseline.weights_sha256 == champion_weights:
+            return baseline
+    if versions:
+        raise _replaced(evaluation, champion)
     raise TrainyardError(
         f"{evaluation.uri} does not compare with the champion at {champion}. If baselines= of EvaluateOperator names "
         "it, there was no champion when the model was evaluated: evaluate again. If not, add it to baselines=."

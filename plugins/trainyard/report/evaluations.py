@@ -9,6 +9,7 @@ from typing import Any
 from trainyard.report import palette
 from trainyard.report.formats import format_number
 from trainyard.schemas.evaluation import Evaluation, Interval, Scores, Slice
+from trainyard.schemas.version_suffix import add_version
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,18 @@ def build_view(evaluation: Evaluation) -> EvaluationView:
     """Return the tables and curves of an evaluation."""
     numbers = tuple(n for n, value in evaluation.model.metrics.items() if not isinstance(value, list))
     models: list[Scores] = [evaluation.model, *evaluation.baselines]
+    uris = [model.uri for model in models]
+    names = {
+        id(model): add_version(model.uri, model.weights_sha256) if uris.count(model.uri) > 1 else model.uri
+        for model in models
+    }
     return EvaluationView(
         evaluation=evaluation,
         numbers=numbers,
-        lines=tuple((model.uri, _cells(numbers, model.metrics, model.intervals)) for model in models),
+        lines=tuple((names[id(model)], _cells(numbers, model.metrics, model.intervals)) for model in models),
         differences=tuple(
             (
-                other.uri,
+                names[id(other)],
                 _cells(
                     numbers,
                     {name: difference.value for name, difference in other.differences.items()},

@@ -66,18 +66,27 @@ class Vocabulary(Part):
         Raises:
             TrainyardError: A label has a value that is no class.
         """
-        texts = [str(value).lower() if self.type == "boolean" else str(value) for value in values]
-        indices = [
-            None if value is None or value != value else self._indices.get(text)
-            for value, text in zip(values, texts, strict=True)
-        ]
+        indices = [None if is_null(value) else self._indices.get(self._describe(value)) for value in values]
         if self.is_label and None in indices:
             raise TrainyardError(describe_unknown_class(column, values[indices.index(None)]))
         return [index or 0 for index in indices]
 
+    def _describe(self, value: Any) -> str:
+        """Return the text of a value, as the export writes it; pandas has a column of integers with nulls as floats."""
+        if self.type == "boolean":
+            return str(bool(value) if value in (0, 1) else value).lower()
+        if self.type == "integer" and isinstance(value, float) and value.is_integer():
+            return str(int(value))
+        return str(value)
+
     @cached_property
     def _indices(self) -> dict[str, int]:
         return {value: index for index, value in enumerate(self.values, self.first)}
+
+
+def is_null(value: Any) -> bool:
+    """Return whether a value is None, NaN, or the NA of pandas, which compares with nothing."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 class FittedState(Document):

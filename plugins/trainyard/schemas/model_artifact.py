@@ -193,7 +193,10 @@ def read_version(model: str, version: str) -> ModelArtifact:
     if len(found) > 1:
         raise TrainyardError(f"{model} has several versions {version!r}: {', '.join(found)}. Write more of its digits.")
     try:
-        return ModelArtifact.load(storage.join(model, found[0], "model.json"))
+        artifact = ModelArtifact.load(storage.join(model, found[0], "model.json"))
+        if artifact.weights_sha256.startswith(version):
+            return artifact
+        raise FileNotFoundError
     except (FileNotFoundError, IndexError):
         existing = ", ".join(list_versions(model)) or "none"
         raise TrainyardError(

@@ -17,6 +17,11 @@ def split_version(name: str) -> tuple[str, str | None]:
     return (match["name"], match["version"]) if match else (name, None)
 
 
+def is_mistaken(name: str) -> bool:
+    """Return whether the last part of a name has an @ behind which no version is."""
+    return "@" in name.rstrip("/").rpartition("/")[2] and split_version(name)[1] is None
+
+
 def add_version(name: str, version: str) -> str:
     """Return a name or URI with the version of a model: the first 16 digits of `version`, as its folder has."""
     return f"{name.rstrip('/')}@{version[:16]}"

@@ -253,7 +253,8 @@ def test_a_connection_has_profiles(monkeypatch: pytest.MonkeyPatch, connection: 
         ),
         ({"gpu": {"gpus_per_worker": -1}}, r"extra profiles\.gpu\.gpus_per_worker is not valid"),
         ({"gpu": {"environment": "env.tar.gz"}}, r"extra environment: write the URI of an archive"),
-        ({"gpu": {"conf": {"spark.my.password": "marker"}}}, r"extra profiles\.gpu\.conf has a secret"),
+        ({"gpu": {"conf": {"spark.my.password": "marker"}}}, r"extra profiles\.gpu has a secret"),
+        ({"gpu": {"image": "https://me:marker@registry/x"}}, r"extra profiles\.gpu has a secret"),
     ],
 )
 def test_a_profile_that_is_not_valid_is_refused_without_its_value(

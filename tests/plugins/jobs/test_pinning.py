@@ -141,6 +141,8 @@ def test_a_mixed_dataset_and_a_source_have_the_version_of_their_name(dag: DAG) -
     [
         ({"dataset": "d@1", "dataset_version": 2}, r"'t': dataset='d@1' and dataset_version=2 are two versions; write"),
         ({"dataset": "d@1a"}, r"'t': dataset='d@1a': the version of a dataset is a number, as in 'd@12'"),
+        ({"dataset": "d@V3"}, r"'t': dataset='d@V3': what follows @ is no version; write its number, as in 'NAME@12'"),
+        ({"start_from": "m@6F6E"}, r"'t': start_from='m@6F6E': what follows @ is no version: write the first digits"),
         ({"model": "m@12"}, r"'t': model='m@12': '@12' at its end names a version, which is not chosen; write 'm'"),
     ],
 )
@@ -200,3 +202,22 @@ def test_what_was_added_since_a_model_of_another_dataset_is_refused(tmp_path: Pa
     spec = {"dataset": "/d", "start_from": None, "dataset_since": str(tmp_path / "m")}
     with pytest.raises(TrainyardError, match=r"dataset_since='.*/m' was trained on /other, and dataset= is /d; write"):
         drop_missing_start(spec)
+
+
+@pytest.mark.parametrize("option", ["start_from", "dataset_since"])
+def test_a_name_that_is_no_model_is_not_taken_for_a_champion_that_does_not_exist_yet(
+    tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "manifest.json").touch()
+    spec = {"dataset": "/d", "start_from": None, "dataset_since": None}
+    with pytest.raises(TrainyardError, match=rf"^{option}='{tmp_path}' is no model: there are other files"):
+        drop_missing_start(spec | {option: str(tmp_path)})
+    with pytest.raises(TrainyardError, match=rf"^{option}='/s/None' has a part without a value"):
+        drop_missing_start(spec | {option: "/s/None"})
+
+
+@pytest.mark.parametrize("name", ["version", "Version"])
+def test_two_versions_of_a_source_are_refused(dag: DAG, name: str) -> None:
+    source = {"path": "clicks@12", "options": {name: 3}}
+    with pytest.raises(TrainyardError, match=r"'t': source='clicks@12' and options=.* have two versions; write one"):
+        ExportOperator(task_id="t", dag=dag, **EXPORT | {"source": source})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
+from trainyard.jobs import validation
+from trainyard.jobs.requests import merge_conf
 from trainyard.operators import ExportOperator, Memory, TrainOperator
 from trainyard.planning.plan import Plan
 from trainyard.planning.profile import Profile
@@ -26,10 +30,10 @@ def dag(dag_file: Path) -> DAG:
     return dag
 
 
-def plan(dag: DAG, **options: Any) -> Plan:
+def plan(dag: DAG, profiles: Mapping[str, Profile] = MappingProxyType({"gpu": GPU}), **options: Any) -> Plan:
     operator = TrainOperator(task_id="train", dag=dag, recipe="toy.recipe:network", dataset="toy/d", **options)
     key = TaskKey(dag_id="toy", run_id="r", task_id="train", directory="hdfs://nn/s/runs/toy/r")
-    return operator.plan(key, Settings("hdfs://nn/s", profiles={"gpu": GPU}))
+    return operator.plan(key, Settings("hdfs://nn/s", profiles=profiles))
 
 
 @pytest.fixture
@@ -45,6 +49,35 @@ def test_a_task_runs_where_its_profile_says(dag: DAG) -> None:
     sizes = [conf[f"spark.executor.{part}"].removesuffix("m") for part in ("memory", "memoryOverhead")]
     assert sum(map(int, sizes)) == 16 * 1024
     assert plan(dag_of(dag), profile="gpu").queue == "train"
+
+
+@pytest.mark.usefixtures("yarn")
+@pytest.mark.parametrize(
+    ("profile", "options", "message"),
+    [
+        (Profile(isolation="docker"), {}, r"placement.isolation='docker' needs image="),
+        (Profile(isolation="labels"), {}, r"placement.isolation='labels' needs node_label="),
+        (Profile(memory="16g"), {"grow_memory_to": "8g"}, r"grow_memory_to='8g' is less than the container of the fir"),
+        (Profile(memory="16"), {}, r"profile: memory='16' is not a valid size"),
+    ],
+)
+def test_what_a_profile_and_a_task_request_together_is_checked(
+    dag: DAG, profile: Profile, options: dict[str, Any], message: str
+) -> None:
+    where = "^TrainOperator 'train': profile='odd' of connection 'trainyard_default': "
+    with pytest.raises(TrainyardError, match=where + message):
+        plan(dag, {"odd": profile}, profile="odd", **options)
+
+
+@pytest.mark.usefixtures("yarn")
+def test_the_configuration_that_a_skipped_export_is_compared_by_has_that_of_the_profile(dag: DAG) -> None:
+    export = ExportOperator(
+        task_id="export", dag=dag, prepare="toy.prepare:rows", source="/in", dataset="d", profile="etl",
+        conf={"spark.a": "1"},
+    )  # fmt: skip
+    options = validation.convert(export, export.OPTIONS)
+    settings = Settings("/s", profiles={"etl": Profile(conf={"spark.a": "2", "spark.b": "2"})})
+    assert merge_conf(export, options, settings) == {"spark.a": "1", "spark.b": "2"}
 
 
 def dag_of(dag: DAG) -> DAG:

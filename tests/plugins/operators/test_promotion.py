@@ -10,7 +10,7 @@ import pytest
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.operators import promotion
+from trainyard.operators import PromoteOperator, promotion
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.promotion import Promotion, Rule
@@ -155,7 +155,7 @@ def written(model: Path, weights: bytes) -> Evaluation:
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first champion", "later champion"])
 def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, is_first: bool) -> None:
-    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
+    champion = str(tmp_path / "champion")
     if not is_first:  # also a champion of an earlier release, without numbered promotions
         write_model(tmp_path / "champion", b"old")
     better, worse = written(tmp_path / "c", b"better"), written(tmp_path / "d", b"worse")
@@ -168,7 +168,7 @@ def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, 
 
 
 def test_a_model_may_become_the_champion_again(tmp_path: Path) -> None:
-    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
+    champion = str(tmp_path / "champion")
     one, other = written(tmp_path / "a", b"one"), written(tmp_path / "b", b"other")
     for number, candidate in enumerate((one, other, one), start=1):
         promotion.publish(candidate, promotion.read_champion(champion), rule, f"reason {number}")
@@ -236,3 +236,30 @@ def test_the_champion_of_another_location_keeps_its_own_reason(tmp_path: Path) -
         promotion.publish(staged, promotion.read_champion(second), Rule(metric="accuracy"), why)
         stored = Promotion.load(storage.join(second, candidate.model.weights_sha256[:16], "promotion.json"))
         assert stored.why == "reason of production"
+
+
+def test_the_champion_is_found_among_several_of_its_versions() -> None:
+    older, current = (beside("champion", digit * 64, accuracy=(0.01, 0.02, 0.03)) for digit in "01")
+    for baselines in ((older, current), (current, older)):
+        verdict = promotion.decide(evaluation(CANDIDATE, *baselines), "champion", "1" * 64, Rule(metric="accuracy"))
+        assert verdict.promoted
+
+
+def test_a_champion_whose_document_was_removed_is_restored_by_a_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotion, "MAX_DURATION", timedelta(0))  # a promotion that runs would complete it
+    champion = str(tmp_path / "champion")
+    for weights in (b"first", b"second"):
+        promotion.publish(
+            written(tmp_path / "m", weights), promotion.read_champion(champion), Rule(metric="accuracy"), "better"
+        )
+    storage.remove(f"{champion}/model.json")
+    promoted = promotion.roll_back(champion, b"first".hex())
+    assert promoted.why == "rolled back from no version"
+    assert promotion.read_champion(champion).weights_sha256 == promoted.weights_sha256
+
+
+def test_the_name_of_a_champion_has_no_version() -> None:
+    with pytest.raises(TrainyardError, match=r"champion='c@1a2b': '@1a2b' at its end names a version"):
+        PromoteOperator(task_id="promote", evaluation="e", champion="c@1a2b", metric="accuracy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,3 +76,16 @@ def test_a_vocabulary_is_recognized_by_its_values_and_their_type():
     ]
     assert one.sha256 == Vocabulary.model_validate(json.loads(one.model_dump_json())).sha256
     assert len({each.sha256 for each in (one, *others)}) == 4
+
+
+def test_values_of_pandas_have_the_indices_of_the_export() -> None:
+    """A column of integers with a null is one of floats in pandas, and its nulls may be NA."""
+    stores = Vocabulary(type="integer", values=("7", "3"))
+    assert stores.encode("store", pd.Series([7, 3, None])) == [1, 2, 0]
+    assert stores.encode("store", pd.Series([7, None, 3], dtype="Int64")) == [1, 0, 2]
+    assert stores.encode("store", [7.5, np.float64(3)]) == [0, 2]
+    assert Vocabulary(type="string", values=("a",)).encode("x", pd.Series(["a", None], dtype="string")) == [1, 0]
+    kinds = Vocabulary(type="integer", values=("0", "1"), is_label=True)
+    assert kinds.encode("kind", pd.Series([1.0, 0.0])) == [1, 0]
+    flags = Vocabulary(type="boolean", values=("false", "true"))
+    assert flags.encode("flag", [True, np.True_, 0.0, None]) == [2, 2, 1, 0]

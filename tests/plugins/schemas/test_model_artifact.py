@@ -27,6 +27,12 @@ def test_a_version_that_was_removed_is_an_error_and_not_replaced_by_a_newer_one(
         model_artifact.find(f"{tmp_path}@{older.folder}")
 
 
+def test_all_digits_of_a_version_count(tmp_path: Path) -> None:
+    digest = write_model(tmp_path, b"w").weights_sha256
+    with pytest.raises(TrainyardError, match="has no version"):
+        model_artifact.find(f"{tmp_path}@{digest[:-1]}1")
+
+
 def test_folders_that_are_no_versions_are_not_listed(tmp_path: Path) -> None:
     version = write_model(tmp_path, b"w").folder
     for name in ("evaluations", "0123456789abcdef", ".tmp"):

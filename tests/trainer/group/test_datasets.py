@@ -92,6 +92,16 @@ def test_a_retry_that_finds_checkpoints_began_with_the_model_that_the_attempt_be
     assert choose(tmp_path, dataset, mixed, 2, start_from="/another")[0].start_from == "/another", "the DAG was changed"
 
 
+def test_a_retry_that_began_without_a_champion_goes_on_without_it(tmp_path: Path, dataset: str, mixed: str) -> None:
+    """A champion that was promoted meanwhile would change the rows and the weights, and the checkpoints fit neither."""
+    choose(tmp_path, dataset, mixed, 1)
+    save_checkpoint(tmp_path / "checkpoints")
+    champion = str(tmp_path / "champion")
+    pinned = f"{champion}@{write_model(Path(champion), b'1', dataset=dataset).folder}"
+    spec, _ = choose(tmp_path, dataset, mixed, 2, start_from=pinned, dataset_since=pinned)
+    assert (spec.start_from, spec.dataset_since) == (None, None)
+
+
 def add_partition(uri: str) -> None:
     """Commit a version whose shards were all added in it, as a partition."""
     current = manifest.read_current(uri)

@@ -89,3 +89,11 @@ def test_keyword_arguments_name_columns_and_their_masks() -> None:
 def test_a_mask_of_a_nested_column_is_refused() -> None:
     with pytest.raises(TrainyardError, match=r"features= names a mask, which sequences='nested' has not"):
         Recipe(model=nn.Linear(1, 1), features={"ids": "t", "mask": "t_mask"}, sequences="nested")
+
+
+def test_a_mask_that_is_a_column_of_the_dataset_is_a_feature() -> None:
+    """Tokens that a tokenizer has padded to one length have a mask of their own."""
+    recipe = Recipe(model=nn.Linear(1, 1), features={"input_ids": "tokens", "attention_mask": "tokens_mask"})
+    assert recipe.inputs == ("tokens",)
+    assert recipe.find_masks(["tokens", "tokens_mask", "label"]).inputs == ("tokens", "tokens_mask")
+    assert recipe.find_masks(["tokens", "label"]).inputs == ("tokens",)

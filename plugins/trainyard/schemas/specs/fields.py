@@ -20,7 +20,7 @@ from trainyard.schemas.validation.secrets import (
     find_secret_arguments,
     find_secrets,
 )
-from trainyard.schemas.version_suffix import split_version
+from trainyard.schemas.version_suffix import is_mistaken, split_version
 
 T = TypeVar("T")
 
@@ -134,6 +134,12 @@ def _location(value: str) -> str:
     return value
 
 
+def _model(value: str) -> str:
+    if is_mistaken(value):
+        raise ValueError("what follows @ is no version: write the first digits of the sha256, 0 to 9 and a to f")
+    return value
+
+
 def _output(value: str) -> str:
     name, version = split_version(value)
     if version is not None:
@@ -210,7 +216,7 @@ Location = Annotated[str, AfterValidator(_location), Kind.LOCATION]
 """A name below the storage root, or a URI."""
 
 
-Model = Annotated[Location, Kind.MODEL]
+Model = Annotated[Location, AfterValidator(_model), Kind.MODEL]
 """A model: a name below the storage root, or a URI; it may end with `@` and the beginning of the weights' sha256."""
 
 
