@@ -4,7 +4,7 @@
 
 The two alternate. Of each round the best epoch of three gives rows a second, and all of it the processor time of rank
 0, which other work on the machine disturbs less; the ratios are medians over rounds. With several workers (processes of
-this machine, gloo), a recipe overlaps the averaging of gradients with the backward pass, and a loop does not.
+this machine, gloo), both average gradients while the backward pass runs.
 """
 
 from __future__ import annotations

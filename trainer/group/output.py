@@ -8,23 +8,31 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 DRAIN_SECONDS = 2.0
 """How long the end of a script waits for its last lines: a process that it left behind may keep the pipe open."""
 
 
 @contextmanager
-def prefix_output(rank: int) -> Iterator[None]:
+def prefix_output(rank: int, last_lines: Path | None = None) -> Iterator[None]:
     """Put `[rankN]: ` in front of each line that this process and its children write, as torch does.
 
     A process of its own copies the lines, so the last ones of a worker that crashes are not lost. A line of up to 4 KiB
     is written at once; blank lines are left out.
+
+    Args:
+        rank: The number of the worker.
+        last_lines: A file that gets the last lines at the end.
     """
     _flush()
     stdout, stderr = os.dup(1), os.dup(2)
-    program = f"import os, sys\n{inspect.getsource(copy_lines)}\ncopy_lines(sys.argv[1].encode())"
+    program = f"import os, sys\n{inspect.getsource(copy_lines)}\ncopy_lines(*sys.argv[1:])"
     copier = subprocess.Popen(  # noqa: S603  our own code
-        [sys.executable, "-ISc", program, f"[rank{rank}]: "], stdin=subprocess.PIPE, stdout=stderr, stderr=stderr
+        [sys.executable, "-ISc", program, f"[rank{rank}]: ", str(last_lines or "")],
+        stdin=subprocess.PIPE,
+        stdout=stderr,
+        stderr=stderr,
     )
     assert copier.stdin
     os.dup2(copier.stdin.fileno(), 1)
@@ -42,12 +50,16 @@ def prefix_output(rank: int) -> Iterator[None]:
             copier.wait(DRAIN_SECONDS)
 
 
-def copy_lines(prefix: bytes) -> None:
+def copy_lines(prefix: str, last_lines: str) -> None:
     """Copy lines from standard input to standard output; a line of more than 1 MiB is cut.
 
     It runs as a program of its own, with `os` and `sys` imported.
+
+    Args:
+        prefix: What is put in front of each line.
+        last_lines: A file that gets the last 20 lines at the end; none if empty.
     """
-    rest, is_open = b"", True
+    rest, is_open, last = b"", True, list[bytes]()
     while is_open:
         chunk = os.read(0, 1 << 16)
         is_open = bool(chunk)
@@ -55,8 +67,12 @@ def copy_lines(prefix: bytes) -> None:
         if len(rest) > 1 << 20 or not is_open:
             lines, rest = [*lines, rest], b""
         for line in filter(None, lines):
-            sys.stdout.buffer.write(prefix + line + b"\n")
+            sys.stdout.buffer.write(prefix.encode() + line + b"\n")
             sys.stdout.buffer.flush()
+            last = [*last[-19:], line[:1000]]
+    if last_lines:
+        with open(last_lines, "wb") as file:  # noqa: PTH123  pathlib is not imported
+            file.write(b"\n".join(last))
 
 
 def _flush() -> None:

@@ -5,34 +5,37 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import runpy
 import socket
-import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from datetime import timedelta
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainyard.errors import TrainyardError
+from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.schemas.events import EventLog
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
-from trainyard.trainer.connections.process_group import end_process_group
 from trainyard.trainer.folders import compile_privately
-from trainyard.trainer.group import supervisor
+from trainyard.trainer.group import script_process, supervisor
 from trainyard.trainer.group.heartbeats import HeartbeatSender
-from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.group.output import prefix_output
+from trainyard.trainer.group.script_main import STORE_TIMEOUT, Start
+from trainyard.trainer.group.script_process import ScriptProcess
 from trainyard.trainer.group.worker import process_name
 from trainyard.trainer.measuring.phases import CurrentPhase
+from trainyard.trainer.run.control_sync import Termination
 
-STORE_TIMEOUT = timedelta(minutes=30)
-"""As torch's default of a process group."""
+CHECK_SECONDS = 1.0
+"""How often a worker asks whether another one has failed."""
+ENDING, ENDED = "script/ending", "script/ended"
+"""Keys of the store: a worker ends all others, and how many scripts have ended."""
 
 
 def run(spark: Any, spec: ScriptSpec, events: EventLog) -> ScriptResult:
@@ -64,7 +67,8 @@ def build_environment(
         spec: The script, whose task is the run's id.
         hosts: The host of each worker, by rank.
         rank: The number of the worker.
-        master: Where the store of the process group is served ("host:port"), as by torchrun's agent.
+        master: Where the store of the process group is served ("host:port"), as by torchrun's agent; for a single
+            worker a free port, where the script may serve one.
         cores: The cores of each worker, which are its threads.
         start: How often the group was restarted.
     """
@@ -86,16 +90,16 @@ def build_environment(
         "TORCHELASTIC_RUN_ID": f"{key.dag_id}/{key.run_id}/{key.task}",
         "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
         "TORCHELASTIC_RESTART_COUNT": str(start),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_USE_AGENT_STORE": str(len(hosts) > 1),  # what a single worker spawns serves a store of its own
     }
 
 
 def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddress, cores: int) -> Outcome:
     """Run the script as one worker.
 
-    A worker that fails by itself reports its failure and raises it, so that Spark ends the others, whatever they wait
-    for. A worker that is done, or was disconnected by the failure of another, waits at the barrier: rank 0 serves the
-    rendezvous until then.
+    A worker whose script fails by itself reports its failure, lets the other scripts end, and raises it, so that Spark
+    ends the others, whatever they wait for. A worker that is done, or was disconnected by the failure of another, waits
+    at the barrier: rank 0 serves the rendezvous until then.
 
     Args:
         context: The BarrierTaskContext of the worker.
@@ -104,34 +108,84 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
         driver: Where the worker reports a failure.
         cores: The cores of the worker, which are its threads.
     """
-    import torch
-
     from trainyard.trainer.connections.store import Store
 
-    torch.set_num_threads(cores)  # it has read OMP_NUM_THREADS before
     rank, size, host = context.partitionId(), len(context.getTaskInfos()), socket.gethostname()
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
-    outcome = Outcome(rank, host, time.time(), result={"workers": size})
+    compile_privately()
     with ExitStack() as stack:
         heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
-        with events.span(Phase.RENDEZVOUS):
-            variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
-            if size > 1:
-                store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT)))
-                stack.enter_context(rendezvous.use_store(store, rank, size))
-        try:
-            compile_privately()
-            with events.span(Phase.SCRIPT), prefix_output(rank), _set_program(spec, variables):
-                _execute(spec.script)
-        except BaseException as error:
-            outcome = build_failure(rank, error, heartbeats.clock)
+        termination = stack.enter_context(Termination())
+        last_output = Path(stack.enter_context(tempfile.TemporaryDirectory()), "output")
+        with prefix_output(rank, last_output):
+            process = stack.enter_context(script_process.run(spec.script, spec.cwd, cores, spec.grace_seconds))
+            with events.span(Phase.RENDEZVOUS):
+                variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
+                store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT))) if size > 1 else None
+            with events.span(Phase.SCRIPT):
+                process.start(Start(spec.script, spec.arguments, variables, rank, size, driver))
+                was_ended = process.wait(_EndOfGroup(store, termination))
+        outcome = _build_outcome(process, rank, size, host, was_ended, termination.requested, last_output)
+        outcome = replace(outcome, ended_at=outcome.ended_at + heartbeats.clock.behind_ns / 1e9)
+        if outcome.error:
             heartbeats.report_failure(outcome)
         events.close()
+        if store:
+            _end_others(store, size, outcome, spec.grace_seconds)
         if outcome.is_cause:
             raise TrainyardError(outcome.describe_failure(size))
-        _clean_up(abort=outcome.error is not None)
         context.barrier()
     return outcome
+
+
+class _EndOfGroup:
+    """Whether the script of a worker has to end: the worker got a SIGTERM, or another one ends the group.
+
+    Args:
+        store: The store of the group; None of a single worker.
+        termination: Whether this worker has received SIGTERM.
+    """
+
+    def __init__(self, store: Any, termination: Termination) -> None:
+        self._store, self._termination, self._checked_at = store, termination, time.monotonic()
+
+    def __call__(self) -> bool:
+        if self._termination.requested:
+            return True
+        if self._store is None or time.monotonic() < self._checked_at + CHECK_SECONDS:
+            return False
+        self._checked_at = time.monotonic()
+        try:
+            return bool(self._store.check([ENDING]))
+        except UnavailableError:
+            return True  # the driver has ended, and so does the group
+
+
+def _build_outcome(
+    process: ScriptProcess, rank: int, size: int, host: str, was_ended: bool, got_sigterm: bool, last_output: Path
+) -> Outcome:
+    """Return how a worker ended, by its own clock."""
+    text = last_output.read_text(errors="replace").strip() if last_output.exists() else ""
+    failure = process.find_failure(text)
+    if got_sigterm:
+        failure = Outcome(rank, host, 0, "terminated", error="the worker received SIGTERM, and the script has ended")
+    elif was_ended:
+        failure = Outcome(rank, host, 0, "disconnected", error="the script was ended, because another worker failed")
+    if failure is None:
+        return Outcome(rank, host, time.time(), result={"workers": size})
+    return replace(failure, rank=rank, host=host, ended_at=time.time())
+
+
+def _end_others(store: Any, size: int, outcome: Outcome, grace_seconds: float) -> None:
+    """End the scripts of the other workers, if that of this one has failed, and wait until they have ended."""
+    deadline = time.monotonic() + grace_seconds + 2 * CHECK_SECONDS
+    with suppress(UnavailableError):
+        store.add(ENDED, 1)
+        if not outcome.error:
+            return
+        store.set(ENDING, "")
+        while outcome.is_cause and store.add(ENDED, 0) < size and time.monotonic() < deadline:
+            time.sleep(CHECK_SECONDS / 5)
 
 
 @contextmanager
@@ -146,11 +200,14 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
     hosts = context.allGather(_get_locality(context, host))
     store, addresses = None, {}
     with ExitStack() as stack:
-        if rank == 0:
+        if rank == 0 and len(hosts) == 1:
+            with rendezvous.listen_for((), host) as listener:
+                addresses["torch"] = f"{host}:{listener.getsockname()[1]}"
+        elif rank == 0:
             store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
             addresses["torch"] = f"{host}:{store.port}"
-            if importlib.util.find_spec("horovod"):
-                addresses["horovod"] = stack.enter_context(horovod.serve(hosts, host))
+        if rank == 0 and importlib.util.find_spec("horovod"):
+            addresses["horovod"] = stack.enter_context(horovod.serve(hosts, host))
         addresses = json.loads(context.allGather(json.dumps(addresses))[0])
         variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
         if "horovod" in addresses:
@@ -164,38 +221,3 @@ def _get_locality(context: Any, host: str) -> str:
     A container that YARN assigned GPUs to sees these only; otherwise all workers of a host see the same GPUs.
     """
     return os.environ.get("CONTAINER_ID", host) if "gpu" in context.resources() else host
-
-
-@contextmanager
-def _set_program(spec: ScriptSpec, variables: dict[str, str]) -> Iterator[None]:
-    """Set the script's command line and environment, and restore the old ones: Spark reuses the process."""
-    arguments, path, environment = sys.argv, sys.path[:], dict(os.environ)
-    sys.argv = [spec.script, *spec.arguments]
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = arguments, path
-        os.environ.clear()
-        os.environ |= environment
-
-
-def _execute(script: str) -> None:
-    """Run the module, which can import modules of its own folder; an exit status other than 0 is an error."""
-    module = importlib.util.find_spec(script)
-    if module and module.origin:
-        sys.path.insert(0, str(Path(module.origin).parent))
-    try:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            raise TrainyardError(f"{script} ended: {end.code}") from None
-        if end.code:
-            raise TrainyardError(f"{script} ended with exit status {end.code}; its output is in the log") from None
-
-
-def _clean_up(abort: bool) -> None:
-    """End what the script left running, as the end of its process would."""
-    end_process_group(abort)
-    if (hvd := sys.modules.get("horovod.torch")) and hvd.is_initialized():
-        hvd.shutdown()

@@ -178,14 +178,6 @@ class Run:
         if self._loader:
             raise TrainyardError("run.steps() was called twice; one loop has the batches of all epochs.")
         self._saved.check_tracked(self._models)
-        if self.options.precision == "float16" and not any(
-            isinstance(value, torch.amp.GradScaler) for value in self._saved.objects.values()
-        ):
-            raise TrainyardError(
-                "precision='float16', but no torch.amp.GradScaler is tracked, so that small gradients would become 0. "
-                "Track one, and call batch.backward(scaler.scale(loss)), scaler.step(optimizer) and scaler.update(); "
-                "or write precision='bfloat16'."
-            )
         self._loader = self._builder.build_loader("train", self._get_recipe(), columns, trains=True)
         self._builder.check(self._models, self._loader)
         optimizers = [value for value in self._saved.objects.values() if isinstance(value, Optimizer)]

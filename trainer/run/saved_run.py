@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
@@ -70,7 +71,11 @@ class SavedRun:
             self._restore(self._checkpoints.newest)
 
     def check_tracked(self, models: Sequence[Model]) -> None:
-        """Check that each model, and each network that is trained, is tracked. Raises TrainyardError if one is not."""
+        """Check that models, networks that are trained, and the scaler of float16 are tracked.
+
+        Raises:
+            TrainyardError: One is not.
+        """
         for model in models:
             if not any(value is model.network for value in self.objects.values()):
                 raise TrainyardError(
@@ -87,6 +92,14 @@ class SavedRun:
                     "would not have it. Name networks, optimizers and schedules in one call of run.track(), before "
                     "run.steps(); one that is only used is frozen by requires_grad_(False)."
                 )
+        if self._options.precision == "float16" and not any(
+            isinstance(value, torch.amp.GradScaler) for value in self.objects.values()
+        ):
+            raise TrainyardError(
+                "precision='float16', but no torch.amp.GradScaler is tracked, so that small gradients would become 0. "
+                "Track one, and call batch.backward(scaler.scale(loss)), scaler.step(optimizer) and scaler.update(); "
+                "or write precision='bfloat16'."
+            )
 
     def keep_best(self) -> None:
         """Take the current weights of all models as those of the best epoch."""

@@ -29,6 +29,8 @@ class ScriptOperator(WorkerGroupOperator):
         arguments: Any = default(ScriptSpec, "arguments"),
         workers: Templated[int] = default(ScriptSpec, "workers"),
         max_restarts: Templated[int] = default(ScriptSpec, "max_restarts"),
+        cwd: str | None = None,
+        grace_seconds: Templated[float] = default(ScriptSpec, "grace_seconds"),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -294,6 +294,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
+        "cwd": [(3, TEXT)],
+        "grace_seconds": [("x", NUMBER), (-1, "write 0 or more"), (None, NUMBER)],
     },
     EvaluateOperator: STAGE
     | {

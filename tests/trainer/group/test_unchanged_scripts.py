@@ -140,9 +140,16 @@ def test_an_exit_status_of_0_is_success(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("connected", [[], ["connected"]], ids=["before the workers connect", "after they connected"])
 def test_a_killed_worker_ends_the_others(spark: Any, tmp_path: Path, connected: list[str]) -> None:
-    with pytest.raises(TrainyardError, match=r"rank 1 of 2 ended without an error: its process was killed"):
+    with pytest.raises(TrainyardError, match=r"rank 1 of 2 .*obedient ended without an error: .*killed by SIGKILL"):
         run(spark, tmp_path, "obedient", str(tmp_path), "1", "kill", *connected)
     assert read_starts(tmp_path) == ["0"]
+
+
+@pytest.mark.spark
+def test_the_other_scripts_may_save_when_one_fails(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"rank 1 of 2 .*exit status 4. The end of its output:\nthe disk is full$"):
+        run(spark, tmp_path, "graceful", str(tmp_path))
+    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.spark

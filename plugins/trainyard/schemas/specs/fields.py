@@ -58,7 +58,7 @@ def _import_path(value: str) -> str:
 
 
 def _module(value: str) -> str:
-    if not all(part.isidentifier() for part in value.split(".")):
+    if not all(part.replace("-", "_").isidentifier() for part in value.split(".")):
         raise ValueError("write it as 'package.module', for example 'digits.horovod_script'")
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.fields import Arguments, Module
@@ -28,3 +28,9 @@ class ScriptSpec(JobSpec):
     max_restarts: NonNegativeInt = 0
     """How often the group restarts after it lost a worker. 0 by default, because the script starts at its first line
     and may not resume."""
+    cwd: str | None = None
+    """The working directory, relative to the folder of the shipped code, or absolute. By default the script's own
+    folder, in a copy of the code that each worker has."""
+    grace_seconds: NonNegativeFloat = 30.0
+    """How long scripts may run after a SIGTERM: when another worker has failed, the task is killed, or a node is
+    drained."""

@@ -1,0 +1,153 @@
+"""Start a script as a process of its own, in a folder of its own, and end it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from trainyard.errors import TrainyardError
+from trainyard.trainer.group.outcome import Outcome
+from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, read_failure
+
+CODE = "from trainyard.trainer.group.script_main import main; main({lifeline}, {failure!r}, {grace_seconds})"
+
+
+class Program(NamedTuple):
+    """Where a script is.
+
+    Attributes:
+        root: The folder that its modules are imported from; None where it is installed.
+        folder: Its own folder, whose modules it imports as well; None where it is not found.
+    """
+
+    root: Path | None
+    folder: Path | None
+
+
+def unpack(script: str, folder: Path) -> Program:
+    """Unpack the archive that a script was shipped in, so that it finds the files beside it.
+
+    Args:
+        script: The module.
+        folder: Where the archive is unpacked. A script that is not in an archive stays where it is.
+    """
+    with suppress(ModuleNotFoundError):
+        if (found := importlib.util.find_spec(script)) and found.origin:
+            origin = Path(found.origin)
+            archive = next((path for path in origin.parents if path.is_file()), None)
+            if archive is None:
+                return Program(None, origin.parent)
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(folder)
+            return Program(folder, folder / origin.relative_to(archive).parent)
+    return Program(None, None)
+
+
+class ScriptProcess:
+    """The process of a script; `run` creates it.
+
+    Args:
+        process: The process.
+        folder: The folder of its own, which has what it writes of its failure.
+        grace_seconds: How long it may run after a SIGTERM.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, grace_seconds: float) -> None:
+        self._process, self._failure, self._grace_seconds = process, folder / "failure.json", grace_seconds
+        self._module = ""
+
+    def start(self, start: Start) -> None:
+        """Start the script in the process, which has imported torch meanwhile."""
+        self._module = start.module
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # it has ended
+            self._process.stdin.write(pickle.dumps(start))
+            self._process.stdin.close()
+
+    def wait(self, should_end: Callable[[], bool]) -> bool:
+        """Wait until the process has ended, and return whether it was told to.
+
+        Args:
+            should_end: Whether the script has to end: it gets a SIGTERM, and a SIGKILL some time after it.
+        """
+        deadline = None
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(CHECK_SECONDS)
+                return deadline is not None
+            if deadline is None and should_end():
+                self._process.terminate()
+                deadline = time.monotonic() + self._grace_seconds
+            elif deadline and time.monotonic() > deadline:
+                self._process.kill()
+
+    def find_failure(self, last_output: str) -> Outcome | None:
+        """Return how the process has failed, None if its exit status is 0. Rank, host and time are left out.
+
+        Args:
+            last_output: The end of its output.
+        """
+        status = self._process.returncode
+        if status == 0:
+            return None
+        if failure := read_failure(self._failure):
+            return failure
+        output = f". The end of its output:\n{last_output}" if last_output else "; its output is in the log"
+        if status < 0:
+            killed = f"its process was killed by {signal.Signals(-status).name}, perhaps for memory, or crashed"
+            return Outcome(0, "", 0, "lost", error=f"{self._module} ended without an error: {killed}{output}")
+        return Outcome(0, "", 0, "failed", error=f"{self._module} ended with exit status {status}{output}")
+
+
+@contextmanager
+def run(script: str, cwd: str | None, cores: int, grace_seconds: float) -> Iterator[ScriptProcess]:
+    """Yield the process of a script, which waits for its start. At the end it is killed, if it still runs.
+
+    Args:
+        script: The module.
+        cwd: Its working directory, relative to the folder of the shipped code; its own folder if None.
+        cores: The cores of the worker, which are its threads: torch reads their number when it is imported.
+        grace_seconds: How long it may run after a SIGTERM.
+
+    Raises:
+        TrainyardError: The working directory does not exist.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainyard-script-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        program = unpack(script, folder / "code")
+        directory = (program.root or folder) / cwd if cwd else program.folder if program.root else folder
+        assert directory
+        if not directory.is_dir():
+            raise TrainyardError(f"cwd={cwd!r} is no folder on this node; write one beside the script, or leave it out")
+        own = [str(path) for path in (program.folder, program.root) if path]
+        paths = [*own, *(path for path in sys.path if path and not _is_of_interpreter(path))]
+        lifeline, kept = os.pipe()
+        code = CODE.format(lifeline=lifeline, failure=str(folder / "failure.json"), grace_seconds=grace_seconds)
+        process = subprocess.Popen(  # noqa: S603  our own code
+            [sys.executable, "-uc", code], stdin=subprocess.PIPE, cwd=directory, pass_fds=[lifeline],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "OMP_NUM_THREADS": str(cores)},
+        )  # fmt: skip
+        os.close(lifeline)
+        try:
+            yield ScriptProcess(process, folder, grace_seconds)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(kept)
+
+
+def _is_of_interpreter(path: str) -> bool:
+    """Return whether any process of this interpreter has a path of modules."""
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix}
+    return any(Path(path).is_relative_to(prefix) for prefix in prefixes)
