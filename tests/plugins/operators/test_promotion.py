@@ -155,7 +155,7 @@ def written(model: Path, weights: bytes) -> Evaluation:
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first champion", "later champion"])
 def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, is_first: bool) -> None:
-    champion = str(tmp_path / "champion")
+    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
     if not is_first:  # also a champion of an earlier release, without numbered promotions
         write_model(tmp_path / "champion", b"old")
     better, worse = written(tmp_path / "c", b"better"), written(tmp_path / "d", b"worse")
@@ -168,7 +168,7 @@ def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, 
 
 
 def test_a_model_may_become_the_champion_again(tmp_path: Path) -> None:
-    champion = str(tmp_path / "champion")
+    champion, rule = str(tmp_path / "champion"), Rule(metric="accuracy")
     one, other = written(tmp_path / "a", b"one"), written(tmp_path / "b", b"other")
     for number, candidate in enumerate((one, other, one), start=1):
         promotion.publish(candidate, promotion.read_champion(champion), rule, f"reason {number}")
