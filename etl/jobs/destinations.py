@@ -33,6 +33,7 @@ from trainyard.schemas import manifest
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.version_suffix import split_version
 
 PredictFunction = Callable[[Rows], DataFrame]
 
@@ -142,7 +143,8 @@ def write(
         counts = _write_partitions(spark, spec, weights, select(rows, rows.schema.names), predict, files)
     else:
         counts = _WRITERS[spec.output_format](spark, spec, weights, predict(rows))
-    return PredictionsResult(uri=spec.output, model=spec.model, weights_sha256=weights, **counts)
+    uri, _ = split_version(spec.model)
+    return PredictionsResult(uri=spec.output, model=uri, weights_sha256=weights, **counts)
 
 
 def _write_parquet(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
