@@ -20,7 +20,7 @@ from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import destinations, predict
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import manifest
+from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.schemas.versions import leased_versions
@@ -63,8 +63,11 @@ def test_predictions_are_parquet_with_the_keys_of_their_rows(
     spark: Any, model: str, tmp_path: Path, rows_per_batch: int | None
 ) -> None:
     rows = datasets.blobs(100, seed=7)
-    summary = predict_rows(spark, model, tmp_path, rows, tmp_path / "out", rows_per_batch=rows_per_batch)
+    _, artifact = model_artifact.find(model)
+    pinned = f"{model}@{artifact.folder}"  # as the plan has it
+    summary = predict_rows(spark, pinned, tmp_path, rows, tmp_path / "out", rows_per_batch=rows_per_batch)
     assert summary["rows"] == 100 and summary["columns"] == ["key", "class_"]
+    assert (summary["model"], summary["weights_sha256"]) == (model, artifact.weights_sha256)
     assert group_by_key(spark.read.parquet(str(tmp_path / "out"))) == predict_locally(model, rows)
 
 
