@@ -61,7 +61,9 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
     """
     _guard(lifeline, os.getpid(), grace_seconds)
     with suppress(ImportError):
-        import torch  # noqa: F401
+        import torch
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # by default not more than the machine has cores
     text = sys.stdin.buffer.read()
     if not text:
         return  # the worker could not meet the others

@@ -44,12 +44,21 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 def run(
     script: str = "job.script", *arguments: str, cwd: str | None = None,
     should_end: Callable[[], bool] = lambda: False, grace_seconds: float = 30, variables: dict[str, str] | None = None,
+    cores: int = 1,
 ) -> Outcome | None:  # fmt: skip
     """Run a script as the only worker, and return its failure."""
-    with script_process.run(script, cwd, 1, grace_seconds) as process:
+    with script_process.run(script, cwd, cores, grace_seconds) as process:
         process.start(Start(script, arguments, variables or {"RANK": "0"}, 0, 1, DRIVER))
         process.wait(should_end)
         return process.find_failure("")
+
+
+@pytest.mark.slow
+def test_a_script_has_as_many_threads_as_its_worker_has_cores(ship: Callable[..., None]) -> None:
+    """YARN may count more cores than a machine has, which torch would not use by itself."""
+    cores = 2 * (os.cpu_count() or 1)
+    ship(script__py=f"import torch; assert torch.get_num_threads() == {cores}, torch.get_num_threads()")
+    assert run(cores=cores) is None
 
 
 @pytest.mark.slow
