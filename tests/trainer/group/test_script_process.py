@@ -36,6 +36,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
             packed.writestr("job/__init__.py", "")
             for name, text in files.items():
                 packed.writestr(f"job/{name.replace('__', '.')}", text)
+        monkeypatch.delitem(sys.modules, "job", raising=False)  # that of another test
         monkeypatch.syspath_prepend(str(archive))
 
     return write
