@@ -156,7 +156,7 @@ def test_each_day_adds_a_partition_and_the_model_learns_on(run: Run) -> None:
     model, champion = (model_artifact.read_current(str(storage / f"daily/{name}")) for name in ("model", "champion"))
     assert sorted(dataset.partitions) == ["2026-01-01", "2026-01-02"]
     assert [outputs["train"]["dataset_version"] for outputs in (first, second)] == [1, 2]
-    started = first["promote"]["weights_sha256"][:16]
+    started = first["predict"]["weights_sha256"][:16]
     assert (model.start_from, second["train"]["dataset_version"]) == (f"file://{storage}/daily/champion@{started}", 2)
     assert second["evaluate"]["dataset_version"] == 2, "what the model was trained on"
     assert second["evaluate"]["metrics"]["accuracy"] > 0.7, "a tenth of the digits are of one class"

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.connections.channel import DriverAddress, listen
@@ -81,6 +82,7 @@ def serve_store(host: str, others: Collection[str], timeout: timedelta = timedel
 def use_store(store: Any, rank: int, size: int) -> Iterator[None]:
     """Have `init_process_group` of a script in the body use a store, and not the TCPStore that its environment names.
 
+    A single worker that asks for a group of several, which it has started itself, meets them as its environment says.
     This uses a private name of torch.distributed: `_rendezvous_handlers`.
 
     Args:
@@ -90,10 +92,15 @@ def use_store(store: Any, rank: int, size: int) -> Iterator[None]:
     """
     from torch.distributed.rendezvous import _rendezvous_handlers
 
-    def meet(_: str, **__: Any) -> Iterator[tuple[Any, int, int]]:
-        yield store, rank, size
-
     before = _rendezvous_handlers["env"]
+
+    def meet(url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
+        asked = parse_qs(urlsplit(url).query).get("world_size") or [os.environ.get("WORLD_SIZE", str(size))]
+        if size == 1 and asked[0] not in ("-1", "1"):
+            yield from before(url, **options)
+        else:
+            yield store, rank, size
+
     _rendezvous_handlers["env"] = meet
     try:
         yield

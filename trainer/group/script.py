@@ -200,7 +200,7 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
     hosts = context.allGather(_get_locality(context, host))
     store, addresses = None, {}
     with ExitStack() as stack:
-        if rank == 0 and len(hosts) == 1:
+        if rank == 0 and len(context.getTaskInfos()) == 1:
             with rendezvous.listen_for((), host) as listener:
                 addresses["torch"] = f"{host}:{listener.getsockname()[1]}"
         elif rank == 0:

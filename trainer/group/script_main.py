@@ -15,10 +15,11 @@ import select
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.connections.clock import Offset
@@ -28,6 +29,8 @@ from trainyard.trainer.group.outcome import Outcome, build_failure
 STORE_TIMEOUT = timedelta(minutes=30)
 """As torch's default of a process group."""
 CHECK_SECONDS = 0.2
+_UNTIL_THE_END = ExitStack()
+"""What stays in place as long as the process runs."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,7 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
     start: Start = pickle.loads(text)  # noqa: S301  of the worker that has started this process
     os.environ |= start.variables
     atexit.register(_clean_up, abort=False)  # the last one that is called
-    if start.size > 1:
-        _use_driver_store(start)
+    _use_store(start)
     sys.argv = [start.module, *start.arguments]
     try:
         runpy._run_module_as_main(start.module, alter_argv=True)  # type: ignore[attr-defined]
@@ -95,11 +97,22 @@ def _write(path: str, outcome: Outcome) -> None:
     Path(path).write_text(json.dumps(asdict(outcome)))
 
 
-def _use_driver_store(start: Start) -> None:
+def _use_store(start: Start) -> None:
+    """Let the script meet the others by the driver's store; a single worker needs none that listens."""
     from trainyard.trainer.connections import rendezvous
-    from trainyard.trainer.connections.store import Store
 
-    rendezvous.use_store(Store(start.driver, STORE_TIMEOUT), start.rank, start.size).__enter__()
+    store: Any
+    if start.size > 1:
+        from trainyard.trainer.connections.store import Store
+
+        store = Store(start.driver, STORE_TIMEOUT)
+    elif "torch" in sys.modules:
+        from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+        store = HashStore()
+    else:
+        return
+    _UNTIL_THE_END.enter_context(rendezvous.use_store(store, start.rank, start.size))
 
 
 def _clean_up(abort: bool) -> None:

@@ -63,9 +63,11 @@ def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(h
 
 
 def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
-    with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0) as variables:
+    with script._serve_rendezvous(build_context("127.0.0.1", 2), SCRIPT, 1, 0) as variables:
         assert variables["MASTER_ADDR"] == "127.0.0.1"
         assert find_listening(int(variables["MASTER_PORT"])) == {"127.0.0.1"}
+    with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0) as variables:
+        assert find_listening(int(variables["MASTER_PORT"])) == set(), "a single worker meets nobody"
 
 
 def test_a_host_that_is_not_this_one_is_refused() -> None:

@@ -215,3 +215,27 @@ if __name__ == "__main__":
         task_key=TaskKey(dag_id="d", run_id="r", task_id="t", directory="/run"), script="job.script", workers=1
     )
     assert run(variables=build_environment(spec, ["127.0.0.1"], 0, master, cores=1)) is None
+
+
+@pytest.mark.slow
+def test_a_single_worker_has_a_process_group_without_a_port(ship: Callable[..., None]) -> None:
+    """torch's own store would listen on all addresses, for whoever connects."""
+    ship(
+        script__py="""
+import os, psutil
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+dist.all_reduce(torch.ones(1))
+port = int(os.environ["MASTER_PORT"])
+assert not [each for each in psutil.Process().net_connections() if each.laddr.port == port]
+"""
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        master = f"127.0.0.1:{free.getsockname()[1]}"
+    spec = ScriptSpec(
+        task_key=TaskKey(dag_id="d", run_id="r", task_id="t", directory="/run"), script="job.script", workers=1
+    )
+    assert run(variables=build_environment(spec, ["127.0.0.1"], 0, master, cores=1)) is None
