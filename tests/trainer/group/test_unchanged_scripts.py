@@ -229,3 +229,11 @@ def test_the_workers_on_a_local_master_share_its_slots_as_threads(spark: Any, tm
     threads = spark.sparkContext.defaultParallelism // workers
     for rank in range(workers):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"omp": str(threads), "torch": threads}
+
+
+@pytest.mark.spark
+def test_scripts_meet_by_the_store_that_the_driver_serves_to_its_workers_alone(spark: Any, tmp_path: Path) -> None:
+    """torch's own store, which the environment names, asks nobody who they are."""
+    run(spark, tmp_path, "meet", str(tmp_path), workers=2)
+    for rank in range(2):
+        assert (tmp_path / f"{rank}.store").read_text() == f"trainyard.trainer.connections.store {rank} of 2"
