@@ -33,12 +33,13 @@ class Portion:
 
     @classmethod
     def of(cls, uri: str, share: float) -> Portion:
-        """Return a portion of the newest version of the dataset at `uri`.
+        """Return a portion of the newest version of the dataset at `uri`, or of the one that it ends with (`@12`).
 
         Raises:
-            TrainyardError: There is no dataset.
+            TrainyardError: There is no such dataset or version.
         """
-        return cls(uri, share, manifests.read_current(uri))
+        dataset, manifest = manifests.find(uri)
+        return cls(dataset, share, manifest)
 
 
 class Mixture:

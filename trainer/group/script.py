@@ -32,7 +32,7 @@ from trainyard.trainer.group.worker import process_name
 from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.run.control_sync import Termination
 
-CHECK_SECONDS = 1.0
+ASK_SECONDS = 1.0
 """How often a worker asks whether another one has failed."""
 ENDING, ENDED = "script/ending", "script/ended"
 """Keys of the store: a worker ends all others, and how many scripts have ended."""
@@ -152,7 +152,7 @@ class _EndOfGroup:
     def __call__(self) -> bool:
         if self._termination.requested:
             return True
-        if self._store is None or time.monotonic() < self._checked_at + CHECK_SECONDS:
+        if self._store is None or time.monotonic() < self._checked_at + ASK_SECONDS:
             return False
         self._checked_at = time.monotonic()
         try:
@@ -178,14 +178,14 @@ def _build_outcome(
 
 def _end_others(store: Any, size: int, outcome: Outcome, grace_seconds: float) -> None:
     """End the scripts of the other workers, if that of this one has failed, and wait until they have ended."""
-    deadline = time.monotonic() + grace_seconds + 2 * CHECK_SECONDS
+    deadline = time.monotonic() + grace_seconds + 2 * ASK_SECONDS
     with suppress(UnavailableError):
         store.add(ENDED, 1)
         if not outcome.error:
             return
         store.set(ENDING, "")
         while outcome.is_cause and store.add(ENDED, 0) < size and time.monotonic() < deadline:
-            time.sleep(CHECK_SECONDS / 5)
+            time.sleep(ASK_SECONDS / 5)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
-from trainyard.schemas.version_suffix import add_version, split_version
+from trainyard.schemas.version_suffix import split_version
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.loader import Loader
@@ -171,7 +171,7 @@ def fit(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
             params=recipes.add_categories(recipe, params, version.fitted) if recipe
             else parse_params(loop_params or {}, "loop_params"),
-            start_from=start_from and _pin(start_from), options=parsed, strategy=parse_strategy(strategy),
+            start_from=start_from and artifacts.pin(start_from), options=parsed, strategy=parse_strategy(strategy),
             application=application, manifest=hold_out(version, parsed.fold) if parsed.fold else version,
             phases=phases or Phases(None),
         )  # fmt: skip
@@ -210,14 +210,6 @@ def fit(
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
             warnings=[*trained.warnings, *(saved.warnings if saved else [])],
         )  # fmt: skip
-
-
-def _pin(start_from: str) -> str:
-    """Return a model with the version that its name means now: what is trained may replace it."""
-    if start_from.endswith(".safetensors"):
-        return start_from
-    uri, artifact = artifacts.find(start_from)
-    return add_version(uri, artifact.weights_sha256)
 
 
 class _Trained(NamedTuple):

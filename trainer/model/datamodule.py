@@ -75,8 +75,8 @@ class TrainyardDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         self._options = options
-        self._uri, self._columns, self._batch_size, self._seed = uri, tuple(columns), batch_size, seed
-        self._manifest = manifest or manifests.read_current(uri)
+        self._uri, self._manifest = (uri, manifest) if manifest else manifests.find(uri)
+        self._columns, self._batch_size, self._seed = tuple(columns), batch_size, seed
         self._batch: Callable[[Any], Any] = batch or (lambda tensors: tuple(tensors[name] for name in self._columns))
         self._train: _TrainingRows | None = None
         self._state: dict[str, Any] = {}

@@ -80,7 +80,7 @@ def compare_values(recipe: Recipe, fitted: FittedReference | None) -> list[str]:
         recipe: The recipe.
         fitted: What the dataset was fitted by.
     """
-    if not recipe.start_from or recipe.start_from.endswith(".safetensors"):
+    if not recipe.start_from or recipe.start_from.endswith(artifacts.WEIGHTS_FILE):
         return []
     other = artifacts.find(recipe.start_from)[1].fitted
     sizes = {**(other.sizes if other else {}), **(fitted.sizes if fitted else {})}
@@ -147,7 +147,7 @@ def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> tuple[
 
 
 def _read_tensors(uri: str) -> dict[str, Tensor]:
-    if not uri.endswith(".safetensors"):
+    if not uri.endswith(artifacts.WEIGHTS_FILE):
         return weights.read(*artifacts.find(uri))
     try:
         return safetensors.torch.load(read_file(uri))  # type: ignore[no-any-return]

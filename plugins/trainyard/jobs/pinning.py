@@ -11,14 +11,12 @@ from trainyard.errors import TrainyardError
 from trainyard.jobs.locations import change_all, explain_missing_part
 from trainyard.jobs.validation import is_pending
 from trainyard.schemas import model_artifact
-from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.model_artifact import WEIGHTS_FILE
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT
 from trainyard.schemas.version_suffix import add_version, is_mistaken, split_version
 
-WEIGHTS_FILE = ".safetensors"
-"""How the name of a file of weights ends, which has no versions."""
 _logger = logging.getLogger(__name__)
 
 
@@ -79,7 +77,7 @@ def _describe_source(source: Any) -> Any:
 
 
 def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a source with the format and the version of the dataset that is the result of another task."""
+    """Return a source with the format and the version of a dataset that its path names, or another task returned."""
     result, options = source.get("path"), source.get("options") or {}
     if not isinstance(options, Mapping):
         return source
@@ -119,21 +117,16 @@ def pin_models(model: type[JobSpec], spec: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TrainyardError: A model does not exist.
     """
-    artifacts: list[ModelArtifact] = []
 
     def pin(name: Any) -> Any:
         if isinstance(name, list | tuple):
             return [pin(item) for item in name]
-        if not isinstance(name, str) or name.endswith(WEIGHTS_FILE):
-            return name
-        uri, artifact = model_artifact.find(name)
-        artifacts.append(artifact)
-        return add_version(uri, artifact.weights_sha256)
+        return model_artifact.pin(name) if isinstance(name, str) else name
 
     pinned = change_all(model, spec, Kind.MODEL, pin)
     if "dataset" not in pinned or pinned["dataset"] is not None:
         return pinned
-    trained = artifacts[0]
+    _, trained = model_artifact.find(pinned["model"])
     if not storage.is_absolute(trained.dataset):
         raise TrainyardError(
             f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
@@ -149,7 +142,8 @@ def drop_missing_start(spec: Mapping[str, Any]) -> dict[str, Any]:
         spec: The rendered fields.
 
     Raises:
-        TrainyardError: The model in `dataset_since` was trained on another dataset.
+        TrainyardError: A name has rendered to nothing, or to what is no model; or the model in `dataset_since` was
+            trained on another dataset.
     """
     known = dict(spec)
     for option in ("start_from", "dataset_since"):

@@ -150,7 +150,7 @@ def roll_back(uri: str, version: str) -> Promotion:
 
 
 def list_promotions(uri: str) -> list[Promotion]:
-    """Return the promotions of a champion that are recorded, oldest first; those of `trainyard gc` are gone."""
+    """Return the recorded promotions of a champion, oldest first."""
     folder = storage.join(uri, "promotions")
     numbers = sorted(filter(_is_number, storage.list_names(folder)))
     return [Promotion.load(storage.join(folder, name)) for name in numbers]

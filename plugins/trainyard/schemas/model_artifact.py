@@ -25,8 +25,10 @@ from trainyard.schemas.manifest import Column
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.specs.fields import ImportPath
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath
-from trainyard.schemas.version_suffix import split_version
+from trainyard.schemas.version_suffix import add_version, split_version
 
+WEIGHTS_FILE = ".safetensors"
+"""How the name of a file of weights ends, which a training may start from in place of a model; it has no versions."""
 _FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
@@ -158,6 +160,18 @@ def find(name: str) -> tuple[str, ModelArtifact]:
     return model, read_version(model, version) if version else read_current(model)
 
 
+def pin(name: str) -> str:
+    """Return the name of a model with the version that it means now; that of a file of weights as it is.
+
+    Raises:
+        TrainyardError: See `find`.
+    """
+    if name.endswith(WEIGHTS_FILE):
+        return name
+    model, artifact = find(name)
+    return add_version(model, artifact.weights_sha256)
+
+
 def find_since(since: int | str | None, dataset: str) -> int | None:
     """Return the version of a dataset after which rows are read.
 
@@ -206,7 +220,7 @@ def read_version(model: str, version: str) -> ModelArtifact:
 
 
 def list_versions(model: str, prefix: str = "") -> list[str]:
-    """Return the folders of the versions of a model that begin with `prefix`: of sha256 of their weights 16 digits."""
+    """Return the versions of a model that begin with `prefix` and are whole: the first 16 digits of each sha256."""
     folders = [name for name in storage.list_names(model) if _FOLDER.fullmatch(name) and name.startswith(prefix)]
     return [folder for folder in folders if storage.exists(storage.join(model, folder, "model.json"))]
 

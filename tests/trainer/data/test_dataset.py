@@ -13,7 +13,9 @@ from torch.utils.data import DataLoader
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.dataset import Dataset
+from trainyard.trainer.data.mixture import Portion
 
 ROWS = 103
 
@@ -250,3 +252,14 @@ def test_batches_have_the_requested_columns_only(tmp_path: Path, columns: list[s
     assert [set(batch) for batch in batches] == [requested] * len(batches)
     every = list(Dataset(uri, batch_size=30, **options))
     assert [batch["row"].tolist() for batch in batches] == [batch["row"].tolist() for batch in every]
+
+
+def test_a_version_of_a_dataset_is_read_by_its_name(uri: str) -> None:
+    current = manifests.read_current(uri)
+    manifests.commit(uri, current.model_copy(update={"number": 2, "splits": {"validation": current.split("train")}}))
+    assert sorted(ids(list(Dataset(f"{uri}@1", batch_size=20)))) == list(range(ROWS))
+    assert Portion.of(f"{uri}@1", 0.5).manifest.number == 1
+    with pytest.raises(TrainyardError, match=r"has no split 'train'; it has validation"):
+        Dataset(uri, batch_size=20)
+    with pytest.raises(TrainyardError, match="has no version 3; it has versions 1 to 2"):
+        Dataset(f"{uri}@3", batch_size=20)

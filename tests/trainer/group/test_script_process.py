@@ -188,6 +188,15 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def variables_of_one_worker() -> dict[str, str]:
+    """Return the environment of the only worker of a group, whose port is free."""
+    key = TaskKey(dag_id="d", run_id="r", task_id="t", directory="/run")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        master = f"127.0.0.1:{free.getsockname()[1]}"
+    return build_environment(ScriptSpec(task_key=key, script="job.script"), ["127.0.0.1"], 0, master, cores=1)
+
+
 @pytest.mark.slow
 def test_a_single_worker_may_spawn_a_group_of_its_own(ship: Callable[..., None]) -> None:
     """With torchrun's variable for an agent's store, the processes would wait for one that nobody serves."""
@@ -208,13 +217,7 @@ if __name__ == "__main__":
     mp.spawn(work, nprocs=2)
 """
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        master = f"127.0.0.1:{free.getsockname()[1]}"
-    spec = ScriptSpec(
-        task_key=TaskKey(dag_id="d", run_id="r", task_id="t", directory="/run"), script="job.script", workers=1
-    )
-    assert run(variables=build_environment(spec, ["127.0.0.1"], 0, master, cores=1)) is None
+    assert run(variables=variables_of_one_worker()) is None
 
 
 @pytest.mark.slow
@@ -232,10 +235,4 @@ port = int(os.environ["MASTER_PORT"])
 assert not [each for each in psutil.Process().net_connections() if each.laddr.port == port]
 """
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        master = f"127.0.0.1:{free.getsockname()[1]}"
-    spec = ScriptSpec(
-        task_key=TaskKey(dag_id="d", run_id="r", task_id="t", directory="/run"), script="job.script", workers=1
-    )
-    assert run(variables=build_environment(spec, ["127.0.0.1"], 0, master, cores=1)) is None
+    assert run(variables=variables_of_one_worker()) is None

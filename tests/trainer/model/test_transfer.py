@@ -72,11 +72,12 @@ def test_matching_tensors_are_loaded_from_a_model_artifact(batches: str, tmp_pat
 def test_a_job_starts_from_a_version_of_a_model(batches: str, tmp_path: Path) -> None:
     """The model that a training replaces may be the one that it starts from."""
     path, model = "tests.trainer.model.test_transfer:recipe", str(tmp_path / "model")
-    options: dict[str, Any] = {"dataset": batches, "model": model, "batch_size": 50, "epochs": 1}
+    options: dict[str, Any] = {"dataset": f"{batches}@1", "model": model, "batch_size": 50, "epochs": 1}
     first = fit(path, **options).artifact
     second = fit(path, **options, start_from=f"{model}@{first.weights_sha256[:6]}", seed=1).artifact  # type: ignore[union-attr]
     twice = fit(path, **options | {"epochs": 2}, start_from=model, seed=2).artifact
     assert first and second and twice
+    assert (first.dataset, first.dataset_version) == (batches, 1)
     assert [first.start_from, second.start_from] == [None, f"{model}@{first.folder}"]
     assert twice.start_from == f"{model}@{second.folder}", "which version the name meant"
     assert Reference(model, second.folder) in twice.references()
