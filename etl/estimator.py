@@ -24,16 +24,17 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import columns, source
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.fitting import encoding, fitting, vocabulary
-from trainyard.etl.jobs import predict, split_quality, splits
+from trainyard.etl.jobs import predict
+from trainyard.etl.jobs.exporting import split_quality, splits
+from trainyard.files import uris
 from trainyard.schemas import fitted_state, manifest, model_artifact, texts
-from trainyard.schemas.events import EventLog
 from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.categories import Categories, Category
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -136,7 +137,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
                 "it into a module, for example 'recipes:network'."
             )
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
-        spec = self._build_spec(storage.join(self.getOrDefault("store"), run), run)
+        spec = self._build_spec(uris.join(self.getOrDefault("store"), run), run)
         self._export(dataset, spec)
         with EventLog(spec.task_key.directory, spec.task_key.task, "driver") as events:
             supervisor.run(dataset.sparkSession, spec, events)
@@ -147,8 +148,8 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         fields = {name: params[name] for name in TrainSpec.model_fields if name in params}
         fields |= {
             "task_key": TaskKey(dag_id="estimator", run_id=run, task_id="train", directory=directory),
-            "dataset": storage.join(directory, "dataset"),
-            "model": storage.join(directory, "model"),
+            "dataset": uris.join(directory, "dataset"),
+            "model": uris.join(directory, "model"),
             "options": {name: params[name] for name in TrainOptions.model_fields if name in params},
         }
         try:

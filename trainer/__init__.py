@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainyard.schemas.specs.strategies import FSDP, Allreduce, Averaging, DiLoCo, Horovod, Threshold
     from trainyard.trainer.data.dataset import Dataset
-    from trainyard.trainer.data.decoding import decode_gray, decode_rgb
     from trainyard.trainer.data.mixture import Portion
+    from trainyard.trainer.data.reading.decoding import decode_gray, decode_rgb
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
-    from trainyard.trainer.model.datamodule import TrainyardDataModule as TrainyardDataModule
-    from trainyard.trainer.model.lightning import from_lightning
+    from trainyard.trainer.model.integrations.datamodule import TrainyardDataModule as TrainyardDataModule
+    from trainyard.trainer.model.integrations.lightning import from_lightning
+    from trainyard.trainer.model.integrations.transformers import TrainyardTrainer as TrainyardTrainer
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.model.trained_model import TrainedModel, load_model
-    from trainyard.trainer.model.transformers import TrainyardTrainer as TrainyardTrainer
     from trainyard.trainer.run.batch import Batch
     from trainyard.trainer.run.run import Run
 
@@ -41,13 +41,13 @@ _MODULES = {
     "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.trained_model",
-    "TrainyardDataModule": "trainyard.trainer.model.datamodule",
-    "TrainyardTrainer": "trainyard.trainer.model.transformers",
-    "decode_gray": "trainyard.trainer.data.decoding",
-    "decode_rgb": "trainyard.trainer.data.decoding",
+    "TrainyardDataModule": "trainyard.trainer.model.integrations.datamodule",
+    "TrainyardTrainer": "trainyard.trainer.model.integrations.transformers",
+    "decode_gray": "trainyard.trainer.data.reading.decoding",
+    "decode_rgb": "trainyard.trainer.data.reading.decoding",
     "export": "trainyard.trainer.formats.export",
     "fit": "trainyard.trainer.loop.fit",
-    "from_lightning": "trainyard.trainer.model.lightning",
+    "from_lightning": "trainyard.trainer.model.integrations.lightning",
     "load_model": "trainyard.trainer.model.trained_model",
 }
 

@@ -23,7 +23,7 @@ import numpy as np
 from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader, build_order
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 
 BATCH, WIDTH, ROWS_PER_BLOCK = 1024, 32, 8192
 LIMIT_SECONDS = 1.0

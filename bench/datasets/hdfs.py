@@ -32,12 +32,12 @@ import torch
 
 from stack.hadoop.cluster import Cluster
 from tests.trainer import datasets
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.schemas import manifest as manifests
-from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order, window_steps
-from trainyard.trainer.data.split_reader import FETCHERS, SplitReader
+from trainyard.trainer.data.reading.cache import ShardCache
+from trainyard.trainer.data.reading.split_reader import FETCHERS, SplitReader
 
 BATCH, WIDTH = 1024, 32
 ROWS_PER_BLOCK = 16384
@@ -58,7 +58,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, Cluster.launch(Path(folder, "hadoop")) as cluster:
         os.environ.update(cluster.build_environment())
-        measure(Path(folder), storage.join(cluster.storage, "dataset"), args)
+        measure(Path(folder), uris.join(cluster.storage, "dataset"), args)
 
 
 def measure(folder: Path, remote: str, args: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def measure(folder: Path, remote: str, args: argparse.Namespace) -> None:
 
     def read_raw() -> None:
         with ThreadPoolExecutor(FETCHERS) as pool:
-            sizes = pool.map(lambda shard: len(storage.read(storage.join(remote, shard.path))), shards)
+            sizes = pool.map(lambda shard: len(storage.read(uris.join(remote, shard.path))), shards)
             assert sum(sizes) == sum(shard.bytes for shard in shards)
 
     local_reader, cached_reader = open_split(local), open_split(remote)

@@ -39,7 +39,7 @@ from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order, window_steps
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 
 BATCH, WIDTH = 1024, 32
 ROWS_PER_BLOCK = 16384

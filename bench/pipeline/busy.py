@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 
 from stack.hadoop.cluster import Cluster
-from trainyard import storage
-from trainyard.schemas import run_record
-from trainyard.schemas.phases import computes
+from trainyard.files import storage, uris
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.phases import computes
 from trainyard.text import table
 from trainyard.usage import resource_usage, usage_report
 
@@ -37,11 +37,11 @@ def main() -> None:
         conf = vars(args) | {"batch_size": 256}
         command = ["airflow", "dags", "test", "digits", "-c", json.dumps(conf)]
         subprocess.run(command, check=True, stdout=sys.stderr)
-        print_usage(storage.join(cluster.storage, "runs", "digits"))
+        print_usage(uris.join(cluster.storage, "runs", "digits"))
 
 
 def print_usage(runs: str) -> None:
-    directory = storage.join(runs, storage.list_names(runs)[-1])
+    directory = uris.join(runs, storage.list_names(runs)[-1])
     usages = resource_usage.read_run(directory)
     entries = [usage_report.convert_usage(usage) for usage in usages]
     rows = [

@@ -30,8 +30,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from trainyard.planning.paths import run_directory
 from trainyard.report import render
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 ROOT = Path(__file__).parents[2]

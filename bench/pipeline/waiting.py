@@ -26,8 +26,8 @@ import requests
 from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import USER
 from trainyard.planning.paths import COMMON_TAG
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
 from trainyard.triggers.progress import INTERVAL_SECONDS, ProgressReader
 from trainyard.yarn import cluster as clusters

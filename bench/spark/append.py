@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainyard.etl.jobs import export
+from trainyard.etl.jobs.exporting import export
 from trainyard.schemas import manifest
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.schemas.specs.task_key import TaskKey

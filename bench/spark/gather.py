@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from tests.trainer import datasets
-from trainyard.etl.datasource import task_statistics, writer
-from trainyard.etl.datasource.statistics import ColumnStatistics, Moments
-from trainyard.etl.datasource.task_writer import TaskOutput
+from trainyard.etl.datasource.writing import task_statistics, writer
+from trainyard.etl.datasource.writing.statistics import ColumnStatistics, Moments
+from trainyard.etl.datasource.writing.task_writer import TaskOutput
 from trainyard.etl.metrics.bins import BINS
 from trainyard.etl.metrics.classification import Classification
 from trainyard.etl.metrics.rows import RowCount

@@ -28,7 +28,7 @@ from sklearn.datasets import load_digits
 from tests.trainer import datasets
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.evaluation.evaluate import evaluate
-from trainyard.etl.jobs import sizes
+from trainyard.etl.jobs.exporting import sizes
 from trainyard.etl.jobs.predict import predict
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model

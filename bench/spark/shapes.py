@@ -26,7 +26,7 @@ import torch
 
 from bench.spark.append import CORES, measure_export, start_session
 from bench.spark.growth import measure
-from trainyard.etl.jobs import splits
+from trainyard.etl.jobs.exporting import splits
 from trainyard.schemas.specs.source import Source
 from trainyard.trainer import Dataset
 

@@ -42,8 +42,8 @@ def compare(folder: Path, columns: int, rows: int, runs: int) -> None:
     from pyspark.sql import SparkSession
 
     from trainyard.backends.driver import DEFAULTS
-    from trainyard.etl.jobs import export
-    from trainyard.schemas.events import EventLog
+    from trainyard.etl.jobs.exporting import export
+    from trainyard.schemas.runs.events import EventLog
     from trainyard.schemas.specs.export import ExportSpec
     from trainyard.schemas.specs.source import Source
     from trainyard.schemas.specs.task_key import TaskKey

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.strategies import Allreduce
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader, LocalBatch
 from trainyard.trainer.data.order import Order, window_steps
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.engine import train
 from trainyard.trainer.loop.training import Training
 from trainyard.trainer.measuring.phases import Phases

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer import datasets
-from trainyard.schemas import events as event_log
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs import events as event_log
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.group import supervisor

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.group import script

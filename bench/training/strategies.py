@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.trainer import datasets
 from tests.trainer.workers import Workers
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.model.recipe import Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from datetime import date
 
-from trainyard import storage
+from trainyard.files import storage, uris
 
 DAYS = 5
 """The digits are enough for so many days; then they begin again."""
@@ -19,6 +19,6 @@ def write(directory: str, day: str) -> str:
     of_the_day = digits.frame.iloc[date.fromisoformat(day).toordinal() % DAYS :: DAYS]
     parquet = io.BytesIO()
     of_the_day.rename_axis("number").reset_index().to_parquet(parquet)
-    folder = storage.join(directory, f"day={day}")
-    storage.replace(storage.join(folder, "digits.parquet"), parquet.getvalue())
+    folder = uris.join(directory, f"day={day}")
+    storage.replace(uris.join(folder, "digits.parquet"), parquet.getvalue())
     return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 
-from trainyard import storage
+from trainyard.files import storage, uris
 
 SCALE = 15
 """The 17 shades of the digits, 0 to 16, become 0 to 240 in the files."""
@@ -17,14 +17,14 @@ def write(directory: str) -> str:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    marker = storage.join(directory, "_SUCCESS")
+    marker = uris.join(directory, "_SUCCESS")
     if storage.exists(marker):
         return directory
 
     def save(number: int) -> None:
         png = io.BytesIO()
         Image.fromarray((digits.images[number] * SCALE).astype("uint8")).save(png, "png")
-        storage.replace(storage.join(directory, str(digits.target[number]), f"{number:04d}.png"), png.getvalue())
+        storage.replace(uris.join(directory, str(digits.target[number]), f"{number:04d}.png"), png.getvalue())
 
     with ThreadPoolExecutor(64) as pool:
         list(pool.map(save, range(len(digits.target))))

@@ -2,7 +2,7 @@
 
 from airflow.sdk import DAG, Param, task
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import ExportOperator, ScriptOperator
 
@@ -13,7 +13,7 @@ with DAG("gan", schedule=None, params={"epochs": Param(40, type="integer", minim
         from digits.source import write
 
         folder = TrainyardHook().path("gan")
-        return {"source": write(storage.join(folder, "source")), "model": storage.join(folder, "generator.pt")}
+        return {"source": write(uris.join(folder, "source")), "model": uris.join(folder, "generator.pt")}
 
     path = paths()
     export = ExportOperator(

@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
 from gan.networks import LATENT, discriminator, frechet_distance, generator
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.trainer import Dataset
 
 BATCH = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from trainyard import storage
+from trainyard.files import storage, uris
 
 SIZE = 32
 """The pixels of a tile, in each direction."""
@@ -16,7 +16,7 @@ def write(directory: str) -> str:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    marker = storage.join(directory, "_SUCCESS")
+    marker = uris.join(directory, "_SUCCESS")
     if storage.exists(marker):
         return directory
     photographs = load_sample_images()
@@ -27,7 +27,7 @@ def write(directory: str) -> str:
                 top, left = row * SIZE, column * SIZE
                 jpeg = io.BytesIO()
                 Image.fromarray(pixels[top : top + SIZE, left : left + SIZE]).save(jpeg, "jpeg")
-                file = storage.join(directory, Path(path).stem, f"{row:02d}-{column:02d}.jpg")
+                file = uris.join(directory, Path(path).stem, f"{row:02d}-{column:02d}.jpg")
                 storage.replace(file, jpeg.getvalue())
     storage.replace(marker, b"")
     return directory

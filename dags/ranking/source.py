@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard import storage
+from trainyard.files import storage
 
 
 def write(file: str) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from trainyard import storage
+from trainyard.files import storage, uris
 
 
 def write(directory: str, chapters: Sequence[str]) -> str:
@@ -21,7 +21,7 @@ def write(directory: str, chapters: Sequence[str]) -> str:
         for number, text in enumerate(sentences(chapter))
     ]
     content = "\n".join(lines).encode()
-    file = storage.join(directory, f"{hashlib.sha256(content).hexdigest()[:16]}.json")
+    file = uris.join(directory, f"{hashlib.sha256(content).hexdigest()[:16]}.json")
     if not storage.exists(file):
         storage.replace(file, content)
     return file

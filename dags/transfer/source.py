@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from trainyard import storage
+from trainyard.files import storage
 
 
 def write(file: str) -> str:

@@ -8,11 +8,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from trainyard import storage
-from trainyard.etl.datasource import columns, shards, tensors
+from trainyard.etl.datasource import columns, tensors
 from trainyard.etl.datasource.options import ReadOptions
+from trainyard.etl.datasource.writing import shards
+from trainyard.files import storage, uris
 from trainyard.schemas.manifest import DatasetManifest, Shard
-from trainyard.trainer.data.arrow_files import altered_if_invalid, check_index, read_batch
+from trainyard.trainer.data.reading.arrow_files import altered_if_invalid, check_index, read_batch
 
 
 class ShardPartition(InputPartition):  # type: ignore[misc]
@@ -56,7 +57,7 @@ def read_shard(dataset: str, shard: Shard, schema: pa.Schema) -> Iterator[pa.Rec
     Raises:
         TrainyardError: The shard is missing, or is not what the manifest describes.
     """
-    uri = storage.join(dataset, shard.path)
+    uri = uris.join(dataset, shard.path)
     local = storage.local_path(uri)
     try:
         source = pa.memory_map(str(local)) if local else pa.PythonFile(storage.open_input(uri), "r")

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.fitting.vocabulary import find_vocabularies
+from trainyard.files import uris
 from trainyard.schemas import fitted_state, manifest
 from trainyard.schemas.fitted_state import FittedState
 from trainyard.schemas.manifest import DatasetManifest, fold_name
@@ -47,7 +47,7 @@ def read_state(dataset: str, version: DatasetManifest) -> FittedState | None:
     """Return what was fitted for a version of a dataset, if anything was. Raises TrainyardError if it is missing."""
     if version.fitted is None:
         return None
-    return fitted_state.read(storage.join(dataset, version.fitted.path), version.fitted)
+    return fitted_state.read(uris.join(dataset, version.fitted.path), version.fitted)
 
 
 def select_training_rows(assigned: DataFrame, split: str, spec: ExportSpec) -> DataFrame:

@@ -22,13 +22,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, summarize
 from trainyard.etl.datasource import source
 from trainyard.etl.datasource.columns import get_column
-from trainyard.etl.jobs import source_partitions, sources
-from trainyard.etl.jobs.source_partitions import SourceFile
+from trainyard.etl.jobs.exporting import source_partitions, sources
+from trainyard.etl.jobs.exporting.source_partitions import SourceFile
 from trainyard.etl.scoring.scan import Rows, select
+from trainyard.files import storage, uris
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.results import PredictionsResult
@@ -152,7 +152,7 @@ def _write_parquet(spark: SparkSession, spec: PredictSpec, weights: str, predict
     try:
         predictions.write.parquet(staging)
         rows = spark.read.parquet(staging).count()
-        storage.replace(storage.join(staging, _MARK), b"")
+        storage.replace(uris.join(staging, _MARK), b"")
         _check_replaced(spec.output)
         _swap(staging, spec.output)
     finally:
@@ -177,7 +177,7 @@ def _describe_write(spark: SparkSession, spec: PredictSpec, weights: str) -> dic
 
 def _write_table(spark: SparkSession, spec: PredictSpec, weights: str, predictions: DataFrame) -> dict[str, Any]:
     """Stage all predictions before the table is changed, which then only copies them."""
-    staging = storage.join(spec.task_key.directory, f"staged-{uuid.uuid4().hex}")
+    staging = uris.join(spec.task_key.directory, f"staged-{uuid.uuid4().hex}")
     try:
         predictions.write.parquet(staging)
         copy = spark.read.parquet(staging)
@@ -227,8 +227,8 @@ def _write_partitions(
         folders = {source_partitions.name_folder(column, value): origins[value] for value in changed}
         _complete_partitions(spark, staging, list(folders), schema)
         for folder, origin in folders.items():
-            storage.replace(storage.join(staging, folder, _MARK), json.dumps(origin).encode())
-            _swap(storage.join(staging, folder), storage.join(spec.output, folder))
+            storage.replace(uris.join(staging, folder, _MARK), json.dumps(origin).encode())
+            _swap(uris.join(staging, folder), uris.join(spec.output, folder))
     finally:
         storage.remove(staging)
     unchanged = len(partitions) - len(changed)
@@ -261,10 +261,10 @@ def _complete_partitions(spark: SparkSession, staging: str, folders: list[str], 
             f"column {min(unexpected).partition('=')[0]!r} unchanged there."
         )
     if missing := [folder for folder in folders if folder not in staged]:
-        empty = storage.join(staging, _EMPTY)
+        empty = uris.join(staging, _EMPTY)
         spark.createDataFrame([], schema).write.parquet(empty)
         for folder in missing:
-            storage.copy(empty, storage.join(staging, folder))
+            storage.copy(empty, uris.join(staging, folder))
 
 
 def _describe_origin(spec: PredictSpec, weights: str, files: str) -> dict[str, Any]:
@@ -277,11 +277,11 @@ def _read_origins(output: str, column: str) -> dict[str, dict[str, Any]]:
     """Return the origin of each partition in the output. Raises TrainyardError if one is not marked."""
     origins = {}
     for name in storage.list_names(output):
-        folder = storage.join(output, name)
+        folder = uris.join(output, name)
         if not name.startswith(source_partitions.folder_prefix(column)):
             continue
-        if storage.exists(storage.join(folder, _MARK)):
-            origins[source_partitions.read_folder(column, name)] = json.loads(storage.read(storage.join(folder, _MARK)))
+        if storage.exists(uris.join(folder, _MARK)):
+            origins[source_partitions.read_folder(column, name)] = json.loads(storage.read(uris.join(folder, _MARK)))
         else:
             _check_marked(folder, storage.list_names(folder))
     return origins
@@ -341,7 +341,7 @@ def _swap(staging: str, output: str) -> None:
 def _recover_partitions(output: str, column: str) -> None:
     for name in storage.list_names(output):
         if name.startswith(f".{source_partitions.folder_prefix(column)}") and name.endswith(_REPLACED):
-            _recover(storage.join(output, name[1:].removesuffix(_REPLACED)))
+            _recover(uris.join(output, name[1:].removesuffix(_REPLACED)))
 
 
 def _recover(output: str) -> None:
@@ -367,9 +367,9 @@ def _remove_abandoned(output: str) -> None:
     staging = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}")
     for entry in storage.list_names(parent):
         if staging.fullmatch(entry):
-            written = [file.modified or math.inf for file in storage.find_files(storage.join(parent, entry))]
+            written = [file.modified or math.inf for file in storage.find_files(uris.join(parent, entry))]
             if written and max(written) < time.time() - _DAY:
-                storage.remove(storage.join(parent, entry))
+                storage.remove(uris.join(parent, entry))
 
 
 def _replaced_path(output: str) -> str:

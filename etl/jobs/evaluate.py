@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from trainyard.etl.evaluation.evaluate import evaluate
-from trainyard.etl.jobs import sizes
+from trainyard.etl.jobs.exporting import sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas import versions
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
 from trainyard.schemas.results import EvaluationResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 

@@ -13,15 +13,15 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.fitting import encoding
-from trainyard.etl.jobs import export, sizes
+from trainyard.etl.jobs.exporting import export, sizes
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import map_batches
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
-from trainyard.schemas.events import EventLog
 from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.export import FeaturizeSpec
 from trainyard.schemas.version_suffix import add_version
 

@@ -14,18 +14,19 @@ from pyspark.sql.types import StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import to_arrow
 from trainyard.etl.fitting import encoding
-from trainyard.etl.jobs import destinations, sizes, sources
+from trainyard.etl.jobs import destinations
+from trainyard.etl.jobs.exporting import sizes, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import DatasetScan, Rows, get_session, map_batches
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact, versions
-from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.schemas.phases import Phase
 from trainyard.schemas.results import PredictionsResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import FORMAT
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
-from trainyard.trainer.data.jagged import Integers, Jagged
-from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.data.reading.jagged import Integers, Jagged
+from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model.trained_model import cast
 
 Columns = Mapping[str, NDArray[Any] | Jagged]

@@ -10,7 +10,7 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.bases.xcom import BaseXCom
 
-from trainyard import storage
+from trainyard.files import uris
 
 PAGES = "/trainyard"
 
@@ -79,7 +79,7 @@ def report_page(base_url: str, conn_id: str, dag_id: str, run_id: str) -> str:
 
 def report_uri(directory: str) -> str:
     """Return the URI of the report of the run in `directory`."""
-    return storage.join(directory, "report.html")
+    return uris.join(directory, "report.html")
 
 
 def push_report_link(ti: Any, conn_id: str, dag_id: str, run_id: str) -> None:

@@ -24,7 +24,7 @@ def on_task_instance_failed(previous_state: object, task_instance: Any, error: o
         _end_application(task_instance)
     if task_key := _find_task_key(task_instance):
         from trainyard.compat import mask_secrets
-        from trainyard.schemas.failure import Failure
+        from trainyard.schemas.runs.failure import Failure
 
         Failure(task_key=task_key, at=time.time(), error=mask_secrets(str(error or ""))).save()
         _render_report(task_key)
@@ -71,7 +71,7 @@ def _runs_job(task: object) -> bool:
 
 def _remove_failure(task_key: TaskKey) -> bool:
     """Remove the failure of an earlier attempt, which no run record follows. Return whether there was one."""
-    from trainyard.schemas import failure
+    from trainyard.schemas.runs import failure
 
     return failure.remove(task_key)
 

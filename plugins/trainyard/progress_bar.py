@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
-from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.schemas.runs.worker_progress import TrainingProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -11,7 +11,7 @@ from stack.docs.options import constructor_table, dataclass_table
 from stack.docs.results import RESULTS
 from trainyard import hooks, links, operators, sensors, triggers
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options import ATTRIBUTES
+from trainyard.jobs.options.base import ATTRIBUTES
 from trainyard.operators.dataset_writer import DatasetOperator
 from trainyard.operators.spark_stage import SparkStageOperator
 from trainyard.operators.worker_group import WorkerGroupOperator

@@ -23,7 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from stack.docs.__main__ import DOCS
-from trainyard import storage
+from trainyard.files import storage
 
 FILE = DOCS / "images" / "terminal.svg"
 PICTURE = DOCS / "images" / "report.png"

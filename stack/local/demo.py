@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import outcomes
-from trainyard.schemas.worker_progress import GroupProgress
+from trainyard.schemas.runs import outcomes
+from trainyard.schemas.runs.worker_progress import GroupProgress
 
 INTERVAL_SECONDS = 0.5
 MARKS = {"succeeded": "[green]done[/]", "failed": "[red]failed[/]", "running": "[cyan]running[/]"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from tests.docs.pages import blocks
-from trainyard.schemas import outcomes
+from trainyard.schemas.runs import outcomes
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "fresh"

@@ -18,8 +18,8 @@ CLUSTER = (
     "tests/cluster/test_storage.py", "tests/cluster/test_pipeline.py",
 )  # fmt: skip
 SPARK = (
-    "-m", "spark and not slow", "tests/etl/datasource", "tests/etl/evaluation", "tests/etl/jobs/test_export.py",
-    "tests/etl/jobs/test_predict.py", "tests/cluster/test_pipeline.py",
+    "-m", "spark and not slow", "tests/etl/datasource", "tests/etl/evaluation",
+    "tests/etl/jobs/exporting/test_export.py", "tests/etl/jobs/test_predict.py", "tests/cluster/test_pipeline.py",
 )  # fmt: skip
 # Horovod's wheel is built for one version of torch.
 TORCH = (

@@ -18,8 +18,8 @@ import requests  # noqa: E402
 from stack.hadoop.cluster import Cluster  # noqa: E402
 from stack.hadoop.config import USER  # noqa: E402
 from tests.cluster.jobs import Exports  # noqa: E402
-from trainyard import storage  # noqa: E402
 from trainyard.errors import TrainyardError  # noqa: E402
+from trainyard.files import uris  # noqa: E402
 from trainyard.yarn.resource_manager import LIVE, ResourceManager  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def configured(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def exports(configured: Cluster, tmp_path: Path) -> Exports:
-    return Exports(tmp_path, storage.join(configured.storage, tmp_path.name))
+    return Exports(tmp_path, uris.join(configured.storage, tmp_path.name))
 
 
 @pytest.fixture

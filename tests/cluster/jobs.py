@@ -12,13 +12,13 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from trainyard import storage
 from trainyard.backends.yarn import YarnBackend
+from trainyard.files import storage, uris
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator
 from trainyard.planning.plan import Plan
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
 
@@ -50,7 +50,7 @@ class Exports:
 
 def build_plan(operator: JobOperator, root: str, settings: Settings | None = None) -> Plan:
     """Return the plan of a task in a run of its DAG, and write its spec below `root`."""
-    run = storage.join(root, "runs", operator.dag_id, "r1")
+    run = uris.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
     plan = operator.plan(task_key, settings or Settings(storage=root, shared=True))
     storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())

@@ -12,7 +12,7 @@ from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import NAMESERVICE, STANDBY_NAME_NODE
 from tests.cluster.conftest import ROOT, Shell, list_applications
 from tests.cluster.jobs import wait_for
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.schemas import manifest, model_artifact
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -41,8 +41,8 @@ def test_a_pipeline_survives_the_failover_of_its_name_node(configured: Cluster, 
         configured.activate(STANDBY_NAME_NODE.name)
         printed = run.communicate()[0]
     assert run.returncode == 0, printed[-6000:]
-    assert manifest.read_current(storage.join(configured.storage, "digits/dataset")).rows == 1797
-    assert model_artifact.read_current(storage.join(configured.storage, "digits/model")).metrics["accuracy"] > 0.95
+    assert manifest.read_current(uris.join(configured.storage, "digits/dataset")).rows == 1797
+    assert model_artifact.read_current(uris.join(configured.storage, "digits/model")).metrics["accuracy"] > 0.95
     stages = [app for app in list_applications(configured) if str(app["name"]).startswith("digits.")]
     assert [app["finalStatus"] for app in stages] == ["SUCCEEDED"] * 4
 

@@ -11,8 +11,8 @@ from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import PARTITION, Properties
 from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import Exports, run_to_end
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import uris
 from trainyard.planning.placement import Placement
 from trainyard.yarn import cluster as live
 from trainyard.yarn import fit
@@ -72,7 +72,7 @@ def fair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def connect(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Exports:
     for name, value in cluster.build_environment().items():
         monkeypatch.setenv(name, value)
-    return Exports(folder, storage.join(cluster.storage, folder.name))
+    return Exports(folder, uris.join(cluster.storage, folder.name))
 
 
 def export(exports: Exports, cluster: Cluster, placement: Placement, log: list[str]) -> object:

@@ -17,11 +17,11 @@ import pytest
 
 from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import Exports, run_to_end
-from trainyard import storage
 from trainyard.checks.doctor import Check, run_checks
 from trainyard.checks.preflight import check_dag
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs.dry_run import TaskPlan
 from trainyard.packing.distributions import OPTIONAL
@@ -100,7 +100,7 @@ def test_a_packed_environment_runs_there(
     connection["extra"] |= extra
     monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", json.dumps(connection))
     settings = TrainyardHook().get_conn()
-    plan = Exports(tmp_path, storage.join(submitting.storage, tmp_path.name)).plan(PREPARE, settings=settings)
+    plan = Exports(tmp_path, uris.join(submitting.storage, tmp_path.name)).plan(PREPARE, settings=settings)
 
     findings = [finding for finding in check_dag([TaskPlan("export", plan)]) if finding.subject == "Python"]
     assert [finding.problem for finding in findings] == [""]
@@ -129,6 +129,6 @@ def test_an_application_without_it_names_what_is_missing(
     submitting: Cluster, old_java: Path, tmp_path: Path, home: str | None, cause: str
 ) -> None:
     conf = {"spark.yarn.appMasterEnv.JAVA_HOME": str(old_java)} if home else {}
-    plan = Exports(tmp_path, storage.join(submitting.storage, tmp_path.name)).plan(conf=conf, preflight="off")
+    plan = Exports(tmp_path, uris.join(submitting.storage, tmp_path.name)).plan(conf=conf, preflight="off")
     with pytest.raises(TrainyardError, match=cause):
         run_to_end(plan)

@@ -19,7 +19,7 @@ from trainyard.backends.submission import Submission
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
 from trainyard.operators import Memory, Placement, ScriptOperator
-from trainyard.schemas import events as event_log
+from trainyard.schemas.runs import events as event_log
 from trainyard.spark_log import SparkLog
 from trainyard.yarn.cluster import resource_manager
 from trainyard.yarn.resource_manager import Application

@@ -13,11 +13,12 @@ from stack.hadoop.containers import Container, ContainerWatch
 from tests.cluster.conftest import ROOT, Shell, list_applications
 from tests.cluster.jobs import build_plan, run_to_end
 from tests.cluster.recovery.faults import find_leftovers, kill_worker, run_with_fault
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
-from trainyard.schemas import checkpoint, events, manifest, model_artifact, run_record
+from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas.runs import checkpoint, events, run_record
 from trainyard.trainer.group.worker import checkpoint_root
 from trainyard.usage import resource_usage
 
@@ -51,10 +52,10 @@ def test_no_other_container_uses_a_gpu_or_a_node_with_one(containers: list[Conta
 
 
 def test_dataset_model_and_records_are_on_hdfs(containers: list[Container], cluster: Cluster) -> None:
-    assert manifest.read_current(storage.join(cluster.storage, "digits/dataset")).rows == 1797
-    assert model_artifact.read_current(storage.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
-    [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
-    records = run_record.read_run(storage.join(cluster.storage, "runs/digits", run))
+    assert manifest.read_current(uris.join(cluster.storage, "digits/dataset")).rows == 1797
+    assert model_artifact.read_current(uris.join(cluster.storage, "digits/model")).metrics["accuracy"] > 0.95
+    [run] = storage.list_names(uris.join(cluster.storage, "runs/digits"))
+    records = run_record.read_run(uris.join(cluster.storage, "runs/digits", run))
     assert {record.task_key.task: record.status for record in records} == dict.fromkeys(
         ("export", "train", "evaluate", "predict"), "succeeded"
     )
@@ -62,10 +63,9 @@ def test_dataset_model_and_records_are_on_hdfs(containers: list[Container], clus
 
 
 def test_the_resource_usage_of_each_application_is_stored(containers: list[Container], cluster: Cluster) -> None:
-    [run] = storage.list_names(storage.join(cluster.storage, "runs/digits"))
+    [run] = storage.list_names(uris.join(cluster.storage, "runs/digits"))
     usage = {
-        entry.task_key.task: entry
-        for entry in resource_usage.read_run(storage.join(cluster.storage, "runs/digits", run))
+        entry.task_key.task: entry for entry in resource_usage.read_run(uris.join(cluster.storage, "runs/digits", run))
     }
     assert set(usage) == {"export", "train", "evaluate", "predict"}
     # Hadoop before 3.4 reports the name of a queue, and not its path.
@@ -112,7 +112,7 @@ def test_a_worker_group_that_lost_a_worker_resumes_within_its_application(
     root = checkpoint_root(plan.task_key)
 
     def kill_after_a_checkpoint(cluster: Cluster, application: str) -> bool:
-        saved = (storage.exists(storage.join(uri, checkpoint.INDEX)) for *_, uri in checkpoint.list_checkpoints(root))
+        saved = (storage.exists(uris.join(uri, checkpoint.INDEX)) for *_, uri in checkpoint.list_checkpoints(root))
         return any(saved) and kill_worker(cluster, application)
 
     record = run_with_fault(plan, configured, kill_after_a_checkpoint)
@@ -123,7 +123,7 @@ def test_a_worker_group_that_lost_a_worker_resumes_within_its_application(
     assert [event["args"]["epoch"] for event in epochs].count(1) == 1, "the second group does not begin again"
     assert len(list_applications(configured, plan.tag)) == 1
     assert (
-        model_artifact.read_current(storage.join(configured.storage, "again/hurt")).weights_sha256
+        model_artifact.read_current(uris.join(configured.storage, "again/hurt")).weights_sha256
         == record.output["weights_sha256"]
     )
     assert find_leftovers(plan, configured) == []

@@ -17,10 +17,10 @@ import torch
 from stack.hadoop.cluster import Cluster
 from tests.plugins.readers import read_while_replaced
 from tests.trainer.workers import Workers
-from trainyard import filesystems, hdfs, storage
 from trainyard.errors import DeadlineError
+from trainyard.files import filesystems, hdfs, storage, uris
 from trainyard.hooks import webhdfs
-from trainyard.schemas import checkpoint as index
+from trainyard.schemas.runs import checkpoint as index
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
 from trainyard.trainer.world import World
 
@@ -38,7 +38,7 @@ def uri(configured: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest
         )
         monkeypatch.setattr(filesystems, "_REGISTERED", {})
         filesystems.register(configured.storage, webhdfs.connect("webhdfs_default"))
-    return storage.join(configured.storage, "files", os.urandom(4).hex())
+    return uris.join(configured.storage, "files", os.urandom(4).hex())
 
 
 def test_a_process_that_used_hdfs_starts_other_processes(uri: str) -> None:
@@ -56,7 +56,7 @@ def test_a_forked_process_creates_its_own_clients(uri: str) -> None:
 def test_a_name_node_that_was_silent_for_a_while_is_used_again(
     configured: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri, name_node = storage.join(configured.storage, "files", os.urandom(4).hex()), configured.get_pid("namenode")
+    uri, name_node = uris.join(configured.storage, "files", os.urandom(4).hex()), configured.get_pid("namenode")
     assert name_node
     storage.create(uri, b"before")
     os.kill(name_node, signal.SIGSTOP)
@@ -80,7 +80,7 @@ def test_files_and_directories_have_the_permissions_that_the_site_leaves(
     (tmp_path / "core-site.xml").write_text(text.replace("</configuration>", umask))
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setattr(hdfs, "_filesystems", {})
-    directory = storage.join(configured.storage, "files", os.urandom(4).hex())
+    directory = uris.join(configured.storage, "files", os.urandom(4).hex())
     storage.create(f"{directory}/file", b"1")
     fs, path = filesystems.locate(directory)
     assert [fs.info(one)["permission"] for one in (path, f"{path}/file")] == [0o770, 0o660]
@@ -174,7 +174,7 @@ def test_an_upload_does_not_replace_a_file(uri: str, tmp_path: Path) -> None:
 
 def test_checkpoints_of_two_workers_are_written_and_read(configured: Cluster) -> None:
     """Two workers write and prune them, and one worker lists and reads them; a damaged one is skipped."""
-    root = storage.join(configured.storage, "checkpoints", os.urandom(4).hex())
+    root = uris.join(configured.storage, "checkpoints", os.urandom(4).hex())
     with Workers(2) as workers:
         workers(save_checkpoints, root)
     assert [updates for _, updates, _ in index.list_checkpoints(root)] == [3, 2]
@@ -183,7 +183,7 @@ def test_checkpoints_of_two_workers_are_written_and_read(configured: Cluster) ->
     assert newest.read_tensors("model")["w"].tolist() == [3.0] * 1000
     assert newest.read_tensors("ranks.1")["r"].tolist() == [1.0]
     name = next(name for name in newest.index.files if name.endswith(".distcp"))
-    storage.replace(storage.join(newest.uri, name), b"something else")
+    storage.replace(uris.join(newest.uri, name), b"something else")
     before = Checkpoints(root, "run", "a", World(), 2).newest
     assert before and before.position == Position(2)
 

@@ -21,11 +21,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
-from trainyard.schemas import model_artifact, run_record
+from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress, WorkerProgress
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]

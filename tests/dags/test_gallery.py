@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 import torch
 
-from trainyard.schemas import manifest, model_artifact, run_record
+from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas.runs import run_record
 from trainyard.trainer import Dataset
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from trainyard.schemas import model_artifact, run_record
+from trainyard.schemas import model_artifact
+from trainyard.schemas.runs import run_record
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]

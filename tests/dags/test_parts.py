@@ -43,7 +43,7 @@ def test_a_digit_that_returns_on_another_day_stays_in_its_split(spark: Any, tmp_
     from daily.prepare import digits
     from daily.source import write
 
-    from trainyard.etl.jobs import splits
+    from trainyard.etl.jobs.exporting import splits
 
     export = read_dag("daily", "daily").task_dict["export"]
 

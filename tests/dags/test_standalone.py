@@ -14,7 +14,7 @@ import pytest
 
 from stack.standalone import Standalone, run_cluster
 from trainyard.clusters.standalone import find_master
-from trainyard.schemas import run_record
+from trainyard.schemas.runs import run_record
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]

@@ -37,7 +37,7 @@ from airflow.sdk import DAG
 from tests.docs.pages import Block
 from trainyard import operators
 from trainyard.jobs import dry_run
-from trainyard.schemas import outcomes
+from trainyard.schemas.runs import outcomes
 
 BEFORE = """
 . stack/local/env.sh

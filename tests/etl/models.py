@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer import datasets
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.loop.fit import fit

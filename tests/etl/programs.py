@@ -15,7 +15,8 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from trainyard.etl.datasource import source, writer
+from trainyard.etl.datasource import source
+from trainyard.etl.datasource.writing import writer
 
 
 def start_session(master: str) -> SparkSession:

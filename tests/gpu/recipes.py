@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainyard.trainer.data.jagged import Sequences
+from trainyard.trainer.data.reading.jagged import Sequences
 from trainyard.trainer.model.recipe import Recipe
 
 MS = 1e-3

@@ -13,7 +13,7 @@ from tests.gpu import recipes
 from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Columns, Loader, build_order
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.evaluation import to_device
 from trainyard.trainer.loop.fit import fit
 

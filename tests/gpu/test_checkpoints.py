@@ -11,7 +11,7 @@ import torch
 
 from tests.gpu import group, recipes
 from tests.gpu.group import Task
-from trainyard.schemas import checkpoint as index
+from trainyard.schemas.runs import checkpoint as index
 from trainyard.trainer.connections.process_group import end_process_group
 from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.loop.fit import fit

@@ -23,10 +23,10 @@ from torch.distributed.tensor import DTensor
 
 from tests.gpu import group, recipes
 from tests.gpu.group import Task
-from trainyard.schemas import checkpoint as index
-from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import read_current
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.strategies import Allreduce as AllreduceOptions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -249,7 +249,7 @@ def test_events_of_the_loop_are_on_the_clock_of_the_host(device: str, batches: s
         phases=Phases(log),
     )  # fmt: skip
     log.flush()
-    from trainyard.schemas import events
+    from trainyard.schemas.runs import events
 
     spans = [event for event in events.read(str(tmp_path)) if event["ph"] == "X"]
     assert len([span for span in spans if span["name"] == "forward"]) == 20

@@ -13,8 +13,8 @@ import torch
 
 from tests.gpu import recipes
 from tests.gpu.recipes import Busy
-from trainyard.schemas import events
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.phases import Phases
 

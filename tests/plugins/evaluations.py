@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.schemas.evaluation import Baseline, Difference, Evaluation, Scores
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 
@@ -40,7 +40,7 @@ def write_model(
         weights_sha256=digest, dataset_version=1, metrics=metrics or {}, epochs=1,
         workers=1, seconds=1.0, device="cpu", application="", written_at=str(model), versions={},
     )  # fmt: skip
-    storage.replace(storage.join(str(model), artifact.weights[0].path), weights)
+    storage.replace(uris.join(str(model), artifact.weights[0].path), weights)
     for name in (f"{digest[:16]}/model.json", "model.json"):
-        storage.replace(storage.join(str(model), name), artifact.to_json().encode())
+        storage.replace(uris.join(str(model), name), artifact.to_json().encode())
     return artifact

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from trainyard import hdfs
+from trainyard.files import hdfs
 
 
 @contextmanager

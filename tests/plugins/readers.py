@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from trainyard import storage
+from trainyard.files import storage
 
 SECONDS = 60
 

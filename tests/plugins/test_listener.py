@@ -16,8 +16,8 @@ from trainyard import listener
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.operators import PromoteOperator, ScriptOperator
 from trainyard.planning.paths import run_directory
-from trainyard.schemas import failure, outcomes
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import failure, outcomes
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 FOREIGN = """

@@ -20,7 +20,7 @@ COLUMNS = 100
 PREAMBLE = """
 import logging, sys
 from trainyard.progress_bar import ProgressBar
-from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.schemas.runs.worker_progress import TrainingProgress
 
 def read():
     return TrainingProgress(

@@ -20,19 +20,21 @@ from pydantic import BaseModel
 import trainyard.schemas
 from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.plugins.results import output
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.report import curves, timeline
-from trainyard.schemas import events, manifest, model_artifact, run_record, types, versions, worker_progress
-from trainyard.schemas.checkpoint import Checkpoint, File
+from trainyard.schemas import manifest, model_artifact, types, versions
 from trainyard.schemas.document import Document
 from trainyard.schemas.evaluation import Evaluation, Scores
-from trainyard.schemas.failure import Failure
 from trainyard.schemas.manifest import DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.schemas.owner import Owner, find_owner
 from trainyard.schemas.promotion import Promotion, Rule
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events, run_record, worker_progress
+from trainyard.schemas.runs.checkpoint import Checkpoint, File
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.owner import Owner, find_owner
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress, WorkerProgress
 from trainyard.schemas.specs import (
     SPECS,
     EvaluateSpec,
@@ -44,7 +46,6 @@ from trainyard.schemas.specs import (
     TaskKey,
     TrainSpec,
 )
-from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 
 OUTSIDE = ["../../x", "/etc/passwd", "shards/../../x", "a/../b", "..", "", ".", "file:///etc", "a\\b", "a\0b", "a//b"]
 
@@ -138,7 +139,7 @@ def test_versions_that_name_a_directory_elsewhere_remove_nothing_there(tmp_path:
     dataset = str(tmp_path / "dataset")
     for number in (1, 2, 3):
         text = change(build_manifest(number, f"shards/w{number}"), "partitions//directory", "../precious")
-        storage.create(storage.join(dataset, "versions", f"{number:08d}.json"), text.encode())
+        storage.create(uris.join(dataset, "versions", f"{number:08d}.json"), text.encode())
     with pytest.raises(TrainyardError, match="is not a valid dataset manifest"):
         versions.expire(dataset, keep=1, days=0)
     assert (tmp_path / "precious/file").read_text() == "mine"
@@ -147,7 +148,7 @@ def test_versions_that_name_a_directory_elsewhere_remove_nothing_there(tmp_path:
 @pytest.mark.parametrize("part", ["..", "../x", "a/../../x"])
 def test_no_path_leads_out_of_where_it_is_joined_to(part: str) -> None:
     with pytest.raises(TrainyardError, match=r"it has the part '\.\.'"):
-        storage.join("file:///data", "a", part)
+        uris.join("file:///data", "a", part)
 
 
 @pytest.mark.parametrize("value", [*OUTSIDE, "other/weights.safetensors"])

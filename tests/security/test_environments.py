@@ -10,10 +10,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from trainyard import permissions
 from trainyard.checks.write_access import check_write_access
 from trainyard.errors import TrainyardError
-from trainyard.planning import environment
+from trainyard.files import permissions
+from trainyard.planning.shipping import environment
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")

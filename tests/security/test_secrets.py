@@ -16,8 +16,8 @@ from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.task_instance import task_key_of
 from trainyard.operators import ExportOperator, PromoteOperator
-from trainyard.schemas import failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import failure
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.validation.secrets import mask
 

@@ -23,8 +23,8 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import reader
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
-from trainyard.trainer.data.jagged import Jagged
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.jagged import Jagged
+from trainyard.trainer.data.reading.split_reader import SplitReader
 
 ROWS = 37
 NAMES = ("image", "a", "b", "flag", "tokens", "blob")

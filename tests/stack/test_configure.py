@@ -10,7 +10,7 @@ import yaml
 
 from stack.compose import configure
 from stack.hadoop import config
-from trainyard import hadoop_conf
+from trainyard.files import hadoop_conf
 from trainyard.yarn import site
 
 ROOT = Path(__file__).parents[2]

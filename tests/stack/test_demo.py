@@ -14,14 +14,14 @@ from rich.console import Console
 from stack.local import demo
 from stack.local.demo import Stage
 from tests.plugins.results import output
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress
 
 PROGRAM = """
 import pathlib, sys, time
 from tests.plugins.results import output
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 run = pathlib.Path(sys.argv[1])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR, StepLR
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer.model import lightning
+from trainyard.trainer.model.integrations import lightning
 from trainyard.trainer.model.recipe import Recipe
 
 

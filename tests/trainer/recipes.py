@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer.data.decoding import decode_gray
-from trainyard.trainer.data.jagged import Sequences
+from trainyard.trainer.data.reading.decoding import decode_gray
+from trainyard.trainer.data.reading.jagged import Sequences
 from trainyard.trainer.model.recipe import Recipe
 
 

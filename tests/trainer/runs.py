@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.workers import Workers
-from trainyard.schemas import checkpoint as index
+from trainyard.schemas.runs import checkpoint as index
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 

@@ -1,8 +1,8 @@
 """Save the state of a training in the background, with torch's distributed checkpoint, and find it again.
 
 What is large or sharded (model, optimizer, state of the strategy) is written by all workers; the small rest by rank 0.
-A checkpoint is valid once its index exists (`trainyard.schemas.checkpoint`). What torch's `weights_only` refuses is
-never unpickled.
+A checkpoint is valid once its index exists (`trainyard.schemas.runs.checkpoint`). What torch's `weights_only` refuses
+is never unpickled.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError, summarize
-from trainyard.retries import retry
-from trainyard.schemas import checkpoint as index
-from trainyard.schemas.checkpoint import Checkpoint, File
+from trainyard.files import storage, uris
+from trainyard.files.retries import retry
+from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.checkpoint import Checkpoint, File
 from trainyard.trainer.checkpointing.dcp import Planner, Reader, Writer
 from trainyard.trainer.checkpointing.saver import Saver
 from trainyard.trainer.checkpointing.staging import Staging
@@ -77,7 +77,7 @@ class SavedCheckpoint:
 
     def read_loop_state(self) -> dict[str, Any]:
         """Return the small state that rank 0 wrote."""
-        data = retry(f"read {self.uri}", lambda: storage.read(storage.join(self.uri, LOOP)))
+        data = retry(f"read {self.uri}", lambda: storage.read(uris.join(self.uri, LOOP)))
         return torch.load(io.BytesIO(data), weights_only=True)  # type: ignore[no-any-return]
 
     def read_tensors(self, prefix: str) -> dict[str, Tensor]:
@@ -308,7 +308,7 @@ class Checkpoints:
 
     def _commit(self, uri: str, position: Position, files: dict[str, File], loop: bytes, best: bool) -> None:
         _check_loadable(loop)
-        storage.replace(storage.join(uri, LOOP), loop)
+        storage.replace(uris.join(uri, LOOP), loop)
         files = files | {LOOP: File(bytes=len(loop), sha256=hashlib.sha256(loop).hexdigest())}
         checkpoint = Checkpoint(
             updates=position.updates, epoch=position.epoch, step=position.step, group=self.group,
@@ -351,7 +351,7 @@ class Checkpoints:
         """Return the index of a checkpoint, None if it was not committed. Raises TrainyardError if it is not valid."""
         if uri not in self._indexes:
             try:
-                self._indexes[uri] = Checkpoint.load(storage.join(uri, index.INDEX))
+                self._indexes[uri] = Checkpoint.load(uris.join(uri, index.INDEX))
             except FileNotFoundError:
                 return None
         return self._indexes[uri]

@@ -51,9 +51,9 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from trainyard.filesystems import locate
-from trainyard.retries import retry
-from trainyard.schemas.checkpoint import File
+from trainyard.files.filesystems import locate
+from trainyard.files.retries import retry
+from trainyard.schemas.runs.checkpoint import File
 
 METADATA = "metadata.pt"
 FILE_BYTES = 1 << 30

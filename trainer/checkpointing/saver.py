@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
 from trainyard.errors import summarize
-from trainyard.schemas.checkpoint import File
+from trainyard.schemas.runs.checkpoint import File
 from trainyard.trainer import exchange
 from trainyard.trainer.checkpointing.dcp import Writer
 

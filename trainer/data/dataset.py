@@ -19,10 +19,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest
-from trainyard.trainer.data.decoding import Augment, Decode
-from trainyard.trainer.data.jagged import Sequences
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Portion, build_reader
+from trainyard.trainer.data.reading.decoding import Augment, Decode
+from trainyard.trainer.data.reading.jagged import Sequences
 from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.world import World
 

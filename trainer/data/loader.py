@@ -24,14 +24,14 @@ from torch import Tensor
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
-from trainyard.trainer.data import decoding, jagged
-from trainyard.trainer.data.buffer_pool import BufferPool
-from trainyard.trainer.data.decoding import Augment, Decode, Decoder, PendingRows
-from trainyard.trainer.data.jagged import Jagged, Sequences
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
 from trainyard.trainer.data.randomness import SeededRandom
-from trainyard.trainer.data.split_reader import Names, Rows, SplitReader, group_columns
+from trainyard.trainer.data.reading import decoding, jagged
+from trainyard.trainer.data.reading.buffer_pool import BufferPool
+from trainyard.trainer.data.reading.decoding import Augment, Decode, Decoder, PendingRows
+from trainyard.trainer.data.reading.jagged import Jagged, Sequences
+from trainyard.trainer.data.reading.split_reader import Names, Rows, SplitReader, group_columns
 from trainyard.trainer.data.weights import Weights
 
 Columns = dict[str, Tensor]

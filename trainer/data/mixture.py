@@ -13,8 +13,8 @@ import numpy as np
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import DatasetManifest, Statistics
-from trainyard.trainer.data.cache import ShardCache
-from trainyard.trainer.data.split_reader import Block, SplitReader
+from trainyard.trainer.data.reading.cache import ShardCache
+from trainyard.trainer.data.reading.split_reader import Block, SplitReader
 
 
 @dataclass(frozen=True)

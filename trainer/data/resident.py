@@ -15,7 +15,7 @@ from torch import Tensor
 from trainyard.trainer.data.loader import Columns, Loader, LocalBatch, prefetch
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import Integers, Order, Window
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.data.weights import Weights
 
 _READ_AHEAD_BLOCKS = 8

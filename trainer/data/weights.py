@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.data.jagged import Array, Integers
 from trainyard.trainer.data.mixture import Mixture
-from trainyard.trainer.data.split_reader import Block, SplitReader
+from trainyard.trainer.data.reading.jagged import Array, Integers
+from trainyard.trainer.data.reading.split_reader import Block, SplitReader
 from trainyard.trainer.world import World
 
 UNIT = 1 << 30

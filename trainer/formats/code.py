@@ -15,10 +15,7 @@ from typing import cast
 
 INSTALLED = ("site-packages", "dist-packages")
 """The folders of installed packages, whose imports are installed too where the model is served."""
-MODULES = (
-    "__init__.py", "atomic.py", "deadlines.py", "errors.py", "filesystems.py", "hadoop_conf.py", "hdfs.py",
-    "object_stores.py", "retries.py", "storage.py", "schemas", "trainer",
-)  # fmt: skip
+MODULES = ("__init__.py", "deadlines.py", "errors.py", "files", "schemas", "trainer")
 """The parts of `trainyard` that loading a model imports."""
 
 

@@ -23,9 +23,9 @@ from typing import Any, Protocol, cast, get_args
 
 from numpy.typing import NDArray
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.retries import replace_file, retry
+from trainyard.files import storage, uris
+from trainyard.files.retries import replace_file, retry
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
@@ -83,9 +83,9 @@ def write_formats(
         TrainyardError: The model cannot be written in one of the formats, or predicts something else there.
         UnavailableError: The storage does not answer.
     """
-    folder = storage.join(model, artifact.folder)
-    uris = {name: storage.join(folder, get_format(name).FILE) for name in formats}
-    for name, output in uris.items():
+    folder = uris.join(model, artifact.folder)
+    outputs = {name: uris.join(folder, get_format(name).FILE) for name in formats}
+    for name, output in outputs.items():
         retry(f"remove {output}", partial(storage.remove, output))
         try:
             _write(model, artifact, name, output, example)
@@ -95,7 +95,7 @@ def write_formats(
             raise TrainyardError(
                 f"{error} The trained model is in {folder}; the previous model artifact stays current."
             ) from error
-    return uris
+    return outputs
 
 
 def check_formats(formats: Iterable[str], inputs: Iterable[Column]) -> None:
@@ -164,13 +164,13 @@ def _publish(path: Path, index: str, output: str) -> None:
     if not storage.renames_directories(output):
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
         for name in sorted(files, key=lambda name: (name == index, name)):
-            replace_file(storage.join(output, name), (path / name).read_bytes())
+            replace_file(uris.join(output, name), (path / name).read_bytes())
         return
     staged = f"{output.rstrip('/')}.{uuid.uuid4().hex}"
     try:
         for file in path.rglob("*"):
             if file.is_file():
-                replace_file(storage.join(staged, file.relative_to(path).as_posix()), file.read_bytes())
+                replace_file(uris.join(staged, file.relative_to(path).as_posix()), file.read_bytes())
         retry(f"rename {staged}", partial(_move, staged, output))
     except BaseException:
         with suppress(Exception):  # the error that is raised has the cause

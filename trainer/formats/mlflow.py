@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trainyard import storage
-from trainyard.retries import read_file
+from trainyard.files import uris
+from trainyard.files.retries import read_file
 from trainyard.schemas import fitted_state
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.formats import code
 from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
@@ -94,8 +94,8 @@ def _widen(type: np.dtype[Any]) -> np.dtype[Any]:
 def _copy_artifact(model: str, artifact: ModelArtifact, folder: Path) -> None:
     for file in artifact.weights:
         (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file.path).write_bytes(read_file(storage.join(model, file.path)))
+        (folder / file.path).write_bytes(read_file(uris.join(model, file.path)))
     if artifact.fitted:
         copied = f"{artifact.folder}/{fitted_state.FILE}"
-        (folder / copied).write_bytes(read_file(storage.join(model, copied)))
+        (folder / copied).write_bytes(read_file(uris.join(model, copied)))
     (folder / "model.json").write_text(artifact.to_json())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from trainyard import storage
-from trainyard.schemas import checkpoint, model_artifact
+from trainyard.files import storage, uris
 from trainyard.schemas import manifest as manifests
-from trainyard.schemas.input_versions import InputVersions
+from trainyard.schemas import model_artifact
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.runs import checkpoint
+from trainyard.schemas.runs.input_versions import InputVersions
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.schemas.version_suffix import split_version
 
@@ -28,7 +29,7 @@ def choose_versions(spec: TrainSpec, checkpoints: str) -> tuple[TrainSpec, list[
         checkpoints: The URI of the directory of its checkpoints.
     """
     key = spec.task_key
-    document = storage.join(checkpoints, f"versions-{key.first_try}.json")
+    document = uris.join(checkpoints, f"versions-{key.first_try}.json")
     resumes = key.try_number > key.first_try and next(iter(checkpoint.list_checkpoints(checkpoints)), None) is not None
     earlier = InputVersions.load(document) if resumes and storage.exists(document) else None
     if earlier:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from trainyard.schemas import phases
-from trainyard.schemas.worker_progress import TrainingProgress, WorkerProgress
+from trainyard.schemas.runs import phases
+from trainyard.schemas.runs.worker_progress import TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.connections.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
 from trainyard.schemas.results import ScriptResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress

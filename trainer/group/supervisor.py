@@ -15,17 +15,18 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError, reason, summarize
-from trainyard.retries import retry
-from trainyard.schemas import checkpoint, run_record, versions
-from trainyard.schemas.checkpoint import Checkpoint
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
+from trainyard.files import storage, uris
+from trainyard.files.retries import retry
+from trainyard.schemas import versions
 from trainyard.schemas.results import ModelResult
+from trainyard.schemas.runs import checkpoint, run_record
+from trainyard.schemas.runs.checkpoint import Checkpoint
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.datasets import choose_versions
@@ -223,7 +224,7 @@ def _count_again(count_saved_updates: Callable[[], int], before: int) -> int:
 def _count_saved_updates(root: str, application: str) -> int:
     """Return the optimizer steps in the newest checkpoint that an application has written, 0 if there is none."""
     for _, updates, uri in retry(f"read {root}", lambda: checkpoint.list_checkpoints(root)):
-        index = partial(Checkpoint.load, storage.join(uri, checkpoint.INDEX))
+        index = partial(Checkpoint.load, uris.join(uri, checkpoint.INDEX))
         try:
             if retry(f"read {uri}", index).application == application:
                 return updates
@@ -240,7 +241,7 @@ def _remove_finished_checkpoints(spec: TrainSpec, root: str) -> None:
     They are removed once. Those that exist afterwards are of the run since, which resumes from them.
     """
     finished = run_record.superseded_application(spec.task_key) or _find_succeeded(spec.task_key)
-    removed = storage.join(root, checkpoint.REMOVED)
+    removed = uris.join(root, checkpoint.REMOVED)
     if finished is None or (storage.exists(removed) and storage.read(removed).decode() == finished):
         return
     for _, _, uri in checkpoint.list_checkpoints(root):

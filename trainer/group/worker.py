@@ -9,11 +9,11 @@ from datetime import timedelta
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas.events import EventLog
+from trainyard.files import uris
 from trainyard.schemas.manifest import DatasetManifest
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress
@@ -35,7 +35,7 @@ COLLECTIVE_MARGIN = timedelta(minutes=1)
 
 def checkpoint_root(task_key: TaskKey) -> str:
     """Return the directory of a task's checkpoints."""
-    return storage.join(task_key.directory, "checkpoints", task_key.task)
+    return uris.join(task_key.directory, "checkpoints", task_key.task)
 
 
 def process_name(rank: int, start: int) -> str:
@@ -156,8 +156,8 @@ def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]
     key = spec.task_key
     trackers: list[Tracker] = []
     if spec.tensorboard:
-        trackers.append(TensorBoard(storage.join(key.directory, "tensorboard", key.task), params))
+        trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
     if spec.mlflow:
-        identity = storage.join(key.directory, key.task)
+        identity = uris.join(key.directory, key.task)
         trackers.append(MLflow(spec.mlflow, key.dag_id, f"{key.run_id} {key.task}", identity, params))
     return trackers

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import describe_recipe, describe_schedule
 from trainyard.trainer.loop.evaluation import evaluate, sum_over_workers

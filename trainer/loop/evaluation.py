@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.measuring.phases import Phases

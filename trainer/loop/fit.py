@@ -23,7 +23,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.version_suffix import split_version
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints

@@ -11,11 +11,11 @@ from torch import Tensor
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
-from trainyard.trainer.data.cache import FOLDER, ShardCache
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
+from trainyard.trainer.data.reading.cache import FOLDER, ShardCache
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.data.resident import ResidentLoader
-from trainyard.trainer.data.split_reader import SplitReader
 from trainyard.trainer.data.weights import build_weights
 from trainyard.trainer.folders import name_folder
 from trainyard.trainer.model.recipe import Recipe

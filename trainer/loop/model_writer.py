@@ -10,7 +10,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact, Normalization
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.optimizer_state import check_restorable

@@ -15,9 +15,9 @@ from torch import nn
 from trainyard.errors import TrainyardError
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
-from trainyard.trainer.data.cache import FOLDER, ShardCache
 from trainyard.trainer.data.loader import Loader, build_order
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.cache import FOLDER, ShardCache
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.folders import name_folder
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.loaders import build_loaders

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.data.loader import LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.empty_batches import leave_no_trace

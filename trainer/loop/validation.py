@@ -22,10 +22,10 @@ from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, refuse_in_loop
 from trainyard.schemas.validation.complaints import complaints, unknown_options
-from trainyard.trainer.data.jagged import mask_name
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.data.reading.jagged import mask_name
+from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model.loss_kinds import (
     NEGATIVE_LOG_LIKELIHOOD,
     OF_CLASSES,

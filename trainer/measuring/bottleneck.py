@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainyard.schemas.phases import Phase, computes
+from trainyard.schemas.runs.phases import Phase, computes
 from trainyard.schemas.specs.strategies import StrategyOptions
 
 COMPUTE = tuple(phase for phase in Phase if phase.in_step and computes(phase))

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
-from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.runs.worker_progress import TrainingProgress
 
 if TYPE_CHECKING:
     from trainyard.trainer.measuring.device_times import DeviceTimes, Event, Span

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from trainyard.schemas.phases import find_activity
-from trainyard.schemas.worker_progress import TrainingProgress, format_seconds
+from trainyard.schemas.runs.phases import find_activity
+from trainyard.schemas.runs.worker_progress import TrainingProgress, format_seconds
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.measuring.tracking import Tracker

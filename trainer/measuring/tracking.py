@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, summarize
-from trainyard.retries import replace_file
+from trainyard.files import storage, uris
+from trainyard.files.retries import replace_file
 
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -96,7 +96,7 @@ class TensorBoard(Tracker):
     def _publish(self, write: Callable[[str, bytes], None]) -> None:
         self._writer.flush()
         for file in Path(self._folder.name).iterdir():
-            write(storage.join(self._uri, file.name), file.read_bytes())
+            write(uris.join(self._uri, file.name), file.read_bytes())
 
 
 class MLflow(Tracker):

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from trainyard import __version__, storage
-from trainyard.retries import replace_file
+from trainyard import __version__
+from trainyard.files import uris
+from trainyard.files.retries import replace_file
 from trainyard.schemas import fitted_state
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
@@ -98,12 +99,12 @@ def save(model: str, artifact: ModelArtifact) -> None:
     `publish` makes it the current one.
     """
     if artifact.fitted:
-        text = fitted_state.read_bytes(storage.join(artifact.dataset, artifact.fitted.path), artifact.fitted)
-        replace_file(storage.join(model, artifact.folder, fitted_state.FILE), text)
-    replace_file(storage.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
-    replace_file(storage.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
+        text = fitted_state.read_bytes(uris.join(artifact.dataset, artifact.fitted.path), artifact.fitted)
+        replace_file(uris.join(model, artifact.folder, fitted_state.FILE), text)
+    replace_file(uris.join(model, artifact.folder, "model.json"), artifact.to_json().encode())
+    replace_file(uris.join(model, artifact.folder, "card.md"), card.render_markdown(artifact).encode())
 
 
 def publish(model: str, artifact: ModelArtifact) -> None:
     """Make `artifact` the current one of `model`, atomically."""
-    replace_file(storage.join(model, "model.json"), artifact.to_json().encode())
+    replace_file(uris.join(model, "model.json"), artifact.to_json().encode())

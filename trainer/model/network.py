@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column, Statistics
 from trainyard.schemas.model_artifact import Normalization
-from trainyard.trainer.data.jagged import mask_name
+from trainyard.trainer.data.reading.jagged import mask_name
 from trainyard.trainer.model.recipe import Batch, Per
 
 _TYPES = re.compile(r"dtype|scalar type|type \(")

@@ -17,8 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from trainyard.errors import TrainyardError
 from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.validation.params import convert_texts
-from trainyard.trainer.data.decoding import Augment, Decode
-from trainyard.trainer.data.jagged import Sequences, mask_name
+from trainyard.trainer.data.reading.decoding import Augment, Decode
+from trainyard.trainer.data.reading.jagged import Sequences, mask_name
 from trainyard.trainer.model import loss_kinds, named_metrics
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.fitted_state import FittedState, Vocabulary
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.data import decoding, jagged
-from trainyard.trainer.data.jagged import Jagged
-from trainyard.trainer.data.split_reader import dtype
+from trainyard.trainer.data.reading import decoding, jagged
+from trainyard.trainer.data.reading.jagged import Jagged
+from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model import weights
 from trainyard.trainer.model.network import Network

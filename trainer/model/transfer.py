@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
-from trainyard.retries import read_file
+from trainyard.files.retries import read_file
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.fitted_state import FittedReference
 from trainyard.trainer.model import weights

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.retries import read_file, replace_file
+from trainyard.files import uris
+from trainyard.files.retries import read_file, replace_file
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 
 FILE_BYTES = 1 << 30
@@ -62,20 +62,20 @@ def write(
     only = build(plan[0]) if len(plan) == 1 else None
     digests = [hashlib.sha256(build(keys) if only is None else only).hexdigest() for keys in plan]
     digest = hashlib.sha256("".join(digests).encode()).hexdigest() if only is None else digests[0]
-    folder = storage.join(model, digest[:16])
+    folder = uris.join(model, digest[:16])
     files = []
     for number, keys in enumerate(plan, start=1):
         data = build(keys) if only is None else only
         name = f"weights-{number:05d}-of-{len(plan):05d}.safetensors" if len(plan) > 1 else "weights.safetensors"
         if is_main:
-            replace_file(storage.join(folder, name), data)
+            replace_file(uris.join(folder, name), data)
         files.append(WeightsFile(path=f"{digest[:16]}/{name}", bytes=len(data), sha256=digests[number - 1]))
     if not is_main:
         return None
     if len(plan) > 1:
         weight_map = {k: file.path.rpartition("/")[2] for file, keys in zip(files, plan, strict=True) for k in keys}
         index = {"metadata": {"total_size": sum(t.nbytes for t in own.values())}, "weight_map": weight_map}
-        replace_file(storage.join(folder, "weights.safetensors.index.json"), json.dumps(index, indent=1).encode())
+        replace_file(uris.join(folder, "weights.safetensors.index.json"), json.dumps(index, indent=1).encode())
     return WrittenWeights(tuple(files), digest, aliases)
 
 
@@ -125,7 +125,7 @@ def read_files(model: str, artifact: ModelArtifact) -> Iterator[dict[str, Tensor
         TrainyardError: The checksum of a file differs from the artifact's.
     """
     for file in artifact.weights:
-        data = read_file(storage.join(model, file.path))
+        data = read_file(uris.join(model, file.path))
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise TrainyardError(f"{model}/{file.path} was altered: its sha256 differs from the one in model.json.")
         yield safetensors.torch.load(data)

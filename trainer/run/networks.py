@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from trainyard.trainer.checkpointing.checkpoints import Position
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.model.losses import check_finite_weights
-from trainyard.trainer.run.reduction import GradientReducer
+from trainyard.trainer.run.gradients.reduction import GradientReducer
 from trainyard.trainer.run.replicas import Replicas
 from trainyard.trainer.strategies.base import broadcast_buffers
 from trainyard.trainer.strategies.local import broadcast_weights

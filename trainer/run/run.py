@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
 from trainyard.trainer.data.loader import Loader, LocalBatch
@@ -40,13 +40,13 @@ from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.batch import Batch
 from trainyard.trainer.run.control_sync import Termination
 from trainyard.trainer.run.epochs import Epochs
+from trainyard.trainer.run.gradients.step_gradients import StepGradients
 from trainyard.trainer.run.history import History
 from trainyard.trainer.run.hooks import refuse_optimizers, undo_buffers
 from trainyard.trainer.run.interruptions import Interruptions
 from trainyard.trainer.run.models import Builder, Model, find_path
 from trainyard.trainer.run.networks import Networks
 from trainyard.trainer.run.saved_run import SavedRun
-from trainyard.trainer.run.step_gradients import StepGradients
 from trainyard.trainer.run.tracked import check_stateful
 from trainyard.trainer.world import World
 

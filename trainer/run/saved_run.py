@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.staging import copy_tensors

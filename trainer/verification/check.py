@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError, summarize
-from trainyard.retries import retry
+from trainyard.files import storage, uris
+from trainyard.files.retries import retry
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.model.network import Network
@@ -121,7 +121,7 @@ class ModelCheck:
                 "that was just built does not have it, and could not load it (found before the first epoch). Create it "
                 "in __init__ with its shape (register_buffer), and assign to it in place."
             )
-        folder = storage.join(model, uuid.uuid4().hex[:16])
+        folder = uris.join(model, uuid.uuid4().hex[:16])
         try:
             return self._compare(folder, write(folder, self._network), network, output, "found before the first epoch")
         finally:
@@ -154,7 +154,7 @@ class ModelCheck:
         Raises:
             TrainyardError: The artifact cannot be loaded, or computes something else.
         """
-        end = f"the model was not published; its weights are in {storage.join(model, artifact.folder)}"
+        end = f"the model was not published; its weights are in {uris.join(model, artifact.folder)}"
         return self._compare(model, artifact, self._network, output, end)
 
     def _apply(self, network: Network, other_seed: int = FORWARD_SEED) -> Output:

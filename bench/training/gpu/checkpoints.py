@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.training.gpu.loops import Case, Clock, run_ours
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.world import World
 
 STALL_GOAL = 0.01

@@ -24,8 +24,8 @@ from trainyard.schemas.specs.strategies import Allreduce  # noqa: E402
 from trainyard.schemas.specs.train import TrainOptions  # noqa: E402
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints  # noqa: E402
 from trainyard.trainer.data.loader import Loader, LocalBatch, build_order  # noqa: E402
+from trainyard.trainer.data.reading.split_reader import SplitReader  # noqa: E402
 from trainyard.trainer.data.resident import ResidentLoader  # noqa: E402
-from trainyard.trainer.data.split_reader import SplitReader  # noqa: E402
 from trainyard.trainer.loop.engine import train  # noqa: E402
 from trainyard.trainer.loop.training import Training  # noqa: E402
 from trainyard.trainer.measuring.phases import Phases  # noqa: E402

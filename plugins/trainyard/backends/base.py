@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow.triggers.base import BaseTrigger
 
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.text import Log
 from trainyard.triggers.application import POLL_SECONDS
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from trainyard.deadlines import end_process
 from trainyard.errors import find_java_cause, reason, without_java
-from trainyard.retries import retry
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
-from trainyard.schemas.run_record import RunRecord
+from trainyard.files.retries import retry
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs import load_spec
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.validation.secrets import mask

@@ -18,10 +18,10 @@ from trainyard.backends.submission import Submission
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
 from trainyard.progress_bar import ProgressBar
-from trainyard.schemas import worker_progress
-from trainyard.schemas.run_record import RunRecord, find_record
+from trainyard.schemas.runs import worker_progress
+from trainyard.schemas.runs.run_record import RunRecord, find_record
+from trainyard.schemas.runs.worker_progress import TrainingProgress
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import TrainingProgress
 from trainyard.spark_log import SparkLog
 from trainyard.text import Log
 from trainyard.usage import resource_usage

@@ -9,7 +9,7 @@ from trainyard.diagnosis import executors
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.spark_log import SparkLog
 from trainyard.text import Log
 from trainyard.yarn import logs

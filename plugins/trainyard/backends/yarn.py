@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainyard import permissions
 from trainyard.backends import postmortem, processes
 from trainyard.backends.base import Waiting
 from trainyard.backends.submission import Submission
@@ -20,17 +19,18 @@ from trainyard.compat import list_setting
 from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.memory import remediate
 from trainyard.errors import TrainyardError
+from trainyard.files import permissions
 from trainyard.hooks import airflow_id
 from trainyard.links import ApplicationLink, DriverLogLink, SparkLink
-from trainyard.planning import environment
 from trainyard.planning.paths import application_tag, is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
-from trainyard.schemas import run_record
-from trainyard.schemas.owner import Owner, owner_uri, remove_owner
-from trainyard.schemas.run_record import RunRecord
+from trainyard.planning.shipping import environment
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.owner import Owner, owner_uri, remove_owner
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import progress_uri
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import progress_uri
 from trainyard.spark_log import SparkLog
 from trainyard.text import Log
 from trainyard.triggers.application import PATIENCE_SECONDS, ApplicationTrigger

@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainyard import storage
 from trainyard.checks.airflow_database import is_triggerer_running, list_ids, read_state
 from trainyard.checks.write_access import check_write_access
 from trainyard.clusters.base import Cluster, FailedCheckError, NamedCheck
 from trainyard.clusters.registry import find_cluster
 from trainyard.compat import describe_airflow
 from trainyard.errors import TrainyardError, summarize
-from trainyard.filesystems import locate
+from trainyard.files import trial
+from trainyard.files.filesystems import locate
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import orphans, requirements
-from trainyard.jobs.options import or_default_deferrable
+from trainyard.jobs import orphans
+from trainyard.jobs.options import requirements
+from trainyard.jobs.options.base import or_default_deferrable
 from trainyard.planning.runtime import (
     MIN_JAVA,
     check_packages,
@@ -144,7 +145,7 @@ def _check_spark() -> str:
 def _check_storage(conn_id: str) -> str:
     root = TrainyardHook(conn_id).get_conn().storage
     locate(root)  # says why, if it does not answer
-    if why := storage.write_error(root):
+    if why := trial.write_error(root):
         raise TrainyardError(
             f"{root} cannot be written: {why}. Have the directory opened for this user (with a Kerberos ticket where "
             f"HDFS needs one), or write another storage in the extra of connection {conn_id!r}."

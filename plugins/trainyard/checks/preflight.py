@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from trainyard import storage
 from trainyard.clusters.registry import find_cluster
+from trainyard.files import storage, trial, uris
 from trainyard.jobs.dry_run import TaskPlan
-from trainyard.jobs.validation import is_pending
+from trainyard.jobs.options.validation import is_pending
 from trainyard.planning.finding import Finding
 from trainyard.planning.plan import Plan
 
@@ -36,8 +36,8 @@ def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
 
 def _check_files(plan: Plan) -> Iterator[Finding]:
     """Find the jars and files that spark-submit would not find on this machine."""
-    for option, uris in (("jars", plan.jars), ("files", plan.files)):
-        for uri in uris:
+    for option, files in (("jars", plan.jars), ("files", plan.files)):
+        for uri in files:
             if not (is_pending(uri) or _exists(uri)):
                 problem = (
                     f"{plan.operator}: {option}={uri!r} does not exist on this machine, which submits the application. "
@@ -63,11 +63,11 @@ def _check_storage(stages: Sequence[TaskPlan]) -> list[Finding]:
 def _list_roots(stages: Sequence[TaskPlan]) -> dict[str, str]:
     """Return the directories that stages write to, each with its first stage; those below others are left out."""
     writers = {uri: stage.task_id for stage in reversed(stages) for uri in stage.writes if not is_pending(uri)}
-    below = {u for u in writers for other in writers if u != other and u.startswith(storage.join(other, ""))}
+    below = {u for u in writers for other in writers if u != other and u.startswith(uris.join(other, ""))}
     return {uri: stage for uri, stage in writers.items() if uri not in below}
 
 
 def _check_write(stage: str, uri: str) -> Finding:
-    if why := storage.write_error(uri):
+    if why := trial.write_error(uri):
         return Finding(stage, "storage", uri, "not writable", f"{uri} cannot be written: {why}")
     return Finding(stage, "storage", uri, "writable")

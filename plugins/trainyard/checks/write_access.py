@@ -6,11 +6,11 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
-from trainyard import permissions, storage
 from trainyard.compat import list_setting
 from trainyard.errors import TrainyardError
+from trainyard.files import permissions, storage, trial, uris
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.planning import environment
+from trainyard.planning.shipping import environment
 
 
 def check_write_access(conn_id: str) -> str:
@@ -47,12 +47,12 @@ def check_write_access(conn_id: str) -> str:
 
 def _find_user(root: str) -> str | None:
     """Return the owner of what this process writes to a storage; None if it has no owners."""
-    trial = storage.name_trial(root)
-    storage.create(trial, b"trial")
+    file = trial.name_trial(root)
+    storage.create(file, b"trial")
     try:
-        access = permissions.read_access(trial)
+        access = permissions.read_access(file)
     finally:
-        storage.remove(trial)
+        storage.remove(file)
     return access.owner if access else None
 
 
@@ -61,7 +61,7 @@ def _list_folder_problems(root: str) -> Iterator[str]:
 
     A group that can may be a team.
     """
-    for uri in (root, storage.join(root, "runs"), storage.join(root, "owners")):
+    for uri in (root, uris.join(root, "runs"), uris.join(root, "owners")):
         with suppress(FileNotFoundError):
             access = permissions.read_access(uri)
             if access and access.mode & stat.S_IWOTH and not access.mode & stat.S_ISVTX:
@@ -71,10 +71,10 @@ def _list_folder_problems(root: str) -> Iterator[str]:
 
 def _list_archive_problems(root: str, packed: Sequence[str], owners: Collection[str]) -> Iterator[str]:
     """Yield what is wrong with each archive, and with the folders of archives."""
-    folder = storage.join(root, environment.ARCHIVES_FOLDER)
-    uris = [folder, *(storage.join(folder, name) for name in storage.list_names(folder))]
-    uris += [part for uri in packed for part in (uri.rpartition("/")[0], uri)]
-    for uri in uris:
+    folder = uris.join(root, environment.ARCHIVES_FOLDER)
+    found = [folder, *(uris.join(folder, name) for name in storage.list_names(folder))]
+    found += [part for uri in packed for part in (uri.rpartition("/")[0], uri)]
+    for uri in found:
         with suppress(FileNotFoundError):
             access = permissions.read_access(uri)
             if access and (problem := access.find_problem(owners)):

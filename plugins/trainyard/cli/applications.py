@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.worker_progress import format_seconds
+from trainyard.schemas.runs.worker_progress import format_seconds
 from trainyard.text import table
 
 if TYPE_CHECKING:

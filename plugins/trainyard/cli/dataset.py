@@ -50,7 +50,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    from trainyard.etl.datasource import shards
+    from trainyard.etl.datasource.writing import shards
 
     errors, count = [], 0
     uri, verified = manifest.find(chosen.dataset)
@@ -79,7 +79,7 @@ def _compare(chosen: argparse.Namespace) -> int:
 
 
 def _drop(chosen: argparse.Namespace) -> int:
-    from trainyard.etl.datasource.partitions import remove_partition
+    from trainyard.etl.datasource.writing.partitions import remove_partition
 
     written = remove_partition(chosen.dataset, chosen.partition)
     _print([f"version {written.number} has {written.rows:,} rows, without partition {chosen.partition!r}"])

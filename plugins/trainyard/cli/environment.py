@@ -73,7 +73,7 @@ def _storage(conn_id: str) -> str:
 
 
 def _upload(root: str, archive: Path) -> str:
-    from trainyard.planning.environment import upload_archive
+    from trainyard.planning.shipping.environment import upload_archive
 
     _log("uploading")
     return upload_archive(root, str(archive)).partition("#")[0]

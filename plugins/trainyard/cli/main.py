@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from trainyard import storage
 from trainyard.cli import airflow, applications, dataset, environment, model, retention
 from trainyard.deadlines import end_process
 from trainyard.errors import ArgumentError, TrainyardError, summarize
-from trainyard.filesystems import while_person_waits
+from trainyard.files import uris
+from trainyard.files.filesystems import while_person_waits
 from trainyard.schemas.version_suffix import split_version
 
 CLOSED_OUTPUT = 128 + signal.SIGPIPE
@@ -90,11 +90,11 @@ def _use_connection(chosen: argparse.Namespace) -> None:
         from trainyard.hooks.trainyard import TrainyardHook
 
         root = TrainyardHook(chosen.conn_id).get_conn().storage
-        vars(chosen).update({name: storage.resolve(root, value) for name, value in names.items()})
+        vars(chosen).update({name: uris.resolve(root, value) for name, value in names.items()})
 
 
 def _is_name(value: str) -> bool:
-    is_name = not storage.is_absolute(value) and storage.is_valid_name(value)
+    is_name = not uris.is_absolute(value) and uris.is_valid_name(value)
     return is_name and not Path(split_version(value)[0]).exists()
 
 

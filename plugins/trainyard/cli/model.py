@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from trainyard import storage
 from trainyard.errors import ArgumentError, TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.fields import Format
 from trainyard.schemas.version_suffix import split_version
@@ -43,7 +43,7 @@ def add_commands(commands: Any) -> None:
 
 def _show(chosen: argparse.Namespace) -> int:
     uri, artifact = model_artifact.find(chosen.model)
-    print(storage.read(storage.join(uri, artifact.folder, "card.md")).decode())
+    print(storage.read(uris.join(uri, artifact.folder, "card.md")).decode())
     return 0
 
 

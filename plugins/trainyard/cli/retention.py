@@ -53,8 +53,8 @@ def _gc(chosen: argparse.Namespace) -> int:
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs import orphans
     from trainyard.jobs.retention import inventory, removal, usage
-    from trainyard.planning.environment import find_archives
     from trainyard.planning.runtime import spark_defaults
+    from trainyard.planning.shipping.environment import find_archives
 
     root = TrainyardHook(chosen.conn_id).get_conn().storage
     cluster = find_cluster(spark_connection(chosen.spark_conn_id))

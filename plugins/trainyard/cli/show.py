@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe
 from trainyard.report import render
-from trainyard.schemas import outcomes
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import outcomes
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.text import table
 
 
@@ -44,8 +44,8 @@ def newest_run(root: str, dag_id: str) -> str:
     Raises:
         TrainyardError: The DAG has no run below `root`.
     """
-    runs = storage.join(root, "runs", path_safe(dag_id))
-    directories = [storage.join(runs, name) for name in storage.list_names(runs)]
+    runs = uris.join(root, "runs", path_safe(dag_id))
+    directories = [uris.join(runs, name) for name in storage.list_names(runs)]
     for directory in sorted(directories, key=_last_change, reverse=True):
         if _is_readable(directory):
             return directory
@@ -54,7 +54,7 @@ def newest_run(root: str, dag_id: str) -> str:
 
 def _last_change(directory: str) -> float:
     """Return when the newest record or failure of a run was written, without reading any; 0 if there is none."""
-    files = (file for part in ("records", "failures") for file in storage.find_files(storage.join(directory, part)))
+    files = (file for part in ("records", "failures") for file in storage.find_files(uris.join(directory, part)))
     return max((file.modified or 0.0 for file in files), default=0.0)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from airflow.sdk import BaseHook
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard import filesystems, hadoop_conf, kerberos, storage
 from trainyard.compat import AirflowNotFoundException, conf, get_connection
 from trainyard.connection_fields import read_extra
 from trainyard.errors import TrainyardError
+from trainyard.files import filesystems, hadoop_conf, kerberos, trial, uris
 from trainyard.planning.job import Preflight, check_preflight
 from trainyard.planning.profile import Profile
 from trainyard.planning.runtime import airflow_home
@@ -93,7 +93,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         Raises:
             TrainyardError: As `get_conn`, or it is not below the storage root.
         """
-        return storage.resolve(self.get_conn().storage, name)
+        return uris.resolve(self.get_conn().storage, name)
 
     def get_conn(self) -> Settings:
         """Return the settings; the default connection need not exist.
@@ -123,7 +123,7 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         except TrainyardError as error:
             return False, str(error)
         with filesystems.while_person_waits():
-            problem = storage.write_error(root)
+            problem = trial.write_error(root)
         return not problem, f"{root} cannot be written to: {problem}" if problem else f"{root} can be written to."
 
     def _read_extra(self) -> dict[str, Any]:

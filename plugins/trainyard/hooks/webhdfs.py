@@ -15,10 +15,10 @@ import requests
 from fsspec import AbstractFileSystem
 from hdfs import Client, HdfsError, InsecureClient
 
-from trainyard import kerberos
 from trainyard.compat import AirflowNotFoundException, conf, get_connection
 from trainyard.connection_fields import read_urls
 from trainyard.errors import TrainyardError
+from trainyard.files import kerberos
 from trainyard.planning.runtime import submitting_user
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs.validation import is_pending
+from trainyard.jobs.options.validation import is_pending
 
 _REPEATED_SLASHES = re.compile(r"(?<=[^:/])//+")
 
@@ -27,8 +27,8 @@ def asset(name: str, conn_id: str = TrainyardHook.default_conn_name) -> Asset:
         conn_id: The connection of type `trainyard` of that operator.
     """
     name = _REPEATED_SLASHES.sub("/", name).rstrip("/")
-    if conn_id != TrainyardHook.default_conn_name and not storage.is_absolute(name):
-        name = storage.join(f"trainyard://{conn_id}", name)
+    if conn_id != TrainyardHook.default_conn_name and not uris.is_absolute(name):
+        name = uris.join(f"trainyard://{conn_id}", name)
     return Asset(name, quote(name, safe=string.printable))
 
 

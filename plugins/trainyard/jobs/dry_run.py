@@ -13,13 +13,13 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.definitions.xcom_arg import PlainXComArg, ResolveMixin
 from airflow.sdk.execution_time.context import VariableAccessor
 
-from trainyard import storage
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.files import uris
 from trainyard.hooks.trainyard import Settings
-from trainyard.jobs.locations import find_all
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.validation import UNRENDERED, is_pending, pending_options, validated
+from trainyard.jobs.options.locations import find_all
+from trainyard.jobs.options.validation import UNRENDERED, is_pending, pending_options, validated
 from trainyard.planning.paths import run_directory
 from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
@@ -105,7 +105,7 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
             return _plan_later(task, unknown)
         plan, problem = _plan(rendered, task_key, settings)
         outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
-        writes = (root, *filter(storage.is_absolute, outputs))
+        writes = (root, *filter(uris.is_absolute, outputs))
         return TaskPlan(task.task_id, plan, problem, is_temporary=bool(problem), writes=writes)
     except TrainyardError as error:
         return TaskPlan(task.task_id, None, str(error), isinstance(error, UnavailableError))
@@ -194,7 +194,7 @@ def _render_result(result: PlainXComArg, root: str) -> Any:
 def _locate_output(upstream: JobOperator, root: str) -> str:
     """Return the URI of what another task writes; it may be a template."""
     name = upstream.output_name
-    return storage.resolve(root, name) if isinstance(name, str) else UNRENDERED
+    return uris.resolve(root, name) if isinstance(name, str) else UNRENDERED
 
 
 def _row(plan: Plan) -> list[str]:

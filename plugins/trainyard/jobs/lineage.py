@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainyard import hadoop_conf
 from trainyard.compat import conf as airflow_conf
+from trainyard.files import hadoop_conf
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation

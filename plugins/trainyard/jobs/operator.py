@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import Asset, BaseOperator
 from airflow.triggers.base import BaseTrigger
 
-from trainyard import links, storage
+from trainyard import links
 from trainyard.backends.base import Backend, DeferredBackend, Waiting
 from trainyard.clusters.base import Cluster
 from trainyard.clusters.registry import find_cluster
@@ -24,12 +24,15 @@ from trainyard.compat import (
     TaskDeferred,
 )
 from trainyard.errors import TrainyardError, UnavailableError, summarize
+from trainyard.files import storage
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
-from trainyard.jobs import lineage, requirements, validation
+from trainyard.jobs import lineage
 from trainyard.jobs.assets import output_asset
-from trainyard.jobs.common_options import CommonOptions, check_requests
-from trainyard.jobs.locations import (
+from trainyard.jobs.options import requirements, validation
+from trainyard.jobs.options.base import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
+from trainyard.jobs.options.common import CommonOptions, check_requests
+from trainyard.jobs.options.locations import (
     change_all,
     explain_missing_part,
     explain_outputs_in_source,
@@ -39,11 +42,10 @@ from trainyard.jobs.locations import (
     replace_results,
     resolve_names,
 )
-from trainyard.jobs.options import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
+from trainyard.jobs.options.requests import build_job
+from trainyard.jobs.options.requirements import Requirements
 from trainyard.jobs.pinning import pin_models, pin_results
 from trainyard.jobs.planning import plan_job
-from trainyard.jobs.requests import build_job
-from trainyard.jobs.requirements import Requirements
 from trainyard.jobs.task_instance import is_running, task_key_of
 from trainyard.planning import paths
 from trainyard.planning.job import Preflight
@@ -51,8 +53,8 @@ from trainyard.planning.placement import Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import check_packages
 from trainyard.planning.sizing import Memory
-from trainyard.schemas import run_record
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey

@@ -13,7 +13,7 @@ from typing import Literal
 from trainyard.clusters.base import Applications, RunningApplication
 from trainyard.errors import TrainyardError
 from trainyard.planning.paths import is_submission_tag, storage_tag
-from trainyard.schemas.owner import Owner, find_owner, list_submissions, remove_owner
+from trainyard.schemas.runs.owner import Owner, find_owner, list_submissions, remove_owner
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log, table
 

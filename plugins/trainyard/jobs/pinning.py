@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.jobs.locations import change_all, explain_missing_part
-from trainyard.jobs.validation import is_pending
+from trainyard.files import storage, uris
+from trainyard.jobs.options.locations import change_all, explain_missing_part
+from trainyard.jobs.options.validation import is_pending
 from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import WEIGHTS_FILE
 from trainyard.schemas.specs.fields import Kind
@@ -90,7 +90,7 @@ def _pin_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**source, "path": name, "format": FORMAT, "options": {"version": number, **options}}
     if not isinstance(result, Mapping):
         return source
-    if isinstance(uri := result.get("uri"), str) and not is_pending(uri) and not storage.is_absolute(uri):
+    if isinstance(uri := result.get("uri"), str) and not is_pending(uri) and not uris.is_absolute(uri):
         return {**source, "path": None, "table": uri}  # predictions that are a table
     is_dataset = "content_hash" in result or result.get("version") is not None
     format = source.get("format") or (FORMAT if is_dataset else None)
@@ -127,7 +127,7 @@ def pin_models(model: type[JobSpec], spec: Mapping[str, Any]) -> dict[str, Any]:
     if "dataset" not in pinned or pinned["dataset"] is not None:
         return pinned
     _, trained = model_artifact.find(pinned["model"])
-    if not storage.is_absolute(trained.dataset):
+    if not uris.is_absolute(trained.dataset):
         raise TrainyardError(
             f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
             "process; write dataset="

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainyard import storage
 from trainyard.clusters.base import Cluster
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
+from trainyard.files import uris
 from trainyard.hooks.spark import spark_connection
-from trainyard.jobs.locations import find_all, recipes_of_models, user_code
-from trainyard.planning.archive import DRIVER, archive_folder, build_archive
+from trainyard.jobs.options.locations import find_all, recipes_of_models, user_code
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.plan import Plan, build_plan
 from trainyard.planning.runtime import spark_defaults, spark_environment
+from trainyard.planning.shipping.archive import DRIVER, archive_folder, build_archive
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 
@@ -58,7 +58,7 @@ def plan_job(
 def _refuse_local_storage(job: Job, model: type[JobSpec], cluster: Cluster, conn_id: str) -> None:
     named = find_all(model, job.spec, Kind.LOCATION)
     for name, uri in [("the storage ", job.storage), *((f"{name}=", uri) for name, uri in named)]:
-        if isinstance(uri, str) and storage.is_local(uri):
+        if isinstance(uri, str) and uris.is_local(uri):
             raise TrainyardError(
                 f"{job.operator}: {name}{uri} is a directory of each machine's own, and on {cluster.NAME} the "
                 "processes of an application run on several machines. Write a storage that all of them share, for "

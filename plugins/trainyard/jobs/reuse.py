@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainyard import __version__, storage
+from trainyard import __version__
 from trainyard.errors import TrainyardError, summarize
-from trainyard.planning.imports import imported_files
+from trainyard.files import storage
+from trainyard.planning.shipping.imports import imported_files
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.manifest import DatasetManifest
 
 if TYPE_CHECKING:
-    from trainyard.jobs.common_options import CommonOptions
+    from trainyard.jobs.options.common import CommonOptions
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
 _NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "sources", "model")

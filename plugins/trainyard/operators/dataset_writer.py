@@ -12,16 +12,17 @@ from pydantic import TypeAdapter
 from trainyard import links
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import reuse, validation
+from trainyard.jobs import reuse
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options import Templated, default
-from trainyard.jobs.requests import merge_conf
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import Templated, default
+from trainyard.jobs.options.requests import merge_conf
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
-from trainyard.schemas import run_record
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.export import ExportSpec
 
 if TYPE_CHECKING:

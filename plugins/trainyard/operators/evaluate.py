@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainyard.errors import TrainyardError
-from trainyard.jobs import requirements, validation
-from trainyard.jobs.options import Templated, default
-from trainyard.jobs.validation import is_pending
+from trainyard.jobs.options import requirements, validation
+from trainyard.jobs.options.base import Templated, default
+from trainyard.jobs.options.validation import is_pending
 from trainyard.operators.spark_stage import SparkStageOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.evaluate import EvaluateSpec

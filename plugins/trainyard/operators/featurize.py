@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.jobs import requirements
-from trainyard.jobs.options import default
+from trainyard.jobs.options import requirements
+from trainyard.jobs.options.base import default
 from trainyard.operators.dataset_writer import DatasetOperator
 from trainyard.schemas.specs.export import FeaturizeSpec
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainyard.jobs import requirements
-from trainyard.jobs.options import Templated, default
+from trainyard.jobs.options import requirements
+from trainyard.jobs.options.base import Templated, default
 from trainyard.operators.spark_stage import SparkStageOperator
 from trainyard.schemas.specs.predict import PredictSpec
 

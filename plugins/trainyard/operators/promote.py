@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from airflow.sdk import BaseOperator
 from pydantic import AfterValidator
 
-from trainyard import storage
 from trainyard.compat import AirflowException, AirflowSkipException
 from trainyard.errors import TrainyardError
+from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import lineage, validation
+from trainyard.jobs import lineage
 from trainyard.jobs.assets import output_asset
-from trainyard.jobs.common_options import ConnectionOptions
-from trainyard.jobs.options import HasOptions, Templated, default, or_empty
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import HasOptions, Templated, default, or_empty
+from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.operators import promotion
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
@@ -80,9 +81,9 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
             rule = self._options()
-            champion, uri = storage.resolve(root, rule.champion), rule.evaluation
+            champion, uri = uris.resolve(root, rule.champion), rule.evaluation
             uri = uri["evaluation"] if isinstance(uri, Mapping) else uri
-            evaluation = Evaluation.load(storage.resolve(root, uri))
+            evaluation = Evaluation.load(uris.resolve(root, uri))
             current = promotion.read_champion(champion)
             verdict = promotion.decide(evaluation, champion, current.weights_sha256, rule)
             if verdict.promoted:

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Baseline, Evaluation, Scores
 from trainyard.schemas.promotion import Promotion, Rule
@@ -91,20 +91,20 @@ def publish(evaluation: Evaluation, champion: Champion, rule: Rule, why: str) ->
         TrainyardError: The model was removed, or another promotion has replaced the champion, or is doing so.
     """
     weights = evaluation.model.weights_sha256
-    origin, target = (storage.join(uri, weights[:16]) for uri in (evaluation.model.uri, champion.uri))
+    origin, target = (uris.join(uri, weights[:16]) for uri in (evaluation.model.uri, champion.uri))
     names = storage.list_names(origin)
     if "model.json" not in names:
         raise TrainyardError(f"{origin} has no model.json: the evaluated model was removed. Train and evaluate again.")
     _check_completed(champion, weights)
     for name in names:
         if name not in _KEPT and not name.startswith("."):
-            storage.copy(storage.join(origin, name), storage.join(target, name))
+            storage.copy(uris.join(origin, name), uris.join(target, name))
     promoted = Promotion(
         model=evaluation.model.uri, weights_sha256=weights, evaluation=evaluation.uri, rule=rule, why=why,
         promoted_at=_now(),
     )  # fmt: skip
     if champion.weights_sha256 == weights:
-        record = storage.join(target, "promotion.json")
+        record = uris.join(target, "promotion.json")
         if not storage.exists(record):
             storage.replace(record, promoted.to_json().encode())
         return
@@ -131,7 +131,7 @@ def roll_back(uri: str, version: str) -> Promotion:
     if champion.weights_sha256 == earlier.weights_sha256:
         raise TrainyardError(f"{uri} has the version {earlier.folder} already.")
     try:
-        before = Promotion.load(storage.join(uri, earlier.folder, "promotion.json"))
+        before = Promotion.load(uris.join(uri, earlier.folder, "promotion.json"))
     except FileNotFoundError:
         raise TrainyardError(f"{uri} is not a champion: its version {earlier.folder} was never promoted.") from None
     _check_completed(champion, earlier.weights_sha256)
@@ -151,9 +151,9 @@ def roll_back(uri: str, version: str) -> Promotion:
 
 def list_promotions(uri: str) -> list[Promotion]:
     """Return the recorded promotions of a champion, oldest first."""
-    folder = storage.join(uri, "promotions")
+    folder = uris.join(uri, "promotions")
     numbers = sorted(filter(_is_number, storage.list_names(folder)))
-    return [Promotion.load(storage.join(folder, name)) for name in numbers]
+    return [Promotion.load(uris.join(folder, name)) for name in numbers]
 
 
 def _replace(champion: Champion, promoted: Promotion) -> None:
@@ -163,10 +163,10 @@ def _replace(champion: Champion, promoted: Promotion) -> None:
         FileExistsError: Another promotion has this number.
     """
     document = promoted.to_json().encode()
-    folder = storage.join(champion.uri, promoted.weights_sha256[:16])
+    folder = uris.join(champion.uri, promoted.weights_sha256[:16])
     storage.create(_numbered(champion.uri, champion.promotions + 1), document)
-    storage.replace(storage.join(folder, "promotion.json"), document)
-    storage.copy(storage.join(folder, "model.json"), storage.join(champion.uri, "model.json"))
+    storage.replace(uris.join(folder, "promotion.json"), document)
+    storage.copy(uris.join(folder, "model.json"), uris.join(champion.uri, "model.json"))
 
 
 def read_champion(uri: str) -> Champion:
@@ -174,7 +174,7 @@ def read_champion(uri: str) -> Champion:
 
     The number is read first: if a promotion completes in between, its number is taken, and `publish` fails.
     """
-    names = storage.list_names(storage.join(uri, "promotions"))
+    names = storage.list_names(uris.join(uri, "promotions"))
     newest = max((int(name[:8]) for name in names if _is_number(name)), default=0)
     weights = model_artifact.read_current(uri).weights_sha256 if model_artifact.exists(uri) else None
     return Champion(uri, weights, newest)
@@ -202,7 +202,7 @@ def _is_number(name: str) -> bool:
 
 
 def _numbered(champion: str, number: int) -> str:
-    return storage.join(champion, "promotions", f"{number:08d}.json")
+    return uris.join(champion, "promotions", f"{number:08d}.json")
 
 
 def _replaced(evaluation: Evaluation, champion: str) -> TrainyardError:

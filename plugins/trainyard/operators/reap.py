@@ -11,9 +11,10 @@ from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.hooks import airflow_id
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.jobs import orphans, validation
-from trainyard.jobs.common_options import ConnectionOptions
-from trainyard.jobs.options import HasOptions
+from trainyard.jobs import orphans
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import HasOptions
+from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.jobs.task_instance import read_state
 from trainyard.yarn import cluster
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from trainyard.jobs import requirements
-from trainyard.jobs.locations import replace_results
-from trainyard.jobs.options import Templated, default
+from trainyard.jobs.options import requirements
+from trainyard.jobs.options.base import Templated, default
+from trainyard.jobs.options.locations import replace_results
 from trainyard.operators.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.script import ScriptSpec
 

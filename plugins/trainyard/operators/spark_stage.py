@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter, ValidationError
 
-from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options import Templated
+from trainyard.jobs.options.base import Templated
+from trainyard.jobs.options.common import CommonOptions
 from trainyard.planning import executors as requests
 
 _COUNT: TypeAdapter[int] = TypeAdapter(PositiveInt)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.jobs import requirements
-from trainyard.jobs.locations import replace_results
-from trainyard.jobs.options import Templated, default
+from trainyard.jobs.options import requirements
+from trainyard.jobs.options.base import Templated, default
+from trainyard.jobs.options.locations import replace_results
 from trainyard.jobs.pinning import drop_missing_start
 from trainyard.operators.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import PositiveInt, TypeAdapter
 
-from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options import Templated
+from trainyard.jobs.options.base import Templated
+from trainyard.jobs.options.common import CommonOptions
 from trainyard.schemas.specs.fields import Workers
 
 

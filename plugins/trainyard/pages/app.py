@@ -13,9 +13,9 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.datastructures import URL
 
-from trainyard import storage
 from trainyard.compat import quote_login_target
 from trainyard.errors import TrainyardError, UnavailableError, noted
+from trainyard.files import storage
 from trainyard.links import PAGES, in_airflow, report_uri
 from trainyard.pages import access, comparison, html, live, pipelines, products, runs
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag

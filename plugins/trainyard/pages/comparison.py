@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import noted
+from trainyard.files import storage, uris
 from trainyard.pages import runs
 from trainyard.pages.runs import Row, Run
 from trainyard.report import curves, palette
@@ -16,9 +16,9 @@ from trainyard.report.curves import Chart, Series
 from trainyard.report.evaluations import format_metric
 from trainyard.report.formats import format_duration
 from trainyard.report.overview import SCORING, measure_seconds
-from trainyard.schemas import events
 from trainyard.schemas.results import EvaluationResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
 
 MAX_RUNS = palette.RUN_COLORS
@@ -133,12 +133,12 @@ def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _read_options(run: Run, unreadable: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Return task -> its options, flat, as its newest spec has them."""
-    root = storage.join(run.directory, "specs")
+    root = uris.join(run.directory, "specs")
     names = [name for name in storage.list_names(root) if name.endswith(".json") and not name.startswith(".")]
     options = {}
     for name in names:
         with noted(unreadable, f"{run.run_id}, {name}"):
-            spec = json.loads(storage.read(storage.join(root, name), JobSpec.MAX_BYTES))
+            spec = json.loads(storage.read(uris.join(root, name), JobSpec.MAX_BYTES))
             kept = {field: value for field, value in spec.items() if field not in _OF_THE_ATTEMPT}
             options[name.removesuffix(".json")] = flatten(kept)
     return options

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from trainyard import storage
 from trainyard.errors import noted
+from trainyard.files import storage, uris
 from trainyard.pages.runs import Run
 from trainyard.report import curves
 from trainyard.report.curves import Chart
-from trainyard.schemas import events, failure, run_record, worker_progress
-from trainyard.schemas.failure import Failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events, failure, run_record, worker_progress
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress
 from trainyard.schemas.specs import load_spec
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress
 
 CACHED_SPECS = 1 << 13
 """The specs that are kept in memory: those of a run that is shown again are not read again."""
@@ -65,7 +65,7 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[StartedTas
     running: list[StartedTask] = []
     if is_over(run):
         return running
-    directory = storage.join(run.directory, "specs")
+    directory = uris.join(run.directory, "specs")
     with noted(unreadable, directory):
         records = {record.task_key.task: record for record in run_record.read_run(run.directory, unreadable)}
         failures = {failed.task_key.task: failed for failed in failure.read_run(run.directory, unreadable)}
@@ -73,7 +73,7 @@ def _read_running_specs(run: Run, unreadable: dict[str, str]) -> list[StartedTas
             with noted(unreadable, name):
                 if name.startswith(".") or unreadable.keys() & {f"records/{name}", f"failures/{name}"}:
                     continue
-                uri = storage.join(directory, name)
+                uri = uris.join(directory, name)
                 spec = load_spec(uri) if modified is None else _read_spec_once(uri, size, modified)
                 task = spec.task_key.task
                 if not _has_ended(spec.task_key.try_number, records.get(task), failures.get(task)):

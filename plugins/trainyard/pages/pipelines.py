@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.pages import live, runs
 from trainyard.pages.runs import Run
 from trainyard.pages.sparkline import Sparkline
 from trainyard.report import overview
 from trainyard.report.overview import Busy, Metric
 from trainyard.report.stages import Stage
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 
 TREND_RUNS = 8
 ELSEWHERE = "The run failed, and no Trainyard task stored an error; see the log of the failed task in Airflow."
@@ -93,7 +93,7 @@ def _read_trend(newest: Sequence[Run], stages: Sequence[Stage]) -> Sparkline | N
 
 def _read_value(run: Run, metric: Metric) -> float | None:
     """Return the value of a metric in a run; None where the run has none or cannot be read."""
-    uri = storage.join(run.directory, "records", f"{metric.task}.json")
+    uri = uris.join(run.directory, "records", f"{metric.task}.json")
     with suppress(TrainyardError, OSError, RuntimeError):
         result = RunRecord.load(uri).result if storage.exists(uri) else None
         return result.metrics.get(metric.name) if isinstance(result, overview.SCORING) else None

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
 
-from trainyard.filesystems import while_person_waits
+from trainyard.files.filesystems import while_person_waits
 
 P = ParamSpec("P")
 T = TypeVar("T")

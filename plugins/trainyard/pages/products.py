@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard import storage
 from trainyard.errors import noted
+from trainyard.files import uris
 from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
@@ -15,7 +15,7 @@ from trainyard.report.overview import SCORING
 from trainyard.schemas import manifest, model_artifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.results import DatasetResult, EvaluationResult, PredictionsResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def collect_datasets(
     by_dataset: dict[str, dict[str, tuple[int, int]]] = {}
     for run_id, records in runs:
         for written in (record.result for record in records if isinstance(record.result, DatasetResult)):
-            if storage.is_below(root, written.uri):
+            if uris.is_below(root, written.uri):
                 by_dataset.setdefault(written.uri, {})[run_id] = (written.version, written.rows)
     datasets = []
     for uri, by_run in by_dataset.items():
@@ -103,7 +103,7 @@ def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[
     champions = []
     for uri in dict.fromkeys([*used, *baselines]):
         with noted(unreadable, uri):
-            if storage.is_below(root, uri) and model_artifact.exists(uri):
+            if uris.is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]
-                champions.append(Champion(uri, weights, Promotion.load(storage.join(uri, weights, "promotion.json"))))
+                champions.append(Champion(uri, weights, Promotion.load(uris.join(uri, weights, "promotion.json"))))
     return champions

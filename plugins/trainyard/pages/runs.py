@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import select
 
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.pages.airflow_api import DagRun, create_session
 from trainyard.planning.paths import path_safe, run_directory
 from trainyard.report.overview import Busy, compute_busy
 from trainyard.report.stages import Stage, build_stages
-from trainyard.schemas import outcomes
+from trainyard.schemas.runs import outcomes
 from trainyard.usage import resource_usage, usage_report
 from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine
@@ -70,7 +70,7 @@ class Page(Generic[T]):
 
 def list_pipelines(root: str, readable: set[str]) -> list[str]:
     """Return the readable DAGs that have runs below `root`, by name."""
-    directories = set(_list_names(storage.join(root, "runs")))
+    directories = set(_list_names(uris.join(root, "runs")))
     return sorted(dag_id for dag_id in readable if path_safe(dag_id) in directories)
 
 
@@ -86,7 +86,7 @@ def list_runs(root: str, dag_id: str, directories: Set[str], count: int) -> list
         directories: The names of the directories of its runs.
         count: How many runs to return.
     """
-    parent = storage.join(root, "runs", path_safe(dag_id))
+    parent = uris.join(root, "runs", path_safe(dag_id))
     query = select(DagRun.run_id, DagRun.state, DagRun.start_date).where(DagRun.dag_id == dag_id)
     query = query.order_by(DagRun.run_after.desc(), DagRun.id.desc())
     found: dict[str, Run] = {}
@@ -95,9 +95,9 @@ def list_runs(root: str, dag_id: str, directories: Set[str], count: int) -> list
             if len(found) == min(count, len(directories)):
                 break
             if (name := path_safe(run_id)) in directories:
-                found[name] = Run(dag_id, run_id, storage.join(parent, name), state, started_at)
+                found[name] = Run(dag_id, run_id, uris.join(parent, name), state, started_at)
     deleted = sorted(directories - found.keys(), reverse=True)[: count - len(found)]
-    return [*found.values(), *(Run(dag_id, name, storage.join(parent, name)) for name in deleted)]
+    return [*found.values(), *(Run(dag_id, name, uris.join(parent, name)) for name in deleted)]
 
 
 def read_page(root: str, dag_id: str, number: int) -> Page[Run]:
@@ -110,7 +110,7 @@ def read_page(root: str, dag_id: str, number: int) -> Page[Run]:
 
 def list_directories(root: str, dag_id: str) -> set[str]:
     """Return the names of the directories of the DAG's runs below `root`."""
-    return set(_list_names(storage.join(root, "runs", path_safe(dag_id))))
+    return set(_list_names(uris.join(root, "runs", path_safe(dag_id))))
 
 
 def list_newest_runs(root: str, directories: Mapping[str, set[str]], count: int) -> list[Run]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.schemas.specs.task_key import TaskKey
 
 COMMON_TAG = "trainyard"
@@ -49,12 +49,12 @@ def storage_tag(root: str) -> str:
 
 def run_directory(root: str, dag_id: str, run_id: str) -> str:
     """Return the directory of a DAG run below the storage root. Distinct run ids have distinct directories."""
-    return storage.join(root, "runs", path_safe(dag_id), path_safe(run_id))
+    return uris.join(root, "runs", path_safe(dag_id), path_safe(run_id))
 
 
 def attempt_uri(task_key: TaskKey) -> str:
     """Return the URI of the spec that the application of an attempt reads."""
-    return storage.join(task_key.directory, "attempts", task_key.task, f"{task_key.try_number}.json")
+    return uris.join(task_key.directory, "attempts", task_key.task, f"{task_key.try_number}.json")
 
 
 def path_safe(name: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import uris
 from trainyard.planning import executors
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Preflight, Runtime, SparkConnection
@@ -131,7 +131,7 @@ def build_plan(job: Job, target: Target, runtime: Runtime) -> Plan:
         shared = 1 if slots else job.placement.workers_per_container
         requested = executors.of_workers(job.workers, shared, job.cores_per_worker)
     task_key = job.task_key
-    spec_uri = storage.join(task_key.directory, "specs", f"{task_key.task}.json")
+    spec_uri = uris.join(task_key.directory, "specs", f"{task_key.task}.json")
     tag = application_tag(task_key)
     tags = (tag, COMMON_TAG, storage_tag(job.storage))
     return Plan(

@@ -9,9 +9,9 @@ from typing import Literal
 from trainyard.report.curves import humanize
 from trainyard.report.formats import format_duration, format_number
 from trainyard.schemas.evaluation import Interval
-from trainyard.schemas.phases import computes, is_in_step
 from trainyard.schemas.results import EvaluationResult, ModelResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.phases import computes, is_in_step
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.usage import usage_report
 from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine

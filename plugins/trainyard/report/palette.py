@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainyard.schemas import phases
+from trainyard.schemas.runs import phases
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What a process does, with its color in light and in dark mode; `schemas/phases.py` says which phases it has."""
+    """What a process does, with its color in light and in dark mode. `schemas.runs.phases` says which phases it has."""
 
     key: phases.Activity
     title: str

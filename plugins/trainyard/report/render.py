@@ -13,18 +13,19 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, noted, summarize
+from trainyard.files import storage, uris
+from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
-from trainyard.schemas import events, manifest, outcomes
+from trainyard.schemas import manifest
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events, outcomes
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.storage import StoredFile
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage
 
@@ -97,7 +98,7 @@ def _claim(directory: str) -> Iterator[bool]:
 
 def _is_outdated(directory: str) -> bool:
     """Return whether a task has ended since the report was written, or its resource usage was stored since."""
-    files = [*_list_outcomes(directory), *storage.find_files(storage.join(directory, "usage"))]
+    files = [*_list_outcomes(directory), *storage.find_files(uris.join(directory, "usage"))]
     ends = [math.inf if file.modified is None else file.modified for file in files]
     return bool(ends) and max(ends) >= (storage.modified(report_uri(directory)) or 0.0)
 
@@ -117,13 +118,13 @@ def render(directory: str) -> str:
 
 def _list_outcomes(directory: str) -> list[StoredFile]:
     """Return the files of a run that say how its tasks ended, with their times."""
-    return [file for part in ("records", "failures") for file in storage.find_files(storage.join(directory, part))]
+    return [file for part in ("records", "failures") for file in storage.find_files(uris.join(directory, part))]
 
 
 def _render(directory: str) -> str:
     unreadable: dict[str, str] = {}
     trace = events.read(directory, unreadable)
-    storage.replace(storage.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
+    storage.replace(uris.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = report_uri(directory)
     records = outcomes.read_run(directory, unreadable)
     page = render_page(records, trace, _read_usages(directory, unreadable), unreadable)
@@ -213,7 +214,7 @@ def _read_dataset(root: str, result: DatasetResult, unreadable: dict[str, str] |
 
 def _check_reachable(root: str, uri: str) -> None:
     """Raise TrainyardError if a URI of a record is not in the storage: whoever may write a record names any."""
-    if not storage.is_reachable(root, uri):
+    if not uris.is_reachable(root, uri):
         raise TrainyardError(f"it is not in the storage {root}, so the report does not read it")
 
 

@@ -15,7 +15,7 @@ from trainyard.schemas.results import (
     PredictionsResult,
     ScriptResult,
 )
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.report import palette
 from trainyard.report.formats import format_duration
-from trainyard.schemas.phases import is_in_step
+from trainyard.schemas.runs.phases import is_in_step
 
 SECOND = 1_000_000
 SHOWN_STEPS = 24

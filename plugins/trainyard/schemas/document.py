@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, noted
+from trainyard.files import storage, uris
 from trainyard.schemas import texts
 from trainyard.schemas.validation.complaints import complaints
 
@@ -135,7 +135,7 @@ class Document(Part):
         for name, size, modified in storage.find_files(directory):
             if not name.startswith("."):
                 with noted(unreadable, f"{directory.rpartition('/')[2]}/{name}"):
-                    storage.check_size(uri := storage.join(directory, name), size, cls.MAX_BYTES)
+                    storage.check_size(uri := uris.join(directory, name), size, cls.MAX_BYTES)
                     documents.append(cls._load_unchanged(uri, size, modified))
         return documents
 

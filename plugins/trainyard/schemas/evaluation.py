@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
@@ -103,7 +103,7 @@ class Evaluation(Document):
         ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
         name = f"{self.split}-{self.dataset_hash[:16]}-{digest[:8]}.json"
-        return storage.join(self.model.uri, self.model.weights_sha256[:16], "evaluations", name)
+        return uris.join(self.model.uri, self.model.weights_sha256[:16], "evaluations", name)
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `MODEL/WEIGHTS/evaluations/NAME`.

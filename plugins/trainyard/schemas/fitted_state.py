@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.types import Digest
 
@@ -131,7 +131,7 @@ class FittedReference(Part):
 
 def save(dataset: str, state: FittedState) -> None:
     """Store the state of a dataset, of which no version refers to it yet."""
-    storage.replace(storage.join(dataset, state.reference.path), state.to_json().encode())
+    storage.replace(uris.join(dataset, state.reference.path), state.to_json().encode())
 
 
 def read(uri: str, reference: FittedReference) -> FittedState:

@@ -24,8 +24,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import NonNegativeInt, PlainSerializer, PlainValidator
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
@@ -260,7 +260,7 @@ def content_hash(columns: tuple[Column, ...], splits: dict[str, Split], fitted: 
 def read_current(dataset: str) -> DatasetManifest:
     """Read the current manifest. Later versions do not change what a reader of this one sees."""
     try:
-        return DatasetManifest.load(storage.join(dataset, "manifest.json"))
+        return DatasetManifest.load(uris.join(dataset, "manifest.json"))
     except FileNotFoundError:
         raise TrainyardError(
             f"{dataset} is not a dataset: it has no manifest.json. "
@@ -308,7 +308,7 @@ def find(name: str) -> tuple[str, DatasetManifest]:
 
 def list_versions(dataset: str) -> list[int]:
     """Return the numbers of the versions, oldest first."""
-    names = storage.list_names(storage.join(dataset, "versions"))
+    names = storage.list_names(uris.join(dataset, "versions"))
     return sorted(int(match[1]) for match in map(_VERSION.fullmatch, names) if match)
 
 
@@ -337,12 +337,12 @@ def remove_version(dataset: str, number: int) -> None:
 
 
 def _version(dataset: str, number: int) -> str:
-    return storage.join(dataset, "versions", f"{number:08d}.json")
+    return uris.join(dataset, "versions", f"{number:08d}.json")
 
 
 def _roll_forward(dataset: str) -> None:
     """Set manifest.json to the newest version, also after a slower writer has set it back."""
-    uri = storage.join(dataset, "manifest.json")
+    uri = uris.join(dataset, "manifest.json")
     while versions := list_versions(dataset):
         current = DatasetManifest.load(uri).number if storage.exists(uri) else 0
         if current == versions[-1]:

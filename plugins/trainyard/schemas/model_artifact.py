@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.schemas import fitted_state
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.fitted_state import FittedReference, FittedState
@@ -134,17 +134,17 @@ class ModelArtifact(Document):
         """
         if self.fitted is None:
             return FittedState(options={})
-        return fitted_state.read(storage.join(model, self.folder, fitted_state.FILE), self.fitted)
+        return fitted_state.read(uris.join(model, self.folder, fitted_state.FILE), self.fitted)
 
 
 def exists(name: str) -> bool:
     """Return whether there is a model at a URI, in any version."""
-    return storage.exists(storage.join(split_version(name)[0], "model.json"))
+    return storage.exists(uris.join(split_version(name)[0], "model.json"))
 
 
 def epoch_model_uri(model: str, number: int) -> str:
     """Return the URI of the model after an epoch, counted from 1."""
-    return storage.join(model, "epochs", f"{number:03d}")
+    return uris.join(model, "epochs", f"{number:03d}")
 
 
 def find(name: str) -> tuple[str, ModelArtifact]:
@@ -207,7 +207,7 @@ def read_version(model: str, version: str) -> ModelArtifact:
     if len(found) > 1:
         raise TrainyardError(f"{model} has several versions {version!r}: {', '.join(found)}. Write more of its digits.")
     try:
-        artifact = ModelArtifact.load(storage.join(model, found[0], "model.json"))
+        artifact = ModelArtifact.load(uris.join(model, found[0], "model.json"))
         if artifact.weights_sha256.startswith(version):
             return artifact
         raise FileNotFoundError
@@ -222,13 +222,13 @@ def read_version(model: str, version: str) -> ModelArtifact:
 def list_versions(model: str, prefix: str = "") -> list[str]:
     """Return the versions of a model that begin with `prefix` and are whole: the first 16 digits of each sha256."""
     folders = [name for name in storage.list_names(model) if _FOLDER.fullmatch(name) and name.startswith(prefix)]
-    return [folder for folder in folders if storage.exists(storage.join(model, folder, "model.json"))]
+    return [folder for folder in folders if storage.exists(uris.join(model, folder, "model.json"))]
 
 
 def read_current(model: str) -> ModelArtifact:
     """Read the current artifact of a model. Raises TrainyardError if there is none."""
     try:
-        return ModelArtifact.load(storage.join(model, "model.json"))
+        return ModelArtifact.load(uris.join(model, "model.json"))
     except FileNotFoundError:
         raise TrainyardError(
             f"{model} is not a model: it has no model.json. Write it with TrainOperator, or with trainyard.trainer.fit."

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Column, DatasetManifest
 
@@ -66,7 +66,7 @@ def lease(dataset: str, number: int, reader: str) -> Iterator[None]:
         number: The version.
         reader: A name that is unique to this reader.
     """
-    uri = storage.join(dataset, "leases", f"{number:08d}-{int(time.time())}-{reader}")
+    uri = uris.join(dataset, "leases", f"{number:08d}-{int(time.time())}-{reader}")
     try:
         storage.replace(uri, b"")
     except (OSError, RuntimeError) as error:
@@ -112,7 +112,7 @@ def expire(dataset: str, keep: int, days: float, now: float | None = None) -> li
     for number in removed:
         manifests.remove_version(dataset, number)
     for path in sorted(unused):
-        storage.remove(storage.join(dataset, path))
+        storage.remove(uris.join(dataset, path))
     return list(removed)
 
 
@@ -125,11 +125,11 @@ def unreferenced(dataset: str) -> list[str]:
         referenced |= referenced_paths(version)
     documents = [
         f"{folder}/{name}" for folder in ("statistics", "fitted")
-        for name in storage.list_names(storage.join(dataset, folder))
+        for name in storage.list_names(uris.join(dataset, folder))
     ]  # fmt: skip
     paths = [path for path in documents if path not in referenced]
-    for write in storage.list_names(storage.join(dataset, "shards")):
-        written = [f"shards/{write}/{name}" for name in storage.list_names(storage.join(dataset, "shards", write))]
+    for write in storage.list_names(uris.join(dataset, "shards")):
+        written = [f"shards/{write}/{name}" for name in storage.list_names(uris.join(dataset, "shards", write))]
         paths += [f"shards/{write}"] if not shards.intersection(written) else [p for p in written if p not in shards]
     return paths
 
@@ -138,7 +138,7 @@ def remove_unreferenced(dataset: str) -> list[str]:
     """Remove what no version refers to, and return its paths. Not safe while a job writes to the dataset."""
     paths = unreferenced(dataset)
     for path in paths:
-        storage.remove(storage.join(dataset, path))
+        storage.remove(uris.join(dataset, path))
     return paths
 
 
@@ -154,7 +154,7 @@ def _rows(version: DatasetManifest, split: str) -> int:
 
 def leased_versions(dataset: str, now: float) -> set[int]:
     """Return the versions that are read at a time in seconds since the epoch."""
-    return read_leases(filter(_LEASE.fullmatch, storage.list_names(storage.join(dataset, "leases"))), now)
+    return read_leases(filter(_LEASE.fullmatch, storage.list_names(uris.join(dataset, "leases"))), now)
 
 
 def read_leases(names: Iterable[str], now: float) -> set[int]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from trainyard.compat import AirflowException
-from trainyard.jobs import validation
-from trainyard.jobs.common_options import WaitOptions
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.common import WaitOptions
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.application_end import ApplicationEndTrigger
 

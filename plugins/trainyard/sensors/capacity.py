@@ -11,9 +11,9 @@ from airflow.triggers.base import BaseTrigger
 from trainyard.clusters.registry import find_cluster
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.jobs import validation
-from trainyard.jobs.common_options import WaitOptions
-from trainyard.jobs.options import HasOptions, or_default_deferrable
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import HasOptions, or_default_deferrable
+from trainyard.jobs.options.common import WaitOptions
 from trainyard.planning.plan import Plan
 from trainyard.schemas.specs.fields import Fixed
 

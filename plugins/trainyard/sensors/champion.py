@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.jobs import validation
-from trainyard.jobs.common_options import ConnectionOptions, Name, WaitOptions
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.common import ConnectionOptions, Name, WaitOptions
 from trainyard.schemas.specs.fields import Location
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.champion import ChampionTrigger

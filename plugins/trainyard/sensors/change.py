@@ -10,9 +10,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.jobs import validation
-from trainyard.jobs.common_options import WaitOptions
-from trainyard.jobs.options import HasOptions, or_default_deferrable
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import HasOptions, or_default_deferrable
+from trainyard.jobs.options.common import WaitOptions
 from trainyard.triggers.change import ChangeTrigger
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import NonNegativeInt
 
-from trainyard.jobs import validation
-from trainyard.jobs.common_options import ConnectionOptions, WaitOptions
-from trainyard.jobs.options import Templated
+from trainyard.jobs.options import validation
+from trainyard.jobs.options.base import Templated
+from trainyard.jobs.options.common import ConnectionOptions, WaitOptions
 from trainyard.schemas.specs.fields import Location
 from trainyard.sensors.change import ChangeSensor
 from trainyard.triggers.dataset import DatasetTrigger

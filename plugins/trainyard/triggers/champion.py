@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.schemas import model_artifact
 from trainyard.triggers.change import ChangeTrigger
@@ -38,7 +38,7 @@ class ChampionTrigger(ChangeTrigger):
 
         A metric that is not finite is None: JSON has no NaN.
         """
-        uri = storage.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.champion)
+        uri = uris.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.champion)
         if not model_artifact.exists(uri):
             return None
         champion = model_artifact.read_current(uri)

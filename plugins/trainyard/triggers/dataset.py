@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.schemas import manifest
 from trainyard.triggers.change import ChangeTrigger
@@ -35,7 +35,7 @@ class DatasetTrigger(ChangeTrigger):
         A newest version below `since` is that of a dataset that was removed, and perhaps exported again: all of its
         versions are new.
         """
-        uri = storage.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.dataset)
+        uri = uris.resolve(TrainyardHook(self.conn_id).get_conn().storage, self.dataset)
         newest = max(manifest.list_versions(uri), default=0)
         if newest < self.since:
             self.since = 0

@@ -6,7 +6,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from trainyard.schemas.worker_progress import GroupProgress
+from trainyard.schemas.runs.worker_progress import GroupProgress
 
 FIRST_SECONDS = 10.0
 """How often a document that does not exist yet is looked for."""

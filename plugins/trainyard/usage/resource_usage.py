@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.planning.plan import Plan
-from trainyard.schemas import events
 from trainyard.schemas.document import Document
-from trainyard.schemas.phases import computes
 from trainyard.schemas.results import ModelResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.phases import computes
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log
 
@@ -101,7 +101,7 @@ def read_error(task_key: TaskKey, application: str) -> str:
 
 def read_run(directory: str) -> list[ResourceUsage]:
     """Return the usage of every application of a run that has ended, in the order of their start."""
-    usages = ResourceUsage.load_all(storage.join(directory, "usage"))
+    usages = ResourceUsage.load_all(uris.join(directory, "usage"))
     return sorted(usages, key=lambda usage: usage.started_at)
 
 
@@ -130,4 +130,4 @@ def _read_busy_seconds(task_key: TaskKey, record: RunRecord | None) -> float:
 
 
 def _uri(task_key: TaskKey, application: str) -> str:
-    return storage.join(task_key.directory, "usage", f"{task_key.task}.{application}.json")
+    return uris.join(task_key.directory, "usage", f"{task_key.task}.{application}.json")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard import hadoop_conf, kerberos
 from trainyard.compat import conf
+from trainyard.files import hadoop_conf, kerberos
 from trainyard.planning.runtime import submitting_user
 from trainyard.yarn import site
 from trainyard.yarn.connection import read_connection

@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from requests.auth import AuthBase, HTTPBasicAuth
 
-from trainyard import kerberos
 from trainyard.compat import AirflowNotFoundException, get_connection
 from trainyard.connection_fields import read_extra, read_urls
 from trainyard.errors import TrainyardError
+from trainyard.files import kerberos
 from trainyard.planning.runtime import submitting_user
 from trainyard.schemas.document import Part
 from trainyard.yarn.resource_manager import ROOT, ResourceManager

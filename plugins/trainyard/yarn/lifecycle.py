@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.yarn.resource_manager import Application
 
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 
 from trainyard.errors import TrainyardError
-from trainyard.planning import environment, executors, placement, sizing
+from trainyard.planning import executors, placement, sizing
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime
 from trainyard.planning.paths import COMMON_TAG, is_reserved_tag
+from trainyard.planning.shipping import environment
 
 SHIPPED_HADOOP_CONF = "./__spark_conf__/__hadoop_conf__"
 """Where Spark unpacks the client's Hadoop configuration in each container; Python reads HDFS with it too."""

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainyard import hadoop_conf
 from trainyard.errors import TrainyardError
+from trainyard.files import hadoop_conf
 
 _MANAGER = "yarn.resourcemanager"
 

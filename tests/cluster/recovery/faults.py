@@ -12,7 +12,7 @@ from tests.cluster.jobs import build_backend, get_event, wait_for
 from trainyard.backends import processes
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.triggers.application import ApplicationTrigger
 
 Fault = Callable[[Cluster, str], bool]

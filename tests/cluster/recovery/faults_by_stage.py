@@ -20,7 +20,7 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import ROOT, Shell
 from tests.cluster.jobs import build_plan
 from tests.cluster.recovery.faults import FAULTS, find_leftovers, kill_worker, run_with_fault
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import EvaluateOperator, ExportOperator, PredictOperator, TrainOperator
 from trainyard.planning.placement import Placement

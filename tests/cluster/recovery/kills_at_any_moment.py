@@ -25,8 +25,8 @@ from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import Exports, build_backend, get_event, wait_for
 from tests.cluster.recovery.airflow import Airflow, run_airflow
 from tests.cluster.recovery.test_durability import STUCK
-from trainyard import storage
 from trainyard.backends import processes
+from trainyard.files import uris
 from trainyard.planning.paths import application_tag, run_directory
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_at_a_random_moment_leaves_no_application(
     configured: Cluster, tmp_path: Path, trial: int
 ) -> None:
     moment = random.Random(trial).uniform(0, SUBMISSION_SECONDS)
-    root = storage.join(configured.storage, tmp_path.name)
+    root = uris.join(configured.storage, tmp_path.name)
     key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory=run_directory(root, "toy", "r1"))
     environment = os.environ | {"PYTHONPATH": "plugins:."}
     command = [sys.executable, "-c", WORKER, str(tmp_path), root, STUCK]
@@ -125,7 +125,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def exports(pair: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exports:
     for name, value in pair.build_environment().items():
         monkeypatch.setenv(name, value)
-    return Exports(tmp_path, storage.join(pair.storage, tmp_path.name))
+    return Exports(tmp_path, uris.join(pair.storage, tmp_path.name))
 
 
 def fail_over(cluster: Cluster, trial: int) -> None:

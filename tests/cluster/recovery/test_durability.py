@@ -19,7 +19,7 @@ from tests.cluster.jobs import Exports, build_backend, get_event, run_to_end, wa
 from trainyard.backends import processes
 from trainyard.errors import TrainyardError
 from trainyard.planning.plan import Plan
-from trainyard.schemas import run_record
+from trainyard.schemas.runs import run_record
 from trainyard.triggers.application import ApplicationTrigger
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]

@@ -22,8 +22,8 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import wait_for
 from tests.cluster.recovery.airflow import Airflow, run_airflow
-from trainyard import storage
 from trainyard.backends import processes
+from trainyard.files import storage
 from trainyard.planning.paths import application_tag, run_directory
 from trainyard.schemas.specs.task_key import TaskKey
 

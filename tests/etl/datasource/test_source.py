@@ -159,8 +159,8 @@ def test_without_a_split_column_all_rows_are_in_train(spark, tmp_path):
 
 
 def test_a_new_shard_begins_when_one_is_large(tmp_path, monkeypatch):
-    from trainyard.etl.datasource import shards
     from trainyard.etl.datasource.columns import Field
+    from trainyard.etl.datasource.writing import shards
 
     monkeypatch.setattr(shards, "MAX_SHARD_BYTES", 2500)
     field = Field("x", "scalar", pa.int64(), ())

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from tests.trainer import datasets
 from trainyard.cli.main import main
 from trainyard.errors import reason
-from trainyard.etl.datasource import writer
 from trainyard.etl.datasource.options import WriteOptions
+from trainyard.etl.datasource.writing import writer
 from trainyard.schemas import manifest, versions
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.etl.models import make_log, make_task_key
-from trainyard.etl.jobs import export
+from trainyard.etl.jobs.exporting import export
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source

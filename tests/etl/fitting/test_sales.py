@@ -12,7 +12,7 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from tests.etl.models import make_log, make_task_key
 from trainyard.etl import evaluate
-from trainyard.etl.jobs import export
+from trainyard.etl.jobs.exporting import export
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.trainer import fit

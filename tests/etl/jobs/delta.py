@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from stack.hadoop.jars import DELTA, fetch_jars
 from tests.etl import python_functions
-from trainyard.etl.jobs import sources
+from trainyard.etl.jobs.exporting import sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas.specs.source import Source
 

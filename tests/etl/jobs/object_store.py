@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.etl.jobs import faulty_store
 from tests.plugins.test_storage import race
-from trainyard import retries, storage
+
+from tests.etl.jobs import faulty_store
 from trainyard.errors import TrainyardError
-from trainyard.etl.jobs import export
-from trainyard.schemas import events, manifest, versions
+from trainyard.etl.jobs.exporting import export
+from trainyard.files import retries, storage
+from trainyard.schemas import manifest, versions
+from trainyard.schemas.runs import events
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source

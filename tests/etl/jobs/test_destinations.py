@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.etl.models import make_task_key
-from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.partitions import remove_partition
+from trainyard.etl.datasource.writing.partitions import remove_partition
 from trainyard.etl.jobs import destinations
+from trainyard.files import storage
 from trainyard.schemas import manifest
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.specs.predict import PredictSpec

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from tests.etl import python_functions
 from tests.etl.models import make_frame, make_log, make_task_key, train
 from tests.trainer import datasets
-from trainyard.etl.jobs import export, predict, sources
+from trainyard.etl.jobs import predict
+from trainyard.etl.jobs.exporting import export, sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec

@@ -28,7 +28,7 @@ from trainyard.etl.scoring import arrays, inputs
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.data.jagged import Jagged
+from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.model.trained_model import load_model
 
 

@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk import DAG
 
 from tests.plugins.backends.threads import run_in_thread
-from trainyard import storage
 from trainyard.backends import processes
 from trainyard.backends.local import LocalBackend
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings
 from trainyard.operators import ExportOperator
 from trainyard.planning.plan import Plan

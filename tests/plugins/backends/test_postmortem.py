@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.plugins.snapshots import group_plan
 from trainyard.backends import postmortem
 from trainyard.backends.postmortem import ContainerLogs
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.yarn.resource_manager import Application
 
 NO_GPU = (

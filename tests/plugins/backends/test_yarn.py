@@ -24,12 +24,12 @@ from trainyard.backends.yarn import YarnBackend
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.hooks import airflow_id
-from trainyard.planning.environment import spark_archive
 from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import is_submission_tag, submission_tag
 from trainyard.planning.plan import Plan, build_plan
-from trainyard.schemas.owner import Owner, find_owner, list_submissions
-from trainyard.schemas.run_record import RunRecord
+from trainyard.planning.shipping.environment import spark_archive
+from trainyard.schemas.runs.owner import Owner, find_owner, list_submissions
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers.application import ApplicationTrigger
 from trainyard.usage import resource_usage

@@ -16,7 +16,7 @@ from trainyard.compat import AirflowException
 from trainyard.hooks import airflow_id
 from trainyard.operators.reap import ReapOperator
 from trainyard.planning.paths import application_tag, storage_tag, submission_tag
-from trainyard.schemas.owner import Owner, list_submissions
+from trainyard.schemas.runs.owner import Owner, list_submissions
 from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = pytest.mark.airflow

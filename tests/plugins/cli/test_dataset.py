@@ -14,9 +14,9 @@ from tests.conftest import ROOT
 from trainyard.cli.dataset_text import describe_dataset
 from trainyard.cli.main import CLOSED_OUTPUT, main
 from trainyard.etl.datasource.columns import Field
-from trainyard.etl.datasource.partitions import WriteResult, build_single_partition_manifest
-from trainyard.etl.datasource.shards import SplitWriter
-from trainyard.etl.datasource.statistics import ColumnStatistics
+from trainyard.etl.datasource.writing.partitions import WriteResult, build_single_partition_manifest
+from trainyard.etl.datasource.writing.shards import SplitWriter
+from trainyard.etl.datasource.writing.statistics import ColumnStatistics
 from trainyard.schemas import manifest
 from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.manifest import Provenance, Split

@@ -12,8 +12,9 @@ import pytest
 from tests.plugins.name_nodes import serve_silence
 from tests.plugins.resource_managers import Answer, serve
 from tests.trainer import datasets
-from trainyard import compat, filesystems, hdfs, hooks
+from trainyard import compat, hooks
 from trainyard.cli.main import main
+from trainyard.files import filesystems, hdfs
 from trainyard.hooks import trainyard
 
 

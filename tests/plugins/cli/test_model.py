@@ -11,8 +11,8 @@ import torch
 
 from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.trainer import datasets
-from trainyard import storage
 from trainyard.cli.main import main
+from trainyard.files import storage, uris
 from trainyard.operators import promotion
 from trainyard.operators.promotion import Champion
 from trainyard.schemas import model_artifact
@@ -87,7 +87,7 @@ def test_a_champion_is_rolled_back_to_an_earlier_one(champion: Champion, capsys:
     current = model_artifact.read_current(champion.uri)
     assert current.folder.startswith(earlier)
     assert f"rolled back from {str(champion.weights_sha256)[:16]}" in capsys.readouterr().out
-    record = Promotion.load(storage.join(champion.uri, current.folder, "promotion.json"))
+    record = Promotion.load(uris.join(champion.uri, current.folder, "promotion.json"))
     assert (record.weights_sha256, record.why[:11]) == (current.weights_sha256, "rolled back")
     assert [one.why[:11] for one in promotion.list_promotions(champion.uri)] == [
         "first is be", "second is b", "rolled back",

@@ -16,11 +16,11 @@ import pytest
 
 from tests.plugins.jobs.retention.stored import NOW, Store
 from tests.plugins.resource_managers import Answer, application, applications, serve, write_yarn_site
-from trainyard import storage
 from trainyard.cli.main import main
+from trainyard.files import storage
 from trainyard.hooks import airflow_id
 from trainyard.planning.paths import storage_tag, submission_tag
-from trainyard.schemas.owner import Owner
+from trainyard.schemas.runs.owner import Owner
 from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = pytest.mark.airflow

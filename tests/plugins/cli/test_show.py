@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.plugins.results import output
-from trainyard import storage
 from trainyard.cli import show
 from trainyard.errors import TrainyardError
-from trainyard.schemas.failure import Failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.files import storage
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 

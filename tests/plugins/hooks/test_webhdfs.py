@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.plugins.resource_managers import Answer, serve
-from trainyard import filesystems, storage
 from trainyard.errors import TrainyardError
+from trainyard.files import filesystems, storage
 from trainyard.hooks import TrainyardHook, trainyard, webhdfs
 
 

@@ -11,7 +11,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.results import output
 from trainyard.operators import ExportOperator, PromoteOperator, TrainOperator, asset
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 from fsspec.implementations.memory import MemoryFileSystem
 
-from trainyard import filesystems
+from trainyard.files import filesystems
 from trainyard.jobs import dry_run
 from trainyard.operators import EvaluateOperator, ExportOperator, Memory, Placement, PredictOperator, TrainOperator
 from trainyard.planning.executors import Executors

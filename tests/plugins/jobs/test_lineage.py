@@ -18,7 +18,7 @@ from openlineage.client import event_v2, facet_v2
 from tests.plugins.conftest import ROOT
 from tests.plugins.results import output
 from tests.trainer import datasets
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.jobs import lineage
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Column

@@ -16,7 +16,6 @@ from fsspec.implementations.local import LocalFileSystem
 from hdfs import HdfsError
 
 from tests.plugins.results import output
-from trainyard import filesystems, storage
 from trainyard.clusters.local import LocalCluster
 from trainyard.clusters.yarn.cluster import YarnCluster
 from trainyard.compat import (
@@ -28,13 +27,14 @@ from trainyard.compat import (
     TaskDeferred,
 )
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.files import filesystems, storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.planning.paths import attempt_uri
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.schemas.specs.task_key import TaskKey

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.plugins.resource_managers import Answer, Server, application, applications, serve
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.jobs import orphans
 from trainyard.planning.paths import application_tag, storage_tag, submission_tag
-from trainyard.schemas.owner import Owner, list_submissions
+from trainyard.schemas.runs.owner import Owner, list_submissions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import LIVE, ResourceManager
 

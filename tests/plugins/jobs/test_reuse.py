@@ -13,11 +13,11 @@ from airflow.sdk import DAG
 from tests.plugins.evaluations import write_model
 from tests.plugins.jobs.test_operator import context
 from tests.trainer import datasets
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, reuse
-from trainyard.jobs.common_options import CommonOptions
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.options.common import CommonOptions
 from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.schemas import manifest
 

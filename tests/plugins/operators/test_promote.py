@@ -11,9 +11,9 @@ from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
-from trainyard import storage
 from trainyard.compat import AirflowException, AirflowSkipException
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Scores

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.operators import PromoteOperator, promotion
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation, Scores
@@ -119,14 +119,14 @@ def test_the_champion_is_a_copy_of_the_model_that_was_evaluated(tmp_path: Path) 
     good = write_model(model, b"good")
     candidate = evaluation(Scores(**scores(str(model), good.weights_sha256, accuracy=0.9)))
     for name in ("mlflow/MLmodel", "evaluations/test.json", ".hidden"):
-        storage.replace(storage.join(str(model), good.weights_sha256[:16], name), b"another format")
+        storage.replace(uris.join(str(model), good.weights_sha256[:16], name), b"another format")
     write_model(model, b"newer")
     promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it was good")
     assert model_artifact.read_current(champion) == good
     assert promotion.read_champion(champion) == promotion.Champion(champion, good.weights_sha256, 1)
-    assert storage.read(storage.join(champion, good.weights[0].path)) == b"good"
-    assert storage.read(storage.join(champion, good.weights_sha256[:16], "mlflow/MLmodel")) == b"another format"
-    stored = Promotion.load(storage.join(champion, good.weights_sha256[:16], "promotion.json"))
+    assert storage.read(uris.join(champion, good.weights[0].path)) == b"good"
+    assert storage.read(uris.join(champion, good.weights_sha256[:16], "mlflow/MLmodel")) == b"another format"
+    stored = Promotion.load(uris.join(champion, good.weights_sha256[:16], "promotion.json"))
     assert (stored.why, stored.evaluation) == ("it was good", candidate.uri)
     assert stored.promoted_at.endswith("+00:00")
     assert {path.name for path in Path(champion, good.weights_sha256[:16]).iterdir()} == {
@@ -164,7 +164,7 @@ def test_of_two_promotions_that_saw_the_same_champion_one_fails(tmp_path: Path, 
     with pytest.raises(TrainyardError, match=r"^another promotion has replaced the champion at .*/champion since "):
         promotion.publish(worse, seen, rule, "it is better")
     assert promotion.read_champion(champion) == promotion.Champion(champion, better.model.weights_sha256, 1)
-    assert not storage.exists(storage.join(champion, worse.model.weights_sha256[:16], "promotion.json"))
+    assert not storage.exists(uris.join(champion, worse.model.weights_sha256[:16], "promotion.json"))
 
 
 def test_a_model_may_become_the_champion_again(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_model_may_become_the_champion_again(tmp_path: Path) -> None:
         promotion.publish(candidate, promotion.read_champion(champion), rule, f"reason {number}")
         weights = candidate.model.weights_sha256
         assert promotion.read_champion(champion) == promotion.Champion(champion, weights, number)
-        stored = Promotion.load(storage.join(champion, weights[:16], "promotion.json"))
+        stored = Promotion.load(uris.join(champion, weights[:16], "promotion.json"))
         assert (stored.why, stored.weights_sha256) == (f"reason {number}", weights)
     assert storage.list_names(f"{champion}/promotions") == ["00000001.json", "00000002.json", "00000003.json"]
 
@@ -210,7 +210,7 @@ def test_a_promotion_that_has_not_ended_holds_others_back_for_some_minutes(
 
 def test_a_repeated_promotion_keeps_the_reason_and_completes_missing_files(tmp_path: Path) -> None:
     champion, candidate = str(tmp_path / "champion"), written(tmp_path / "c", b"new")
-    folder = storage.join(champion, candidate.model.weights_sha256[:16])
+    folder = uris.join(champion, candidate.model.weights_sha256[:16])
     promotion.publish(candidate, promotion.read_champion(champion), Rule(metric="accuracy"), "it is better")
     first = storage.read(f"{folder}/promotion.json")
     storage.remove(f"{folder}/weights.safetensors")
@@ -224,7 +224,7 @@ def test_a_champion_without_a_reason_gets_one(tmp_path: Path) -> None:
     candidate = written(tmp_path / "champion", b"new")
     champion = promotion.read_champion(str(tmp_path / "champion"))
     promotion.publish(candidate, champion, Rule(metric="accuracy"), "it is the champion already")
-    stored = Promotion.load(storage.join(champion.uri, candidate.model.weights_sha256[:16], "promotion.json"))
+    stored = Promotion.load(uris.join(champion.uri, candidate.model.weights_sha256[:16], "promotion.json"))
     assert stored.why == "it is the champion already"
 
 
@@ -234,7 +234,7 @@ def test_the_champion_of_another_location_keeps_its_own_reason(tmp_path: Path) -
     staged = evaluation(candidate.model.model_copy(update={"uri": first}))
     for why in ("reason of production", "it is the champion already"):
         promotion.publish(staged, promotion.read_champion(second), Rule(metric="accuracy"), why)
-        stored = Promotion.load(storage.join(second, candidate.model.weights_sha256[:16], "promotion.json"))
+        stored = Promotion.load(uris.join(second, candidate.model.weights_sha256[:16], "promotion.json"))
         assert stored.why == "reason of production"
 
 

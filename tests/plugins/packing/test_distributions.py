@@ -9,7 +9,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from trainyard.errors import TrainyardError
-from trainyard.jobs import requirements
+from trainyard.jobs.options import requirements
 from trainyard.packing.distributions import NEEDED, find_distributions, list_files
 
 

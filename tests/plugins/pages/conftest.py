@@ -14,7 +14,7 @@ import pytest
 
 from tests.plugins.results import output
 from trainyard.planning.paths import run_directory
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

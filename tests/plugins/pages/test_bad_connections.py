@@ -10,7 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tests.plugins.pages.conftest import Airflow
 from tests.plugins.pages.test_pages import RUN, save_usage, task_key
-from trainyard import filesystems
+from trainyard.files import filesystems
 
 pytestmark = pytest.mark.airflow
 

@@ -20,14 +20,14 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.plugins.browser_views import VIEWS, View
 from tests.plugins.pages.conftest import NOON, Airflow
 from tests.plugins.report import example
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.planning.paths import run_directory
 from trainyard.report import render
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.failure import Failure
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
 from trainyard.usage import resource_usage
 
 pytestmark = pytest.mark.airflow
@@ -99,7 +99,7 @@ def write_training(task_key: Any, rate: float, scale: float) -> None:
         {"task_key": task_key, "recipe": "toy.recipe:network", "dataset": "b", "model": "m",
          "recipe_params": {"learning_rate": rate}, "options": {"epochs": 20}}
     )  # fmt: skip
-    storage.replace(storage.join(task_key.directory, "specs", "train.json"), spec.to_json().encode())
+    storage.replace(uris.join(task_key.directory, "specs", "train.json"), spec.to_json().encode())
     with EventLog(task_key.directory, "train", "worker 0") as log:
         for epoch in range(1, 9):
             log.counter("epoch", epoch=epoch, **example.epoch_metrics(epoch, scale))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.results import output
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.pages import live
 from trainyard.pages.runs import Run
-from trainyard.schemas import run_record
-from trainyard.schemas.failure import Failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import GroupProgress
 
 
 def key(root: Path, attempt: int) -> TaskKey:

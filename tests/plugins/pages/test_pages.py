@@ -13,16 +13,16 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.plugins.pages.conftest import NOON, Airflow
-from trainyard import storage
+from trainyard.files import storage, uris
 from trainyard.pages import pipelines
 from trainyard.planning.paths import run_directory
-from trainyard.schemas import worker_progress
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.failure import Failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import worker_progress
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.worker_progress import GroupProgress, WorkerProgress
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.schemas.worker_progress import GroupProgress, WorkerProgress
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage
 
@@ -71,7 +71,7 @@ def test_a_user_who_may_not_read_the_runs_of_a_dag_sees_none_of_them(airflow: Ai
 @pytest.mark.parametrize("page", ["pipeline", "run", "report"])
 def test_the_runs_of_unreadable_dags_are_refused(airflow: Airflow, page: str) -> None:
     airflow.dag("ann.digits")
-    storage.replace(storage.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
+    storage.replace(uris.join(airflow.run("ann.digits", "r1"), "report.html"), b"the report")
     assert airflow.get(page, user="ann", **RUN).status_code == 200
     assert airflow.get(page, user="bob", **RUN).status_code == 403
 
@@ -125,7 +125,7 @@ def test_a_name_with_special_characters_is_escaped_and_links_to_its_run(airflow:
 def test_a_run_id_cannot_escape_the_directory_of_its_dag(airflow: Airflow, run_id: str) -> None:
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "r1")
-    storage.replace(storage.join(airflow.root, "other", "report.html"), b"of somebody else")
+    storage.replace(uris.join(airflow.root, "other", "report.html"), b"of somebody else")
     answer = airflow.get("report", **RUN | {"run_id": run_id})
     assert answer.status_code == 404 and "somebody" not in answer.text
 
@@ -144,7 +144,7 @@ def test_runs_of_a_second_connection_are_listed_with_its_name(
     airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     airflow.dag("ann.digits")
-    other = Airflow(airflow.app, storage.join(airflow.root, "elsewhere"))
+    other = Airflow(airflow.app, uris.join(airflow.root, "elsewhere"))
     other.run("ann.digits", "r1")
     monkeypatch.setenv(
         "AIRFLOW_CONN_ELSEWHERE", json.dumps({"conn_type": "trainyard", "extra": {"storage": other.root}})
@@ -156,7 +156,7 @@ def test_runs_of_a_connection_in_a_secrets_backend_are_listed_when_the_setting_n
     airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     airflow.dag("ann.digits")
-    other = Airflow(airflow.app, storage.join(airflow.root, "elsewhere"))
+    other = Airflow(airflow.app, uris.join(airflow.root, "elsewhere"))
     other.run("ann.digits", "r1")
     vault = tmp_path / "vault.json"
     vault.write_text(json.dumps({"kept": {"conn_type": "trainyard", "extra": {"storage": other.root}}}))
@@ -212,7 +212,7 @@ def test_a_page_that_is_shown_again_reads_only_what_has_changed(airflow: Airflow
     first = airflow.get("run", **RUN).text
     assert len(read_files) == 2 and "local-1" in first
     assert airflow.get("run", **RUN).text == first and len(read_files) == 2
-    record = storage.join(directory, "records", "export.json")
+    record = uris.join(directory, "records", "export.json")
     storage.replace(record, storage.read(record).replace(b"local-1", b"local-23"))
     read_files.clear()
     assert "local-23" in airflow.get("run", **RUN).text and read_files == [record]
@@ -231,7 +231,7 @@ def test_an_unreadable_record_is_reported_and_hides_no_other_run(airflow: Airflo
     airflow.dag("ann.digits")
     airflow.run("ann.digits", "good")
     broken = airflow.run("ann.digits", "bad", 1)
-    storage.replace(storage.join(broken, "records", "export.json"), b"{")
+    storage.replace(uris.join(broken, "records", "export.json"), b"{")
     listed = airflow.get("pipeline", **RUN).text
     assert "is not JSON" in listed and "7.0 s" in listed
 
@@ -287,7 +287,7 @@ def test_a_running_worker_group_is_shown_with_its_workers_and_epochs_until_it_en
     spec = TrainSpec.model_validate(
         {"task_key": key, "recipe": "toy.recipe:network", "dataset": "b", "model": "m", "options": {"epochs": 9}}
     )
-    storage.replace(storage.join(key.directory, "specs", "train.json"), spec.to_json().encode())
+    storage.replace(uris.join(key.directory, "specs", "train.json"), spec.to_json().encode())
     assert "train is running" in airflow.get("run", **RUN).text
     GroupProgress(
         task_key=key,
@@ -320,7 +320,7 @@ def test_a_task_whose_progress_cannot_be_read_is_noted_beside_the_stages_of_a_ru
     airflow.run("ann.digits", "r1", state="running")
     key = task_key(airflow)
     spec = TrainSpec.model_validate({"task_key": key, "recipe": "toy:network", "dataset": "b", "model": "m"})
-    storage.replace(storage.join(key.directory, "specs", "train.json"), spec.to_json().encode())
+    storage.replace(uris.join(key.directory, "specs", "train.json"), spec.to_json().encode())
     storage.replace(worker_progress.progress_uri(key), b"{")
     answer = airflow.get("run", **RUN)
     assert answer.status_code == 200 and "export" in [row[0] for row in cells(answer.text)]
@@ -330,7 +330,7 @@ def test_a_task_whose_progress_cannot_be_read_is_noted_beside_the_stages_of_a_ru
 def test_a_run_that_is_over_has_no_running_tasks(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", state="failed")
-    storage.replace(storage.join(directory, "specs", "train.json"), b"{}")
+    storage.replace(uris.join(directory, "specs", "train.json"), b"{}")
     page_text = airflow.get("run", **RUN).text
     assert "is running" not in page_text and "data-live" not in page_text
 
@@ -338,7 +338,7 @@ def test_a_run_that_is_over_has_no_running_tasks(airflow: Airflow) -> None:
 def test_a_run_that_airflow_deleted_has_no_running_tasks(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", known=False)
-    storage.replace(storage.join(directory, "specs", "train.json"), b"{}")
+    storage.replace(uris.join(directory, "specs", "train.json"), b"{}")
     page_text = airflow.get("run", **RUN).text
     assert "is running" not in page_text and "data-live" not in page_text
 
@@ -346,7 +346,7 @@ def test_a_run_that_airflow_deleted_has_no_running_tasks(airflow: Airflow) -> No
 def test_a_spec_of_an_unknown_job_is_noted_beside_the_stages_of_a_run(airflow: Airflow) -> None:
     airflow.dag("ann.digits")
     directory = airflow.run("ann.digits", "r1", state="running")
-    storage.replace(storage.join(directory, "specs", "train.json"), b'{"document": "ensemble spec", "version": 3}')
+    storage.replace(uris.join(directory, "specs", "train.json"), b'{"document": "ensemble spec", "version": 3}')
     answer = airflow.get("run", **RUN)
     assert answer.status_code == 200 and [row[0] for row in cells(answer.text)][1:] == ["export"]
     assert "train.json is not the spec of a job that this release of Trainyard runs" in answer.text
@@ -402,8 +402,8 @@ def test_a_comparison_notes_files_that_cannot_be_read(airflow: Airflow, damaged:
     airflow.dag("ann.digits")
     for number in range(2):
         directory = airflow.run("ann.digits", f"r{number}", number, job="train")
-    storage.replace(storage.join(directory, "specs", "export.json"), damaged)
-    storage.replace(storage.join(directory, "events", "export", "worker 0.jsonl"), damaged)
+    storage.replace(uris.join(directory, "specs", "export.json"), damaged)
+    storage.replace(uris.join(directory, "events", "export", "worker 0.jsonl"), damaged)
     answer = airflow.get("compare?conn_id=trainyard_default&dag_id=ann.digits&run=r0&run=r1&x=")
     assert answer.status_code == 200 and ["run", "duration", "7.0 s", "7.0 s"] in cells(answer.text)
     assert "r1, export.json" in answer.text

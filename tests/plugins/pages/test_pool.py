@@ -7,7 +7,7 @@ import threading
 import anyio
 import anyio.to_thread
 
-from trainyard import filesystems
+from trainyard.files import filesystems
 from trainyard.pages.pool import in_own_pool
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.plugins.results import output
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import uris
 from trainyard.operators import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.promotion import Rule
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -54,7 +54,7 @@ def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
     ],
 )
 def test_only_uris_below_the_storage_are_read(uri: str, inside: bool) -> None:
-    assert storage.is_below("file:///data/", uri) is inside
+    assert uris.is_below("file:///data/", uri) is inside
 
 
 def test_a_dataset_elsewhere_is_left_out(tmp_path: Path) -> None:

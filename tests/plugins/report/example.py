@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.plugins.results import output
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.usage.resource_usage import ResourceUsage
 

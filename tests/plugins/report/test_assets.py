@@ -9,7 +9,7 @@ from typing import get_args
 
 from trainyard import report
 from trainyard.report import assets, palette
-from trainyard.schemas import phases
+from trainyard.schemas.runs import phases
 
 VENDOR = Path(str(report.__file__)).parent / "vendor"
 

@@ -8,7 +8,7 @@ from tests.plugins.evaluations import beside, evaluation, scores
 from trainyard.report import evaluations, render
 from trainyard.schemas.evaluation import Example, Interval, Scores, Slice
 from trainyard.schemas.results import EvaluationResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 ENDS: dict[str, Interval] = {"accuracy": (0.8, 0.95)}

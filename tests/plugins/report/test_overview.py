@@ -8,7 +8,7 @@ import pytest
 
 from tests.plugins.report import example
 from trainyard.report import overview
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 
 DIRECTORY = "file:///runs/digits/r1"
 EARLIER = "Epoch 4 of 8 was the best one of train: early_stopping=3 would have ended it after epoch 7 at the latest."

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.plugins.results import output
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.report import render
-from trainyard.schemas import outcomes
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.failure import Failure
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import outcomes
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.failure import Failure
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 

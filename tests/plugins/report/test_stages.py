@@ -7,7 +7,7 @@ import pytest
 from tests.plugins.report import example
 from tests.plugins.results import output
 from trainyard.report import stages
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 

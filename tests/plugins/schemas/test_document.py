@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.schemas.document import Document
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec

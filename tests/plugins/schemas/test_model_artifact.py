@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.evaluations import write_model
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.schemas import model_artifact
 
 

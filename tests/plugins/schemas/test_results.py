@@ -12,10 +12,10 @@ import pytest
 from tests.plugins.evaluations import beside, evaluation, scores
 from tests.plugins.results import OUTPUTS, output
 from trainyard.errors import TrainyardError
-from trainyard.schemas import run_record
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import run_record
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.task_key import TaskKey
 

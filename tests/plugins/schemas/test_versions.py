@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import datasets
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import versions
 from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split

@@ -10,8 +10,8 @@ import pytest
 
 from tests.plugins.evaluations import write_model
 from tests.plugins.resource_managers import Answer, application, serve, write_yarn_site
-from trainyard import storage
 from trainyard.compat import AirflowException, AirflowSensorTimeout, TaskDeferred
+from trainyard.files import storage
 from trainyard.sensors import ApplicationSensor, ChampionSensor, DatasetSensor
 from trainyard.triggers import DatasetTrigger
 

@@ -15,8 +15,8 @@ import pytest
 from tests.plugins.name_nodes import serve_silence
 from tests.plugins.resource_managers import STANDBY, Answer, Server, application, applications, serve, write_yarn_site
 from trainyard.errors import TrainyardError
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.triggers import progress
 from trainyard.triggers.application import ApplicationTrigger, describe_state, get_pause
 from trainyard.yarn.resource_manager import LIVE, Application

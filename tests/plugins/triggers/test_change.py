@@ -13,7 +13,7 @@ import pytest
 
 from tests.plugins.evaluations import write_model
 from tests.plugins.resource_managers import Answer, application, serve, write_yarn_site
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.triggers import ApplicationEndTrigger, ChampionTrigger, DatasetTrigger
 from trainyard.triggers.change import ChangeTrigger
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.schemas.worker_progress import GroupProgress, TrainingProgress, progress_uri
 from trainyard.triggers import progress
 from trainyard.triggers.progress import ProgressReader
 

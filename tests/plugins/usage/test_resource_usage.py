@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.results import output
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.plugins.results import output
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.lifecycle import (
     End,

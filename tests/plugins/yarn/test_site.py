@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard import hadoop_conf
 from trainyard.errors import TrainyardError
+from trainyard.files import hadoop_conf
 from trainyard.yarn import cluster, site
 
 

@@ -15,10 +15,10 @@ import torch
 
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_with_fault
 from tests.trainer.workers import Workers
-from trainyard import storage
 from trainyard.errors import TrainyardError
-from trainyard.schemas import checkpoint as index
-from trainyard.schemas.checkpoint import Checkpoint, File
+from trainyard.files import storage
+from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.checkpoint import Checkpoint, File
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.staging import Staging
 from trainyard.trainer.loop import engine as loop

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainyard import retries
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.files import retries
 from trainyard.trainer.checkpointing import dcp
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.world import World

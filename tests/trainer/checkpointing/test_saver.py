@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from tests.trainer.workers import Workers
-from trainyard.schemas.checkpoint import File
+from trainyard.schemas.runs.checkpoint import File
 from trainyard.trainer.checkpointing import saver as saver_module
 from trainyard.trainer.checkpointing.dcp import Planner, Reader, Writer
 from trainyard.trainer.checkpointing.saver import Saver

@@ -13,7 +13,7 @@ from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Statistics, read_current
 from trainyard.trainer.data.folds import hold_out
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit
 
 SIZES = {"fold-1": 31, "fold-2": 1, "fold-3": 64, "test": 20}

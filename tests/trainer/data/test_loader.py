@@ -16,7 +16,7 @@ from tests.trainer import datasets
 from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data.loader import Loader, LocalBatch, build_order
 from trainyard.trainer.data.mixture import Mixture
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.data.weights import Weights
 
 TYPES = ("float32", "float64", "int8", "int64", "uint16", "bool")

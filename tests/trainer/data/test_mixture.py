@@ -18,7 +18,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.schemas.manifest import Statistics
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.mixture import Mixture, Portion, merge_statistics
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.trained_model import load_model
 

@@ -13,10 +13,10 @@ import pytest
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
-from trainyard.trainer.data.cache import ShardCache
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.mixture import Portion
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.cache import ShardCache
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.data.weights import MAX_CLASSES, UNIT, build_weights
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World

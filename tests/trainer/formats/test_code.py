@@ -53,8 +53,8 @@ def test_the_copied_modules_import_nothing_of_the_package_that_is_not_copied(
     code.copy("shapes_alone", tmp_path)
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import trainyard.storage, trainyard.schemas.model_artifact\n"
-        "from trainyard.filesystems import locate\n"
+        "import trainyard.files.storage, trainyard.schemas.model_artifact\n"
+        "from trainyard.files.filesystems import locate\n"
         "locate('memory://x')"
     )
     subprocess.run([sys.executable, "-I", "-c", program], check=True)

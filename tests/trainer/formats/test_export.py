@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from tests.trainer import datasets
-from trainyard import retries, storage
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.files import retries, storage
 from trainyard.schemas.manifest import Column
 from trainyard.trainer.formats.export import check_formats, export
 from trainyard.trainer.formats.mlflow import Scorer

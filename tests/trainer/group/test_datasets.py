@@ -12,10 +12,10 @@ import pytest
 from tests.plugins.evaluations import write_model
 from tests.plugins.results import output
 from tests.trainer import datasets
-from trainyard import retries, storage
+from trainyard.files import retries, storage
 from trainyard.schemas import manifest, versions
-from trainyard.schemas.events import EventLog
 from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.group import supervisor

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from trainyard.schemas import phases
-from trainyard.schemas.phases import Phase
-from trainyard.schemas.worker_progress import TrainingProgress
+from trainyard.schemas.runs import phases
+from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.runs.worker_progress import TrainingProgress
 from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
 from trainyard.trainer.group import heartbeats
 from trainyard.trainer.group.group_server import GroupServer

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from tests.trainer import datasets
-from trainyard import storage
 from trainyard.errors import TrainyardError, UnavailableError
-from trainyard.schemas import events as event_log
-from trainyard.schemas import run_record, worker_progress
-from trainyard.schemas.checkpoint import list_checkpoints
-from trainyard.schemas.events import EventLog
+from trainyard.files import storage
 from trainyard.schemas.manifest import read_current
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import events as event_log
+from trainyard.schemas.runs import run_record, worker_progress
+from trainyard.schemas.runs.checkpoint import list_checkpoints
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress

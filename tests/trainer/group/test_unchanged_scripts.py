@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import events as event_log
 from trainyard.schemas import model_artifact
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs import events as event_log
+from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.group import script

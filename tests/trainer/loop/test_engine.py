@@ -19,7 +19,7 @@ from tests.trainer.recipes import Modes, linear
 from tests.trainer.runs import get_losses, list_committed
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
-from trainyard.schemas.checkpoint import INDEX, Checkpoint
+from trainyard.schemas.runs.checkpoint import INDEX, Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.tracking import Tracker

@@ -13,9 +13,9 @@ from torch import nn
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
 from trainyard.errors import TrainyardError
-from trainyard.schemas import checkpoint as index
-from trainyard.schemas.checkpoint import Checkpoint
 from trainyard.schemas.model_artifact import epoch_model_uri
+from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.checkpoint import Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.recipe import Recipe

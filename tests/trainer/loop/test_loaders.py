@@ -17,7 +17,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader
-from trainyard.trainer.data.split_reader import SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.loaders import build_loaders, check_resident, has_room
 from trainyard.trainer.world import World
 

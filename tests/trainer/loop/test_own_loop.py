@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from tests.trainer import datasets
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.trainer.loop.fit import fit
 
 

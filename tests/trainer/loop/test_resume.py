@@ -13,8 +13,8 @@ import pytest
 
 from tests.trainer.runs import RECIPES, STRATEGIES, get_losses, list_committed, train_until_killed, train_with_fault
 from tests.trainer.workers import Workers
-from trainyard.schemas import checkpoint as index
-from trainyard.schemas.checkpoint import Checkpoint
+from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.checkpoint import Checkpoint
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.schemas import events
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.measuring.device_times import DeviceTimes, Event, Span, Step, measure_step
 from trainyard.trainer.measuring.phases import Phases
 

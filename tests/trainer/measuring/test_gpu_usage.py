@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainyard.schemas import events
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader, is_due
 from trainyard.trainer.measuring.phases import Phases
 

@@ -11,9 +11,9 @@ from tests.trainer import datasets
 from tests.trainer.runs import RECIPES, STRATEGIES
 from tests.trainer.workers import Workers
 from trainyard.report import timeline
-from trainyard.schemas import events
-from trainyard.schemas.events import EventLog
-from trainyard.schemas.phases import Phase
+from trainyard.schemas.runs import events
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring.phases import MAX_SPANS, Phases
 from trainyard.trainer.world import World

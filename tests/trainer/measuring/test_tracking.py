@@ -15,8 +15,8 @@ from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.trainer import datasets
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring import tracking
 from trainyard.trainer.measuring.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker

@@ -16,7 +16,7 @@ from torch.nn import functional
 from tests.trainer import datasets, recipes
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
-from trainyard.schemas.events import EventLog
+from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer import Recipe, Run
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.phases import Phases

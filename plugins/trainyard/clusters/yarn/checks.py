@@ -12,9 +12,9 @@ from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError, summarize
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.planning import sizing
-from trainyard.planning.environment import NodeRuntime, node_runtime, packed_settings
 from trainyard.planning.job import SparkConnection
 from trainyard.planning.runtime import spark_defaults, spark_environment
+from trainyard.planning.shipping.environment import NodeRuntime, node_runtime, packed_settings
 from trainyard.yarn import cluster
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.settings import CONTAINER_ENVIRONMENTS, container_environment, containers_conf

@@ -10,10 +10,10 @@ from trainyard.diagnosis.diagnose import diagnose
 from trainyard.diagnosis.executors import GPU_FIX
 from trainyard.errors import TrainyardError, summarize
 from trainyard.planning import sizing
-from trainyard.planning.environment import NodeRuntime, node_runtime
 from trainyard.planning.finding import Finding
 from trainyard.planning.plan import Plan
 from trainyard.planning.runtime import spark_defaults
+from trainyard.planning.shipping.environment import NodeRuntime, node_runtime
 from trainyard.yarn import cluster, fit
 from trainyard.yarn.resource_manager import ResourceManager
 from trainyard.yarn.settings import DRIVER, EXECUTOR, container_environment

@@ -17,12 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainyard import hadoop_conf, storage
 from trainyard.errors import TrainyardError
-from trainyard.planning import archive
-from trainyard.planning.environment import NodeRuntime
+from trainyard.files import hadoop_conf, storage
 from trainyard.planning.placement import DISCOVERY
 from trainyard.planning.runtime import MIN_JAVA
+from trainyard.planning.shipping import archive
+from trainyard.planning.shipping.environment import NodeRuntime
 from trainyard.yarn import java_programs
 from trainyard.yarn.resource_manager import Archive, ResourceManager
 from trainyard.yarn.settings import EXECUTOR, SHIPPED_HADOOP_CONF, container_environment
@@ -61,7 +61,7 @@ tarfile.open(fileobj=io.BytesIO(base64.b64decode({files!r}))).extractall()
 sys.path.insert(0, {code!r})
 from trainyard import storage
 for uri in {uris!r}:
-    if error := storage.write_error(uri):
+    if error := trial.write_error(uri):
         sys.exit(uri + ": " + error)
 """
 _CODE = "trainyard-code"

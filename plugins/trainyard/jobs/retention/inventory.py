@@ -12,20 +12,20 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, noted
+from trainyard.files import storage, uris
+from trainyard.files.storage import StoredFile
 from trainyard.jobs.retention.decision import REFERENCED, SAFE_SECONDS, Inventory, Item, Kind
 from trainyard.schemas import versions
-from trainyard.schemas.checkpoint import INDEX
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.manifest import read_version as read_manifest
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.references import Reference
 from trainyard.schemas.results import ModelResult
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs.checkpoint import INDEX
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs import TrainSpec, load_spec
-from trainyard.storage import StoredFile
 
 REMOVED = ".removed-"
 """How the name of a run's directory begins while it is removed."""
@@ -68,15 +68,15 @@ def scan(root: str, kinds: Collection[Kind], now: float) -> Inventory:
     shared: dict[str, int] = {}
     needs_references = not REFERENCED.isdisjoint(kinds)
     if needs_references or {"runs", "checkpoints"}.intersection(kinds):
-        found += _scan_runs(storage.join(root, "runs"), needs_references)
+        found += _scan_runs(uris.join(root, "runs"), needs_references)
     if needs_references:
         for name in storage.list_directories(root):
             if name not in _OWN and not name.startswith("."):
-                found += _scan_products(storage.join(root, name), shared, now)
+                found += _scan_products(uris.join(root, name), shared, now)
     if "environments" in kinds:
-        found += _scan_environments(storage.join(root, "environments"))
+        found += _scan_environments(uris.join(root, "environments"))
     if "owners" in kinds:
-        found += _scan_owners(storage.join(root, "owners"))
+        found += _scan_owners(uris.join(root, "owners"))
     return Inventory(tuple(_resolve(found)), shared)
 
 
@@ -90,9 +90,9 @@ def _scan_runs(root: str, needs_references: bool) -> Iterator[_Found]:
     for dag in storage.list_directories(root):
         if dag.startswith("."):
             continue
-        directory = storage.join(root, dag)
+        directory = uris.join(root, dag)
         for run in storage.list_directories(directory):
-            uri = storage.join(directory, run)
+            uri = uris.join(directory, run)
             if run.startswith(REMOVED):
                 files = storage.find_files(uri)
                 yield _Found(Item("runs", uri, directory, 0, newest_change(files), _size(files), counted=False))
@@ -123,7 +123,7 @@ def _scan_run(dag: str, uri: str, needs_references: bool) -> Iterator[_Found]:
             since = newest_change(saved)
             yield _Found(
                 Item(
-                    "checkpoints", storage.join(uri, name), uri, since or 0, since, _size(saved), counted=False,
+                    "checkpoints", uris.join(uri, name), uri, since or 0, since, _size(saved), counted=False,
                     parent=uri, min_age=0 if is_committed else SAFE_SECONDS,
                 )
             )  # fmt: skip
@@ -138,7 +138,7 @@ def _read_run(uri: str, files: Files) -> tuple[tuple[Reference, ...], str]:
         part, _, task = file.path.partition("/")
         if part not in ("specs", "attempts", "records") or _is_hidden(task):
             continue
-        document = storage.join(uri, file.path)
+        document = uris.join(uri, file.path)
         with noted(unreadable, document), suppress(FileNotFoundError):
             if part != "records":
                 spec = load_spec(document)
@@ -166,10 +166,10 @@ def _scan_products(top: str, shared: dict[str, int], now: float) -> Iterator[_Fo
     below = _divide(files, {*datasets, *models})
     for prefix in sorted(datasets):
         if any(_VERSION.fullmatch(file.path) for file in below[prefix]):
-            yield from _scan_dataset(storage.join(top, prefix).rstrip("/"), below[prefix], shared, now)
+            yield from _scan_dataset(uris.join(top, prefix).rstrip("/"), below[prefix], shared, now)
     for prefix in sorted(models):
         if any(_HASH.fullmatch(file.path.partition("/")[0]) for file in below[prefix]):
-            yield from _scan_model(storage.join(top, prefix).rstrip("/"), below[prefix])
+            yield from _scan_model(uris.join(top, prefix).rstrip("/"), below[prefix])
 
 
 def _divide(files: Files, prefixes: Collection[str]) -> dict[str, Files]:
@@ -198,7 +198,7 @@ def _scan_dataset(uri: str, files: Files, shared: dict[str, int], now: float) ->
         for number in numbers:
             manifest = read_manifest(uri, number)
             shards |= {shard.path for split in manifest.splits.values() for shard in split.shards}
-            paths[number] = frozenset(storage.join(uri, path) for path in versions.referenced_paths(manifest))
+            paths[number] = frozenset(uris.join(uri, path) for path in versions.referenced_paths(manifest))
     except (TrainyardError, OSError, ValueError) as error:
         problem = f"its manifests or leases cannot be read: {error}"
     for number in numbers:
@@ -214,12 +214,12 @@ def _scan_dataset(uri: str, files: Files, shared: dict[str, int], now: float) ->
         return
     used = frozenset(itertools.chain.from_iterable(paths.values()))
     for path, written in _group_writes(files):
-        directory = storage.join(uri, path)
+        directory = uris.join(uri, path)
         if directory in used and path.startswith("shards/"):
             shared[directory] = _size(written)
             written = [file for file in written if file.path not in shards]
             for file in written:
-                yield _Found(_unused(storage.join(uri, file.path), uri, [file]))
+                yield _Found(_unused(uris.join(uri, file.path), uri, [file]))
         elif directory in used:
             shared[directory] = _size(written)
         else:
@@ -242,7 +242,7 @@ def _unused(uri: str, dataset: str, files: Files) -> Item:
 
 def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
     folder, unreadable = "", dict[str, str]()
-    with noted(unreadable, document := storage.join(uri, "model.json")), suppress(FileNotFoundError):
+    with noted(unreadable, document := uris.join(uri, "model.json")), suppress(FileNotFoundError):
         folder = ModelArtifact.load(document).folder
     problem = next(iter(unreadable), "")
     replaced = next((file.modified for file in files if file.path == "model.json"), None)
@@ -251,7 +251,7 @@ def _scan_model(uri: str, files: Files) -> Iterator[_Found]:
         if not _HASH.fullmatch(name):
             continue
         paths = {file.path for file in version}
-        directory = storage.join(uri, name)
+        directory = uris.join(uri, name)
         is_committed = f"{name}/model.json" in paths
         references, own_problem = _read_model(directory) if is_committed else ((), "")
         since = newest_change(version)
@@ -274,9 +274,9 @@ def _read_model(directory: str) -> tuple[tuple[Reference, ...], str]:
     """Return what a version of a model refers to, and a document that cannot be read, "" if there is none."""
     references: list[Reference] = []
     unreadable: dict[str, str] = {}
-    with noted(unreadable, uri := storage.join(directory, "model.json")), suppress(FileNotFoundError):
+    with noted(unreadable, uri := uris.join(directory, "model.json")), suppress(FileNotFoundError):
         references += ModelArtifact.load(uri).references()
-    with noted(unreadable, uri := storage.join(directory, "promotion.json")), suppress(FileNotFoundError):
+    with noted(unreadable, uri := uris.join(directory, "promotion.json")), suppress(FileNotFoundError):
         promotion = Promotion.load(uri)
         references += promotion.references()
         with noted(unreadable, promotion.evaluation), suppress(FileNotFoundError):
@@ -290,7 +290,7 @@ def _scan_environments(root: str) -> Iterator[_Found]:
             is_whole = bool(match[1])
             yield _Found(
                 Item(
-                    "environments", storage.join(root, file.path), root, file.modified or 0, file.modified, file.bytes,
+                    "environments", uris.join(root, file.path), root, file.modified or 0, file.modified, file.bytes,
                     counted=is_whole, min_age=0 if is_whole else SAFE_SECONDS,
                 )
             )  # fmt: skip
@@ -299,13 +299,13 @@ def _scan_environments(root: str) -> Iterator[_Found]:
 def _scan_owners(root: str) -> Iterator[_Found]:
     for file in storage.find_files(root):
         if file.path.endswith(".json") and "/" not in file.path and not file.path.startswith("."):
-            uri = storage.join(root, file.path)
+            uri = uris.join(root, file.path)
             yield _Found(Item("owners", uri, root, 0, file.modified, file.bytes, counted=False, min_age=SAFE_SECONDS))
 
 
 def version_uri(dataset: str, number: int) -> str:
     """Return the URI of the document that commits a version."""
-    return storage.join(dataset, "versions", f"{number:08d}.json")
+    return uris.join(dataset, "versions", f"{number:08d}.json")
 
 
 def _resolve(found: Iterable[_Found]) -> Iterator[Item]:
@@ -324,14 +324,14 @@ def _resolve(found: Iterable[_Found]) -> Iterator[Item]:
 
 def _key(reference: Reference) -> tuple[str, int | str | None]:
     """Return the dataset and the number, or the model and the folder of the weights, as `_resolve` names items."""
-    is_absolute = storage.is_absolute(reference.uri)
+    is_absolute = uris.is_absolute(reference.uri)
     version = reference.version[:16] if isinstance(reference.version, str) else reference.version
     return (_normalize if is_absolute else _last_name)(reference.uri), version
 
 
 def _normalize(uri: str) -> str:
     """Return what is equal for all spellings of a URI: the path. It may be equal for others too, which then stay."""
-    path = storage.local_path(uri) if storage.is_local(uri) else None
+    path = storage.local_path(uri) if uris.is_local(uri) else None
     if path is not None:
         return str(path.resolve())
     rest = uri.partition("://")[2]

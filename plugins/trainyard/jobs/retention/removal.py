@@ -11,13 +11,13 @@ import itertools
 import uuid
 from collections.abc import Iterable, Sequence
 
-from trainyard import storage
 from trainyard.errors import TrainyardError, summarize
+from trainyard.files import storage, uris
 from trainyard.jobs.retention.decision import Item, Removal
 from trainyard.jobs.retention.inventory import REMOVED, newest_change
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact, versions
-from trainyard.schemas.checkpoint import INDEX
+from trainyard.schemas.runs.checkpoint import INDEX
 from trainyard.text import Log
 
 _MARKS = {"checkpoints": INDEX, "models": "model.json"}
@@ -58,7 +58,7 @@ def _remove_one(item: Item) -> None:
     if item.kind == "models":
         _check_not_current(item)
     if mark := _MARKS.get(item.kind):
-        storage.remove(storage.join(item.uri, mark))
+        storage.remove(uris.join(item.uri, mark))
         storage.remove(item.uri)
         return
     storage.remove(_hide(item.uri))
@@ -79,9 +79,9 @@ def _hide(run: str) -> str:
         return run
     if not storage.renames_directories(run):
         for part in ("records", "failures"):
-            storage.remove(storage.join(run, part))
+            storage.remove(uris.join(run, part))
         return run
-    hidden = storage.join(parent, f"{REMOVED}{name}-{uuid.uuid4().hex[:8]}")
+    hidden = uris.join(parent, f"{REMOVED}{name}-{uuid.uuid4().hex[:8]}")
     storage.move(run, hidden)
     return hidden
 
@@ -94,8 +94,8 @@ def _remove_versions(dataset: str, chosen: Sequence[Removal], now: float, log: L
         used: set[str] = set()
         for manifest in versions.iterate(dataset):  # also those that were committed since the inventory
             if manifest.number not in gone - leased:
-                used |= {storage.join(dataset, path) for path in versions.referenced_paths(manifest)}
-                used |= {storage.join(dataset, s.path) for split in manifest.splits.values() for s in split.shards}
+                used |= {uris.join(dataset, path) for path in versions.referenced_paths(manifest)}
+                used |= {uris.join(dataset, s.path) for split in manifest.splits.values() for s in split.shards}
         for number in sorted(gone - leased):
             manifests.remove_version(dataset, number)
         for one in chosen:

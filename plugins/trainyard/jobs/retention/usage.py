@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
 from trainyard.jobs.orphans import LiveApplication, StateReader, is_over
 from trainyard.jobs.retention.decision import Kind, Usage
 from trainyard.planning.paths import run_directory
-from trainyard.schemas.owner import Owner, find_owner
+from trainyard.schemas.runs.owner import Owner, find_owner
 
 
 def find_usage(
@@ -34,17 +34,17 @@ def find_usage(
     items = {run_directory(root, dag_id, run_id): "its DAG run is active" for dag_id, run_id in active}
     for uri in archives:  # which may write the storage root in another way
         name = uri.rpartition("/")[2]
-        items[storage.join(root, "environments", name)] = "a connection or Spark's configuration names it"
+        items[uris.join(root, "environments", name)] = "a connection or Spark's configuration names it"
     kinds: dict[Kind, str] = {}
     if active or live:
         kinds["environments"] = "a DAG run or an application is active"
     if unknown := next((one for one in live if one.owner is None), None):
         kinds["runs"] = kinds["checkpoints"] = f"{unknown.application.id} is active, and has no owner record"
     live_tags = {tag for one in live for tag in one.application.tags}
-    for name in [file.path for file in storage.find_files(storage.join(root, "owners"))]:
+    for name in [file.path for file in storage.find_files(uris.join(root, "owners"))]:
         if name.startswith(".") or not name.endswith(".json"):
             continue
-        submission, uri = name.removesuffix(".json"), storage.join(root, "owners", name)
+        submission, uri = name.removesuffix(".json"), uris.join(root, "owners", name)
         try:
             owner = find_owner(root, submission)
         except TrainyardError:

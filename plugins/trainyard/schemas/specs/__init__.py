@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.schemas.specs.categories import Category
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec

@@ -65,7 +65,7 @@ class ExportSpec(ReadsSources):
     """Read a source, apply `prepare`, and write the result as a dataset."""
 
     KIND: ClassVar[str] = "export spec"
-    ENTRY: ClassVar[str] = "trainyard.etl.jobs.export:run"
+    ENTRY: ClassVar[str] = "trainyard.etl.jobs.exporting.export:run"
     RESULT = DatasetResult
 
     prepare: ImportPath

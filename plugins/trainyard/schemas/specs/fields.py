@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, PositiveInt, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, PydanticKnownError, to_json
 
-from trainyard import storage
+from trainyard.files import uris
 from trainyard.schemas.specs import metrics
 from trainyard.schemas.validation.secrets import (
     EXPOSED,
@@ -127,10 +127,10 @@ def _arguments(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _location(value: str) -> str:
     refuse_secrets(find_secrets({"the URI": value}), IN_CREDENTIAL_STORE)
-    if "://" in value and not storage.is_absolute(value):
+    if "://" in value and not uris.is_absolute(value):
         raise ValueError("it is not a URI; write the result of another task as `task.output`, not as text")
-    if not storage.is_valid_name(value) or not value.rpartition("://")[2].strip("/"):
-        raise ValueError(f"it is not below the storage root; {storage.VALID_NAME}")
+    if not uris.is_valid_name(value) or not value.rpartition("://")[2].strip("/"):
+        raise ValueError(f"it is not below the storage root; {uris.VALID_NAME}")
     return value
 
 

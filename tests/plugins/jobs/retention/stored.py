@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.plugins.results import output
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.planning.paths import run_directory
-from trainyard.schemas import checkpoint, manifest
-from trainyard.schemas.checkpoint import Checkpoint
+from trainyard.schemas import manifest
 from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 from trainyard.schemas.promotion import Promotion, Rule
-from trainyard.schemas.run_record import RunRecord
+from trainyard.schemas.runs import checkpoint
+from trainyard.schemas.runs.checkpoint import Checkpoint
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
 NOW = 2_000_000_000.0

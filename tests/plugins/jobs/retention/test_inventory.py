@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.jobs.retention.stored import DAY, NOW, Store, make_old
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.jobs.retention.decision import KINDS, Options, Usage, decide
 from trainyard.jobs.retention.inventory import scan
 from trainyard.schemas.specs import SPECS

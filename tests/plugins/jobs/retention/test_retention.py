@@ -12,16 +12,17 @@ import pytest
 
 from tests.plugins.jobs.retention.stored import DAY, NOW, Store, make_old
 from tests.plugins.resource_managers import application as entry
-from trainyard import storage
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.jobs.orphans import LiveApplication
 from trainyard.jobs.retention.decision import KINDS, Decision, Kind, Options, Usage, decide
 from trainyard.jobs.retention.inventory import scan
 from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
-from trainyard.schemas import checkpoint, manifest, model_artifact, versions
+from trainyard.schemas import manifest, model_artifact, versions
 from trainyard.schemas.fitted_state import FittedReference
-from trainyard.schemas.owner import Owner
+from trainyard.schemas.runs import checkpoint
+from trainyard.schemas.runs.owner import Owner
 from trainyard.schemas.specs import SPECS, TrainSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.yarn.resource_manager import Application, _application

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.planning.paths import application_tag
-from trainyard.schemas.failure import Failure
+from trainyard.schemas.runs.failure import Failure
 from trainyard.schemas.specs.task_key import TaskKey
 
 

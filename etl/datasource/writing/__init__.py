@@ -1,0 +1,1 @@
+"""How do rows become the files, statistics and manifest of a dataset?"""

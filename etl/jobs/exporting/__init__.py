@@ -1,0 +1,1 @@
+"""What does an export read, and which rows are in which split?"""

@@ -1,0 +1,210 @@
+"""The export job: read a source, prepare, split and shuffle its rows, and write them as a dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+import trainyard
+from trainyard.errors import TrainyardError
+from trainyard.etl.datasource import columns
+from trainyard.etl.datasource import source as datasource
+from trainyard.etl.datasource.options import WriteOptions
+from trainyard.etl.fitting import encoding, fitting, vocabulary
+from trainyard.etl.jobs.exporting import sizes, sources, split_quality, splits
+from trainyard.etl.jobs.functions import UserFunction
+from trainyard.schemas import fitted_state, manifest
+from trainyard.schemas.fitted_state import STATE, FittedState
+from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.specs.export import ExportSpec
+
+
+def run(
+    spark: SparkSession,
+    spec: ExportSpec,
+    events: EventLog,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    model: str = "",
+) -> DatasetResult:
+    """Export a dataset in one pass over the source, and one more for what is fitted on the training rows.
+
+    With `stratify` the prepared rows are stored on disk meanwhile.
+
+    The number of shards defaults to the number of the application's cores; with dynamic allocation to that of the
+    executors that the source is worth.
+
+    Args:
+        spark: The session.
+        spec: The job.
+        events: The log for the spans of its steps.
+        transform: A function that is applied to the shuffled DataFrame, and keeps its rows and their order. Splits and
+            order come from the columns before it, so that they do not depend on what it rounds.
+        model: The sha256 of the weights that `transform` applies.
+
+    Returns:
+        The counts of the dataset's version, and its warnings.
+
+    Raises:
+        TrainyardError: The user can correct what is wrong. The current version of the dataset is unchanged then.
+    """
+    with events.span(Phase.IMPORT_PREPARE):
+        prepare = UserFunction.load("prepare", spec.prepare)
+    with events.span(Phase.READ_SOURCE, source=sources.describe_all(spec)):
+        frames, left_out = sources.read_all(spark, spec)
+    state = fitting.find_state(spec)
+    with events.span(Phase.PREPARE, prepare=spec.prepare):
+        own = _fit_own(spark, prepare, frames, spec, state) if spec.fit else {}
+        frame = prepare(spark, frames, spec.prepare_params | own)
+        prepared = transform(frame) if transform else frame
+        check_columns(prepared, spec)
+        vocabulary.check_columns(prepared.schema, spec.categories, spec.label)
+    shards = spec.shards or _choose_shards(spark, frame)
+    split, counts = spec.split_column or splits.SPLIT, Observation()
+    fractions = {} if spec.split_column or spec.split_at else spec.fractions
+    split_by = spec.split_by if fractions else None
+    with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
+        assigned = _assign_splits(rows, spec)
+        if state is None and spec.fit_options:
+            with events.span(Phase.FIT):
+                training_rows = fitting.select_training_rows(assigned, split, spec)
+                state = fitting.fit_values(training_rows, spec.categories, spec.label, spec.fit_options, own.get(STATE))
+        shuffled = splits.shuffle(assigned, shards, spec.seed, split, counts, split_by)
+        written = transform(shuffled) if transform else shuffled
+        unseen = Observation()
+        if state:
+            fitted_state.save(spec.dataset, state)
+            written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True)
+        with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
+            _write(written, spec, split, _build_provenance(spark, spec, prepare.module, model), state)
+    partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
+    version = manifest.read_version(spec.dataset, partition.version)
+    result = DatasetResult.from_manifest(spec.dataset, version)
+    deviations = split_quality.find_warnings(
+        spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
+    )
+    update: dict[str, Any] = {"warnings": (*result.warnings, *left_out, *deviations)}
+    if spec.categories:
+        update["unseen"] = {name: (unseen.get[name] or 0) / partition.rows for name in spec.categories}
+    result = result.model_copy(update=update)
+    for warning in result.warnings:
+        print(f"WARNING: {warning}", flush=True)
+    return result
+
+
+def _fit_own(
+    spark: SparkSession,
+    prepare: UserFunction,
+    frames: DataFrame | Mapping[str, DataFrame],
+    spec: ExportSpec,
+    state: FittedState | None,
+) -> dict[str, Any]:
+    """Return what the user's `fit` returned, as the argument of `prepare`; it is called unless there is a `state`.
+
+    Raises:
+        TrainyardError: `prepare` does not take it, or `fit` returns what JSON does not have.
+    """
+    assert spec.fit
+    if not prepare.takes(STATE):
+        raise TrainyardError(
+            f"fit={spec.fit!r}: what it returns is an argument of prepare, but prepare={spec.prepare!r} has no "
+            f"parameter {STATE!r}. Write `def {prepare.name}(spark, source, {STATE}=None)`, which is None while "
+            "fit has not been called."
+        )
+    if state is None:
+        rows = prepare(spark, frames, spec.prepare_params | {STATE: None})
+        check_columns(rows, spec)
+        training_rows = fitting.select_training_rows(
+            _assign_splits(rows, spec), spec.split_column or splits.SPLIT, spec
+        )
+        returned = UserFunction.load("fit", spec.fit).call(spark, training_rows, spec.fit_params)
+        return {STATE: fitting.to_state(spec.fit, returned)}
+    return {STATE: state.state}
+
+
+def _choose_shards(spark: SparkSession, frame: DataFrame) -> int:
+    conf, cores = dict(spark.sparkContext.getConf().getAll()), int(spark.sparkContext.defaultParallelism)
+    if conf.get("spark.dynamicAllocation.enabled", "").lower() != "true":
+        return cores
+    estimate = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return sizes.choose_shard_count(cores, conf, int(estimate.toString()))
+
+
+def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
+    """Check the columns of a DataFrame before its rows are read.
+
+    Raises:
+        TrainyardError: An option names a missing column, or a dataset cannot store the name or type of a column.
+    """
+    splits.check_names(frame.columns)
+    options_of_columns = {name: getattr(spec, name) for name in ("split_by", "split_column", "stratify")}
+    references = [*options_of_columns.items(), *(("expect", name) for name in spec.expect)]
+    for option, name in references:
+        if name is not None and name not in frame.columns:
+            raise columns.missing_column_error(name, option, frame.columns)
+    if spec.split_at and spec.split_by:
+        splits.check_time_column(frame, spec.split_by)
+    options = WriteOptions(
+        path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
+        variable_length=spec.variable_length,
+    )  # fmt: skip
+    columns.build_fields(frame.schema, options, variable_length_option="variable_length")
+
+
+def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:
+    if spec.split_column:
+        return frame
+    if spec.split_at and spec.split_by:
+        return splits.assign_by_time(frame, spec.split_by, spec.split_at)
+    return splits.assign(frame, spec.fractions, spec.split_by, spec.stratify, spec.seed)
+
+
+def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenance, state: FittedState | None) -> None:
+    declared = () if spec.split_column else splits.names_by_time(spec.split_at) if spec.split_at else spec.fractions
+    options = {
+        "splitColumn": split,
+        "splits": ",".join(declared),
+        "shapes": json.dumps(spec.shapes),
+        "variableLength": json.dumps(spec.variable_length),
+        "rowsPerBatch": str(spec.rows_per_batch),
+        "provenance": provenance.model_dump_json(),
+        "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),
+    }
+    if spec.partition is not None:
+        options["partition"] = spec.partition
+    if state:
+        options["fitted"] = state.reference.model_dump_json()
+    if spec.drift:
+        options["drift"] = spec.drift.model_dump_json()
+    datasource.save(frame, spec.dataset, "overwrite", options)
+
+
+def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType, model: str) -> Provenance:
+    return Provenance(
+        application=spark.sparkContext.applicationId,
+        written_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=sources.describe_all(spec),
+        prepare=spec.prepare,
+        code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
+        fingerprint=spec.fingerprint,
+        model=model,
+        versions={
+            "trainyard": trainyard.__version__,
+            "python": platform.python_version(),
+            "pyspark": pyspark.__version__,
+            "pyarrow": pa.__version__,
+        },
+    )

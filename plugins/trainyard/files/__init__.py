@@ -1,0 +1,1 @@
+"""How are files of local disks, HDFS and object stores read, and written in one step?"""

@@ -1,0 +1,1 @@
+"""What may be written in an operator, and is it right?"""

@@ -1,0 +1,1 @@
+"""Which code travels to the cluster, and in which archive and environment?"""

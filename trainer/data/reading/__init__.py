@@ -1,0 +1,1 @@
+"""How do the files of a split become arrays?"""

@@ -1,0 +1,1 @@
+"""How are gradients averaged while the backward pass goes on?"""
