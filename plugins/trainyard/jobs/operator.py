@@ -224,7 +224,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         spec = self.build_spec(task_key, settings.storage)
         plan = self.plan_application(task_key, settings, spec.model_dump(mode="json"))
         try:
-            return replace(plan, spec=self.pin(plan.spec))
+            return plan.with_job(spec=self.pin(plan.job.spec))
         except TrainyardError as error:
             raise type(error)(f"{self.title}: {error}") from None
 
@@ -415,12 +415,12 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self._use_backend(backend)
         for note in plan.notes:
             self.log.warning("%s: %s", self.title, note)
-        links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
+        links.push_report_link(context["ti"], self.conn_id, plan.job.task_key.dag_id, plan.job.task_key.run_id)
         self._write_spec(plan)
-        return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))
+        return self._finish_or_defer(context, plan.job.task_key, backend, partial(backend.run, self.log.info))
 
     def _write_spec(self, plan: Plan) -> None:
-        spec = self.SPEC.model_validate(plan.spec).to_json().encode()
+        spec = self.SPEC.model_validate(plan.job.spec).to_json().encode()
         for uri in (plan.attempt_uri, plan.spec_uri):
             try:
                 storage.replace(uri, spec)

@@ -7,18 +7,16 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainyard import __version__
 from trainyard.errors import TrainyardError, summarize
 from trainyard.files import storage
+from trainyard.planning.job import Job
 from trainyard.planning.shipping.imports import imported_files
 from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
 from trainyard.schemas.manifest import DatasetManifest
-
-if TYPE_CHECKING:
-    from trainyard.jobs.options.common import CommonOptions
 
 PARTS = {"source": "the source files", "code": "the code", "options": "the options", "model": "the model"}
 _NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "source", "sources", "model")
@@ -27,21 +25,21 @@ _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""
 
 
-def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions) -> str:
+def fingerprint(job: Job, dag_file: Path) -> str:
     """Hash what the output of an export depends on.
 
     Source files count by name, size and modification time. Code is the modules of `prepare` and `fit`, those of their
     packages that they import, and the files of the packages that are not Python.
 
     Args:
-        spec: The fields of the job spec, as JSON.
+        job: The job. What it requests of resources does not count.
         dag_file: The file of the DAG, beside which user code is searched for.
-        options: The other options of the operator. Those that request resources do not count.
 
     Returns:
         `source=HASH code=HASH options=HASH`, and `model=HASH` for features. Empty if the files cannot be listed: a
         source without a path (a table, a query, JDBC), storage that cannot be reached, or code that is not shipped.
     """
+    spec = job.spec
     sources = spec["sources"] or {"source": spec["source"]}
     if any(source["path"] is None for source in sources.values()):
         return ""
@@ -51,7 +49,7 @@ def fingerprint(spec: Mapping[str, Any], dag_file: Path, options: CommonOptions)
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}
         modules |= imported_files(spec["fit"], dag_file) if spec["fit"] else {}
-        application = _describe_application(options)
+        application = _describe_application(job)
     except Exception as error:  # each storage raises exceptions of its own; Spark may read what this process cannot
         _logger.info("The export has no fingerprint: %s", summarize(error))
         return ""
@@ -95,11 +93,11 @@ def find_unchanged(spec: Mapping[str, Any]) -> tuple[DatasetManifest | None, str
     )
 
 
-def _describe_application(options: CommonOptions) -> list[Any]:
-    """Return the options of the application that rows may depend on, the same in each run."""
-    conf = {name: value for name, value in (options.conf or {}).items() if not name.startswith(_LINEAGE)}
-    files, jars = ([_describe_file(uri) for uri in uris] for uris in (options.files, options.jars))
-    return [conf, options.env_vars or {}, files, jars, options.packages]
+def _describe_application(job: Job) -> list[Any]:
+    """Return what rows may depend on beside the spec, the same in each run."""
+    conf = {name: value for name, value in (job.conf or {}).items() if not name.startswith(_LINEAGE)}
+    files, jars = ([_describe_file(uri) for uri in uris] for uris in (job.files, job.jars))
+    return [conf, job.env_vars, files, jars, job.packages]
 
 
 def _describe_file(uri: str) -> Any:
