@@ -16,6 +16,7 @@ from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated, default
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
+from trainyard.schemas.fingerprint import find_unchanged, is_complete
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs import run_record
@@ -92,11 +93,12 @@ class DatasetOperator(SparkStageOperator):
         previous = run_record.read_latest(plan.job.task_key)
         started = previous is not None and run_record.used_application(plan.job.task_key) != previous.application
         if not started and not TypeAdapter(bool).validate_python(self.force):
-            manifest, reason = reuse.find_unchanged(plan.job.spec)
             dataset = plan.job.spec["dataset"]
+            manifest, reason = find_unchanged(dataset, plan.job.spec["partition"], fingerprint)
             self.log.info("%s %s: %s", "Skipping the export to" if manifest else "Exporting to", dataset, reason)
             if manifest:
                 return self._skip(context, plan, manifest)
+            plan = plan.with_job(spec={**plan.job.spec, "skip_unchanged": not is_complete(fingerprint)})
         return super().run_plan(context, plan)
 
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:

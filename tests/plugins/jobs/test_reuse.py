@@ -20,11 +20,12 @@ from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.planning.job import Job
 from trainyard.schemas import manifest
+from trainyard.schemas.fingerprint import UNKNOWN, find_unchanged, is_complete, split
 from trainyard.schemas.specs.task_key import TaskKey
 
 SPEC: dict[str, Any] = {
     "prepare": "toy.prepare:rows", "prepare_params": {}, "splits": {"train": 1.0}, "partition": None, "task_key": {},
-    "sources": {}, "fit": None,
+    "sources": {}, "fit": None, "skip_unchanged": False,
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def spec(tmp_path: Path, pipelines: Path) -> dict[str, Any]:
     (pipelines / "toy" / "words.py").write_text("WORDS = 1\n")
     (pipelines / "toy" / "vocabulary.json").write_text("{}")
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(10)})
-    spec = SPEC | {"source": {"format": "csv", "path": str(source), "options": {}}, "dataset": batches}
+    spec = SPEC | {"source": {"format": "csv", "path": str(source), "options": {}, "table": None}, "dataset": batches}
     dataset = manifest.read_current(batches)
     provenance = dataset.provenance.model_copy(update={"fingerprint": fingerprint(spec, pipelines / "toy" / "dag.py")})
     partition = dataset.partitions[""].model_copy(update={"provenance": provenance, "version": 2})
@@ -57,7 +58,7 @@ def judged(
 ) -> tuple[bool, str]:
     spec = spec | changes
     spec["fingerprint"] = fingerprint(spec, pipelines / "toy" / "dag.py", **(application or {}))
-    dataset, why = reuse.find_unchanged(spec)
+    dataset, why = find_unchanged(spec["dataset"], spec["partition"], spec["fingerprint"])
     return dataset is not None, why
 
 
@@ -65,8 +66,7 @@ def test_the_same_files_code_and_options_need_no_export(spec: dict[str, Any], pi
     unchanged, why = judged(spec, pipelines, task_key={"run": 2})
     assert unchanged
     assert why == (
-        "source files, code and options are those of version 2, which application test wrote at "
-        "2026-01-01T00:00:00+00:00"
+        "sources, code and options are those of version 2, which application test wrote at 2026-01-01T00:00:00+00:00"
     )
 
 
@@ -269,9 +269,9 @@ def test_a_missing_dataset_needs_an_export(spec: dict[str, Any], pipelines: Path
 
 
 def test_a_source_without_files_always_needs_an_export(spec: dict[str, Any], pipelines: Path) -> None:
-    source = {"format": "jdbc", "path": None, "options": {}}
+    source = {"format": "jdbc", "path": None, "table": None, "options": {}}
     assert judged(spec, pipelines, source=source) == (
-        False, "the source files or the code of prepare cannot be listed",
+        False, "the source files, the versions of tables or the code of prepare cannot be listed",
     )  # fmt: skip
 
 
@@ -292,7 +292,15 @@ def test_an_export_of_several_sources_is_repeated_if_the_files_of_one_have_chang
     after = fingerprint(spec | several, dag_file)
     assert before.split()[0] != after.split()[0] and before.split()[1:] == after.split()[1:]
     several["sources"]["second"] |= {"path": None}
-    assert fingerprint(spec | several, dag_file) == "", "a table has no files"
+    assert fingerprint(spec | several, dag_file) == "", "a query has no files"
+
+
+def test_the_versions_of_tables_are_left_to_spark(spec: dict[str, Any], pipelines: Path) -> None:
+    dag_file = pipelines / "toy" / "dag.py"
+    table = {"source": {"format": "table", "path": None, "table": "sales.orders", "options": {}}}
+    text = fingerprint(spec | table, dag_file)
+    assert split(text)["tables"] == UNKNOWN and not is_complete(text)
+    assert judged(spec, pipelines, **table) == (False, "the versions of its tables are known when it runs")
 
 
 def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
