@@ -1,3 +1,3 @@
 """Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

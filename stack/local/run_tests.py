@@ -60,7 +60,7 @@ class Suite:
 
 SUITES: tuple[Suite, ...] = (
     Suite("hadoop", ("tests/cluster",), needs_hadoop=True),
-    Suite("trainer", ("tests/trainer", "tests/gpu", "tests/security")),
+    Suite("trainer", ("tests/trainer", "tests/gpu", "tests/security", "tests/stored")),
     Suite("airflow", ("tests/plugins", "tests/stack", "tests/packaging")),
     Suite("etl", ("tests/etl",)),
     Suite("pipelines", ("tests/dags", "tests/docs")),

@@ -108,7 +108,9 @@ class Document(Part):
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            raise TrainyardError(f"{origin} is not a valid {cls.KIND}: {complaints(error)}") from error
+            has_unknown = any(one["type"] == "extra_forbidden" for one in error.errors())
+            remedy = " A newer release may have written it: upgrade airflow-trainyard." if has_unknown else ""
+            raise TrainyardError(f"{origin} is not a valid {cls.KIND}: {complaints(error)}{remedy}") from error
 
     @classmethod
     def load(cls, uri: str) -> Self:

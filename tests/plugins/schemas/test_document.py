@@ -67,8 +67,11 @@ def test_a_bad_field_is_named_with_its_value() -> None:
     assert "workers=0: write a number greater than 0" in refusal(changed(workers=0))
 
 
-def test_an_unknown_field_is_named() -> None:
-    assert "wrokers is not a known option" in refusal(changed(wrokers=2))
+def test_an_unknown_field_is_named_and_may_be_that_of_a_newer_release() -> None:
+    message = refusal(changed(wrokers=2))
+    assert "wrokers is not a known option" in message
+    assert message.endswith("A newer release may have written it: upgrade airflow-trainyard.")
+    assert "newer release" not in refusal(changed(workers=0))
 
 
 def test_documents_of_a_directory_that_have_not_changed_are_not_read_again(
