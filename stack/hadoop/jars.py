@@ -14,6 +14,7 @@ from pathlib import Path
 
 HADOOP = Path(__file__).with_name("pom.xml")
 DELTA = HADOOP.parents[1] / "delta" / "pom.xml"
+ICEBERG = HADOOP.parents[1] / "iceberg" / "pom.xml"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trainyard"
 
 

@@ -34,6 +34,7 @@ PANDAS = (
 AIRFLOW = ("tests/plugins", "tests/dags/test_examples.py", "tests/cluster/test_pipeline.py")
 LOWEST = ("-m", "not ranks and not cluster and not slow", "tests/etl", "tests/plugins", "tests/trainer")
 DELTA = ("tests/etl/jobs/delta.py",)
+ICEBERG = ("tests/etl/jobs/iceberg.py",)
 CELERY = ("tests/cluster/celery.py",)
 CELERY_PACKAGES = (
     "apache-airflow-providers-apache-hdfs", "apache-airflow-providers-celery", "apache-airflow-providers-git",
@@ -53,7 +54,8 @@ Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless
     "Python": "The quick tests.",
     "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
 pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
-    "Sources": "Python functions of every kind in `prepare` over Delta Lake, whose jars Maven fetches.",
+    "Sources": """Versions of the tables of Delta Lake and Iceberg, whose jars Maven fetches, and Python functions of every
+kind in `prepare` over Delta Lake. Iceberg has no jars for Spark 4.2: its row has Spark 4.1.3.""",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
@@ -143,6 +145,7 @@ ROWS = (
     _build_spark("4.1.3"),
     Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
     Row("Sources", "delta-4.4.0", DELTA),
+    Row("Sources", "iceberg-1.12.0", ICEBERG, ("pyspark==4.1.3", "pyspark-client==4.1.3"), gigabytes=2),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
     Row("pandas", "3.1.1", PANDAS, packages=("pandas==3.1.1",)),
     _build_lowest(),

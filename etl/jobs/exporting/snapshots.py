@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trainyard.schemas.specs.source import ReadsSources, Source
 
 Spec = TypeVar("Spec", bound=ReadsSources)
-
-_DELTA = "delta"
 
 
 class Snapshot(NamedTuple):
@@ -50,20 +48,31 @@ def pin_all(spark: SparkSession, spec: Spec) -> tuple[Spec, dict[str, Snapshot |
 
 
 def find_snapshot(spark: SparkSession, source: Source) -> Snapshot | None:
-    """Return the version of a Delta table that a source names, or else the newest one; None for any other source."""
+    """Return the version of a table that a source names, or else the newest one; None if it has no versions."""
     try:
-        if source.path is not None and source.format == _DELTA:
-            table = f"delta.`{source.path.replace('`', '``')}`"
-        elif source.table is not None and _find_provider(spark, source.table) == _DELTA:
-            table = source.table
-        else:
+        history = _read_history(spark, source)
+        if history is None:
             return None
-        history = spark.sql(f"DESCRIBE HISTORY {table}")
-        versions = history.filter(F.col("version") == source.version) if source.version else history.limit(1)
-        found = versions.select("version", F.col("timestamp").cast("long").alias("written_at")).head()
+        versions = history.filter(F.col("version") == source.version) if source.version else history
+        found = versions.select(F.col("version").cast("string"), F.col("written_at").cast("double")).head()
     except PySparkException:  # to read it fails too, with an error that names the source
         return None
-    return Snapshot(str(found["version"]), str(found["written_at"])) if found else None
+    return Snapshot(found["version"], str(found["written_at"])) if found else None
+
+
+def _read_history(spark: SparkSession, source: Source) -> DataFrame | None:
+    """Return the columns `version` and `written_at` of a table of Delta or Iceberg, the newest version first."""
+    match source.format if source.table is None else _find_provider(spark, source.table):
+        case "delta":
+            table = source.table or f"delta.`{str(source.path).replace('`', '``')}`"
+            return spark.sql(f"DESCRIBE HISTORY {table}").withColumnRenamed("timestamp", "written_at")
+        case "iceberg":
+            history = f"{source.table}.history" if source.table else f"{source.path}#history"
+            frame = spark.read.format("iceberg").load(history)
+            named = frame.withColumnsRenamed({"snapshot_id": "version", "made_current_at": "written_at"})
+            return named.filter("is_current_ancestor").orderBy(F.desc("written_at"))
+        case _:
+            return None
 
 
 def _find_provider(spark: SparkSession, table: str) -> str:

@@ -1,0 +1,127 @@
+"""An export reads one version of an Iceberg table.
+
+    make matrix ROWS=sources-iceberg-1.12.0
+
+Iceberg needs Spark 4.1, settings that a session has from its start, and jars that Maven fetches.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stack.hadoop.jars import ICEBERG, fetch_jars
+from trainyard.errors import TrainyardError
+from trainyard.etl.jobs.exporting import export as exports
+from trainyard.schemas import manifest
+from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.task_key import TaskKey
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
+
+OPEN = {"fingerprint": "source=1 tables=? code=2 options=3", "skip_unchanged": True}
+
+
+@pytest.fixture(scope="module")
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session of the tests, with a catalog `lake` of Iceberg tables."""
+    settings = {
+        "spark.jars": ",".join(map(str, sorted(fetch_jars(ICEBERG).glob("*.jar")))),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": tmp_path_factory.mktemp("lake").as_uri(),
+    }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join([*options, "pyspark-shell"]))
+        yield request.getfixturevalue("spark")
+
+
+@pytest.fixture
+def orders(session: Any) -> Iterator[str]:
+    """A table of 40 rows, then of 60, and then of 60 with other values."""
+    rows = "SELECT id, CAST(id / 4 AS double) AS x FROM range({})"
+    session.sql(f"CREATE TABLE lake.sales.orders USING iceberg AS {rows.format('40')}")
+    session.sql(f"INSERT INTO lake.sales.orders {rows.format('40, 60')}")
+    session.sql("INSERT OVERWRITE lake.sales.orders SELECT id, -x FROM lake.sales.orders")
+    yield "lake.sales.orders"
+    session.sql("DROP TABLE lake.sales.orders PURGE")
+
+
+def list_versions(session: Any, table: str) -> list[str]:
+    """Return the ids of a table's snapshots, the first one first."""
+    return [
+        str(row[0])
+        for row in session.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
+    ]
+
+
+def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
+    key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(folder / "run"))
+    spec = ExportSpec(
+        task_key=key, prepare="tests.etl.prepares:identity", dataset=str(folder / "dataset"),
+        source=Source.model_validate(source), splits={"train": 1.0}, shards=2, **fields,
+    )  # fmt: skip
+    return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
+
+
+def test_an_export_records_the_version_that_it_has_read(session: Any, orders: str, tmp_path: Path) -> None:
+    result = export(session, tmp_path, {"table": orders})
+    newest = list_versions(session, orders)[-1]
+    provenance = manifest.read_current(str(tmp_path / "dataset")).provenance
+    assert (result.rows, result.source_versions) == (60, {"source": newest})
+    assert provenance.source == f"table {orders}@{newest}"
+
+
+def test_an_export_is_repeated_after_the_table_has_moved_on(session: Any, orders: str, tmp_path: Path) -> None:
+    oldest = list_versions(session, orders)[0]
+    first = export(session, tmp_path, {"table": f"{orders}@{oldest}"})
+    session.sql(f"DELETE FROM {orders} WHERE id < 30")
+    again = export(session, tmp_path / "again", {"table": f"{orders}@{oldest}"})
+    assert (again.rows, again.content_hash) == (40, first.content_hash)
+
+
+def test_a_table_by_its_path_has_versions_too(session: Any, orders: str, tmp_path: Path) -> None:
+    path = f"{session.conf.get('spark.sql.catalog.lake.warehouse')}/sales/orders"
+    oldest, *_, newest = list_versions(session, orders)
+    result = export(session, tmp_path, {"format": "iceberg", "path": path})
+    assert (result.rows, result.source_versions) == (60, {"source": newest})
+    source = {"format": "iceberg", "path": path, "options": {"versionAsOf": oldest}}
+    assert export(session, tmp_path / "first", source).rows == 40
+
+
+def test_what_is_written_during_an_export_is_not_read(session: Any, orders: str, tmp_path: Path) -> None:
+    """`fit` reads the table, changes it, and the export reads it after that."""
+    result = export(
+        session, tmp_path, {"table": orders}, fit="tests.etl.prepares:delete_rows", split_by="id",
+        fit_params={"table": orders},
+    )  # fmt: skip
+    assert session.table(orders).count() == 0
+    assert result.rows == 60
+
+
+def test_an_export_of_an_unchanged_table_writes_nothing(session: Any, orders: str, tmp_path: Path) -> None:
+    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
+    again = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert (again.reused, again.version, again.rows) == (True, 1, 60)
+    session.sql(f"INSERT INTO {orders} VALUES (60, 15)")
+    changed = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert (changed.reused, changed.version, changed.rows) == (False, 2, 61)
+
+
+def test_a_version_that_has_expired_is_an_error_that_names_it(session: Any, orders: str, tmp_path: Path) -> None:
+    oldest = list_versions(session, orders)[0]
+    session.sql(
+        "CALL lake.system.expire_snapshots(table => 'sales.orders', retain_last => 1, "
+        "older_than => TIMESTAMP '2999-01-01')"
+    )
+    with pytest.raises(TrainyardError, match=rf"the source table {orders}@{oldest} cannot be read: .*{oldest}"):
+        export(session, tmp_path, {"table": f"{orders}@{oldest}"})
