@@ -54,8 +54,8 @@ Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless
     "Python": "The quick tests.",
     "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
 pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
-    "Sources": """Versions of the tables of Delta Lake and Iceberg, whose jars Maven fetches, and Python functions of every
-kind in `prepare` over Delta Lake. Iceberg has no jars for Spark 4.2: its row has Spark 4.1.3.""",
+    "Sources": """Versions of the tables of Delta Lake and Iceberg, whose jars Maven fetches, and Python functions of
+every kind in `prepare` over Delta Lake. Iceberg has no jars for Spark 4.2: its row has Spark 4.1.3.""",
     "torch": """Data, checkpoints, model formats, the loop, and strategies with several workers, but for Horovod. The
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",

@@ -58,10 +58,8 @@ def orders(session: Any) -> Iterator[str]:
 
 def list_versions(session: Any, table: str) -> list[str]:
     """Return the ids of a table's snapshots, the first one first."""
-    return [
-        str(row[0])
-        for row in session.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
-    ]
+    history = session.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
+    return [str(row["snapshot_id"]) for row in history]
 
 
 def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
