@@ -38,7 +38,7 @@ from trainyard.trainer.group.slots import count_cores, wait_for_slots
 HANG_CHECK_SECONDS = 1.0
 PROGRESS_SECONDS = 3.0
 LAST_PROGRESS_SECONDS = 10.0
-"""How long the end of a group waits for progress that is being written: a storage may not answer for minutes."""
+"""How long the end of a training waits for progress that is being written: a storage may not answer for minutes."""
 
 Worker = Callable[[Any, int, DriverAddress, int], Outcome]
 """The work of each worker: a function of its BarrierTaskContext, the number of restarts, the driver, and its cores."""
@@ -110,29 +110,30 @@ def supervise(
         TrainyardError: A worker failed; the message names the first one that did.
     """
     start, restarts_left, saved = 0, max_restarts, count_saved_updates()
-    while True:
-        with events.span(Phase.WAIT_FOR_SLOTS):
-            size = wait_for_slots(context, min_workers, max_workers)
-        try:
-            with events.span(Phase.WORKER_GROUP, workers=size):
-                return _run_group(context, size, work, start, hang_seconds, report_progress) | {"restarts": start}
-        except LostWorkerError as error:
-            last, saved = saved, _count_again(count_saved_updates, saved)
-            if saved > last:
-                restarts_left = max_restarts
-            elif isinstance(error, MemoryKillError):
-                restarts_left = 0
-            if restarts_left == 0:
-                raise
-            restarts_left -= 1
-            start += 1
-            events.instant("restart", reason=str(error))
-            checkpoint_text = f" from the checkpoint after {saved} updates" if saved else ""
-            print(f"{error}\nRestarting the worker group{checkpoint_text}.", flush=True)
+    with _ProgressReports(report_progress) as reports:
+        while True:
+            with events.span(Phase.WAIT_FOR_SLOTS):
+                size = wait_for_slots(context, min_workers, max_workers)
+            try:
+                with events.span(Phase.WORKER_GROUP, workers=size):
+                    return _run_group(context, size, work, start, hang_seconds, reports) | {"restarts": start}
+            except LostWorkerError as error:
+                last, saved = saved, _count_again(count_saved_updates, saved)
+                if saved > last:
+                    restarts_left = max_restarts
+                elif isinstance(error, MemoryKillError):
+                    restarts_left = 0
+                if restarts_left == 0:
+                    raise
+                restarts_left -= 1
+                start += 1
+                events.instant("restart", reason=str(error))
+                checkpoint_text = f" from the checkpoint after {saved} updates" if saved else ""
+                print(f"{error}\nRestarting the worker group{checkpoint_text}.", flush=True)
 
 
 def _run_group(
-    context: Any, size: int, work: Worker, start: int, hang_seconds: float, report_progress: ReportProgress
+    context: Any, size: int, work: Worker, start: int, hang_seconds: float, reports: _ProgressReports
 ) -> dict[str, Any]:
     server = GroupServer(context.getConf().get("spark.driver.host"))
     monitor, address, cores = server.monitor, server.address, count_cores(context, size)
@@ -144,7 +145,7 @@ def _run_group(
 
     with (
         server,
-        _report_periodically(monitor, report_progress),
+        reports.of(monitor),
         _HangDetector(context, lambda: monitor.describe_hang(hang_seconds)) as detector,
     ):
         try:
@@ -158,29 +159,53 @@ def _run_group(
     return get_result(outcomes, size)
 
 
-@contextmanager
-def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgress) -> Iterator[None]:
-    """Report progress while the body runs. A failure is logged once, until a report succeeds again."""
-    stopped = threading.Event()
+class _ProgressReports:
+    """Report the progress of one group after the other while the body of a `with` runs.
 
-    def report() -> None:
+    One thread does it for all groups, so that the next one does not wait for a report that is being written. A failure
+    is logged once, until a report succeeds again.
+
+    Args:
+        report_progress: Publishes the progress.
+
+    Attributes:
+        monitor: The heartbeats of the current group; None between two groups.
+    """
+
+    def __init__(self, report_progress: ReportProgress) -> None:
+        self._report_progress = report_progress
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self.monitor: HeartbeatMonitor | None = None
+
+    def __enter__(self) -> _ProgressReports:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(LAST_PROGRESS_SECONDS)
+
+    @contextmanager
+    def of(self, monitor: HeartbeatMonitor) -> Iterator[None]:
+        """Report the progress of a group in the body."""
+        self.monitor = monitor
+        try:
+            yield
+        finally:
+            self.monitor = None
+
+    def _run(self) -> None:
         failed = False
-        while not stopped.wait(PROGRESS_SECONDS):
+        while not self._stopped.wait(PROGRESS_SECONDS):
             try:
-                report_progress(monitor.get_progress(), monitor.get_training())
-                failed = False
+                if monitor := self.monitor:
+                    self._report_progress(monitor.get_progress(), monitor.get_training())
+                    failed = False
             except Exception as error:  # each storage raises exceptions of its own
                 if not failed:
                     print(f"the progress of the workers cannot be written now: {summarize(error)}", flush=True)
                 failed = True
-
-    thread = threading.Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join(LAST_PROGRESS_SECONDS)
 
 
 class _HangDetector:

@@ -181,24 +181,27 @@ def test_progress_is_written_again_after_an_outage_of_the_storage(
         if not outcomes:
             written.set()
 
-    with supervisor._report_periodically(HeartbeatMonitor(), report):
+    with supervisor._ProgressReports(report) as reports, reports.of(HeartbeatMonitor()):
         assert written.wait(60)
     assert capsys.readouterr().out == "the progress of the workers cannot be written now: OSError: gone\n"
 
 
-def test_the_end_of_a_group_does_not_wait_for_progress_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_restart_waits_for_progress_that_is_being_written_and_the_end_of_a_training_only_for_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LAST_PROGRESS_SECONDS", 0.01)
-    writing, released, written = threading.Event(), threading.Event(), threading.Event()
+    writing, released = threading.Event(), threading.Event()
 
     def report(*_: object) -> None:
         writing.set()
         released.wait(60)
-        written.set()
 
-    with supervisor._report_periodically(HeartbeatMonitor(), report):
-        assert writing.wait(60)
-    assert not written.is_set()
+    with supervisor._ProgressReports(report) as reports:
+        with reports.of(HeartbeatMonitor()):
+            assert writing.wait(60)
+        with reports.of(HeartbeatMonitor()):
+            assert reports._thread.is_alive(), "the report of the first group is still being written"
+        monkeypatch.setattr(supervisor, "LAST_PROGRESS_SECONDS", 0.01)
     released.set()
 
 
