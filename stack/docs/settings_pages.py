@@ -49,7 +49,8 @@ VARIABLES = {
     "KRB5CCNAME": "The Kerberos ticket: [Kerberos](../how-to/cluster/kerberos.md).",
     "REQUESTS_CA_BUNDLE": "Certificates of a private authority, for HTTPS to YARN, WebHDFS and MLflow.",
     "TMPDIR": "Where the code archives are built, in a folder `trainyard-UID` that only its user can read.",
-    "GLOO_SOCKET_IFNAME": "The network interface of torch's gloo between workers, in `env_vars` or on the nodes; "
+    "GLOO_SOCKET_IFNAME": "The network interface of torch's gloo between workers, in `env_vars` or on the nodes; by "
+    "default the one whose address Spark uses; "
     "`NCCL_SOCKET_IFNAME` that of NCCL.",
 }
 """Environment variables that are read and that Airflow does not define."""

@@ -119,15 +119,16 @@ class Server:
     """Serve the workers of one group, in one thread whatever their number; a context manager.
 
     Args:
-        host: The host of the driver.
+        host: The host of the driver, where workers connect.
         services: What serves a connection, by the name that the worker requests.
+        bind_host: The host or address that it listens on, if that is another one.
 
     Attributes:
         address: Where workers connect.
     """
 
-    def __init__(self, host: str, services: Mapping[str, Serve]) -> None:
-        self._listener = listen(host, MAX_STRANGERS)
+    def __init__(self, host: str, services: Mapping[str, Serve], bind_host: str | None = None) -> None:
+        self._listener = listen(bind_host or host, MAX_STRANGERS)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._services = services
         self._strangers: dict[asyncio.StreamWriter, None] = {}

@@ -8,13 +8,17 @@ import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import psutil
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.connections.channel import DriverAddress, listen
 from trainyard.trainer.connections.process_group import create_process_group
+
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def get_own_address(context: Any) -> str:
@@ -54,6 +58,29 @@ def listen_for(others: Collection[str], host: str) -> socket.socket:
             "cannot connect. Give it the node's address in /etc/hosts there"
         )
     return listener
+
+
+def select_interface(others: Collection[str], host: str) -> dict[str, str]:
+    """Return the variable by which gloo listens on the network interface of `host`, unless the environment has it.
+
+    gloo would listen on what the host's own name stands for, which may be its loopback address.
+
+    Args:
+        others: The other hosts whose workers connect.
+        host: A name or an address of this host.
+
+    Raises:
+        TrainyardError: See `listen_for`.
+    """
+    if _INTERFACE in os.environ:
+        return {}
+    with listen_for(others, host) as listener:
+        own = ip_address(listener.getsockname()[0])
+    for name, addresses in psutil.net_if_addrs().items():
+        for address in addresses:
+            if address.family in (socket.AF_INET, socket.AF_INET6) and _has(own, address.address, address.netmask):
+                return {_INTERFACE: name}
+    return {}
 
 
 def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
@@ -134,8 +161,7 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
     resource = context.resources().get("gpu")
     workers = [Gpus(host, list(resource.addresses) if resource else [], list_gpus())]
     if size > 1:
-        if "GLOO_SOCKET_IFNAME" not in os.environ:  # otherwise gloo does not look up the name
-            listen_for(list_other_hosts(context), host).close()
+        os.environ.update(select_interface(list_other_hosts(context), host))
         store = Store(address, timeout)
         store.set(f"gpus/{rank}", json.dumps(workers[0]))
         workers = [Gpus(*json.loads(value)) for value in store.multi_get([f"gpus/{other}" for other in range(size)])]
@@ -154,6 +180,14 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
 def _list_hosts(context: Any) -> list[str]:
     """Return the host of each worker, by rank, as Spark names it."""
     return [str(task.address.split(":")[0]) for task in context.getTaskInfos()]
+
+
+def _has(own: IPv4Address | IPv6Address, address: str, netmask: str | None) -> bool:
+    """Return whether an interface with this address has `own`; a loopback interface has a network of them."""
+    unscoped = address.partition("%")[0]
+    if own.is_loopback and own.version == 4 and netmask:
+        return own in ip_interface(f"{unscoped}/{netmask}").network
+    return own == ip_address(unscoped)
 
 
 def _is_loopback(host: str) -> bool:

@@ -197,6 +197,8 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
     from trainyard.trainer.strategies import horovod
 
     rank, host = context.partitionId(), rendezvous.get_own_address(context)
+    others = rendezvous.list_other_hosts(context)
+    interface = rendezvous.select_interface(others, host) if len(context.getTaskInfos()) > 1 else {}
     hosts = context.allGather(_get_locality(context, host))
     store, addresses = None, {}
     with ExitStack() as stack:
@@ -204,12 +206,12 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
             with rendezvous.listen_for((), host) as listener:
                 addresses["torch"] = f"{host}:{listener.getsockname()[1]}"
         elif rank == 0:
-            store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
+            store = rendezvous.serve_store(host, others)
             addresses["torch"] = f"{host}:{store.port}"
         if rank == 0 and importlib.util.find_spec("horovod"):
             addresses["horovod"] = stack.enter_context(horovod.serve(hosts, host))
         addresses = json.loads(context.allGather(json.dumps(addresses))[0])
-        variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
+        variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start) | interface
         if "horovod" in addresses:
             variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
         yield variables

@@ -135,7 +135,8 @@ def supervise(
 def _run_group(
     context: Any, size: int, work: Worker, start: int, hang_seconds: float, reports: _ProgressReports
 ) -> dict[str, Any]:
-    server = GroupServer(context.getConf().get("spark.driver.host"))
+    conf = context.getConf()
+    server = GroupServer(conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress"))
     monitor, address, cores = server.monitor, server.address, count_cores(context, size)
 
     def run_task(_: Iterator[int]) -> Iterator[Outcome]:
