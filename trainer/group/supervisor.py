@@ -113,7 +113,7 @@ def supervise(
     with _ProgressReports(report_progress) as reports:
         while True:
             with events.span(Phase.WAIT_FOR_SLOTS):
-                size = wait_for_slots(context, min_workers, max_workers)
+                size = wait_for_slots(context, min_workers, max_workers, restarted=start > 0)
             try:
                 with events.span(Phase.WORKER_GROUP, workers=size):
                     return _run_group(context, size, work, start, hang_seconds, reports) | {"restarts": start}
