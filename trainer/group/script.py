@@ -21,6 +21,7 @@ from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.dialing import dial_others
 from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group import script_process, supervisor
 from trainyard.trainer.group.heartbeats import HeartbeatSender
@@ -122,6 +123,11 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
             with events.span(Phase.RENDEZVOUS):
                 variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
                 store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT))) if size > 1 else None
+                if store:
+                    own = rendezvous.get_own_address(context)
+                    listener = stack.enter_context(rendezvous.listen_as_gloo(context, own))
+                    dial_others(store, rank, rendezvous.list_hosts(context), listener)
+                    variables |= rendezvous.get_interface(listener)
             with events.span(Phase.SCRIPT):
                 process.start(Start(spec.script, spec.arguments, variables, rank, size, driver))
                 was_ended = process.wait(_EndOfGroup(store, termination))
@@ -197,8 +203,6 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
     from trainyard.trainer.strategies import horovod
 
     rank, host = context.partitionId(), rendezvous.get_own_address(context)
-    others = rendezvous.list_other_hosts(context)
-    interface = rendezvous.select_interface(others, host) if len(context.getTaskInfos()) > 1 else {}
     hosts = context.allGather(_get_locality(context, host))
     store, addresses = None, {}
     with ExitStack() as stack:
@@ -206,12 +210,12 @@ def _serve_rendezvous(context: Any, spec: ScriptSpec, cores: int, start: int) ->
             with rendezvous.listen_for((), host) as listener:
                 addresses["torch"] = f"{host}:{listener.getsockname()[1]}"
         elif rank == 0:
-            store = rendezvous.serve_store(host, others)
+            store = rendezvous.serve_store(host, rendezvous.list_other_hosts(context))
             addresses["torch"] = f"{host}:{store.port}"
         if rank == 0 and importlib.util.find_spec("horovod"):
             addresses["horovod"] = stack.enter_context(horovod.serve(hosts, host))
         addresses = json.loads(context.allGather(json.dumps(addresses))[0])
-        variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start) | interface
+        variables = build_environment(spec, hosts, rank, addresses["torch"], cores, start)
         if "horovod" in addresses:
             variables |= horovod.build_environment(hosts, rank, addresses["horovod"])
         yield variables

@@ -20,7 +20,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.trainer.connections.channel import DriverAddress
-from trainyard.trainer.connections.rendezvous import join_group, select_interface, serve_store, use_store
+from trainyard.trainer.connections.rendezvous import get_interface, join_group, listen_as_gloo, serve_store, use_store
 from trainyard.trainer.group import script
 from trainyard.trainer.group.group_server import GroupServer
 
@@ -121,16 +121,11 @@ def test_workers_listen_where_spark_reaches_their_nodes_whatever_a_nodes_own_nam
         assert [worker.result(60) for worker in workers] == [{address}] * 2
 
 
-def test_the_gloo_of_scripts_uses_the_interface_where_spark_reaches_their_nodes() -> None:
-    gather = build_context("127.0.0.1", 2, lambda message: [message] * 2)
-    with script._serve_rendezvous(gather, SCRIPT, 1, 0) as variables:
-        addresses = psutil.net_if_addrs()[variables["GLOO_SOCKET_IFNAME"]]
-        assert "127.0.0.1" in [each.address for each in addresses]
-
-
 def test_an_interface_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
-    assert select_interface((), NOT_OF_THIS_HOST) == {}
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with listen_as_gloo(build_context(NOT_OF_THIS_HOST, 2), NOT_OF_THIS_HOST) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+        assert get_interface(listener) == {}
 
 
 def test_a_script_connects_by_the_store_of_its_group_and_not_by_its_environment() -> None:
