@@ -186,8 +186,8 @@ def read(directory: str, unreadable: dict[str, str] | None = None) -> list[dict[
     selected = select_files(stored, MAX_RUN_BYTES)
     if unreadable is not None and len(selected) < len(stored):
         unreadable["events"] = (
-            f"{len(stored) - len(selected):,} of {len(stored):,} files are left out, because {MAX_RUN_BYTES >> 20} MiB of "
-            f"events are shown at most; all are in {root}"
+            f"{len(stored) - len(selected):,} of {len(stored):,} files are left out, because {MAX_RUN_BYTES >> 20} MiB "
+            f"of events are shown at most; all are in {root}"
         )
     names: dict[str, list[str]] = {file.path.partition("/")[0]: [] for file in stored}
     for file in selected:
