@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -174,10 +175,11 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
             store = Store(address, timeout)
             dial_others(store, rank, list_hosts(context), listener)
             os.environ.update(get_interface(listener))
+            _compare_builds(store, rank, host)
             store.set(f"gpus/{rank}", json.dumps(workers[0]))
             workers = [Gpus(*json.loads(one)) for one in store.multi_get([f"gpus/{other}" for other in range(size)])]
         gpus, shares_gpu = select_gpus(workers)
-        world = World(rank, size, gpus[rank], host, shares_gpu, Membership(address.secret, rank, size))
+        world = World(rank, size, gpus[rank], host, shares_gpu, timeout, Membership(address.secret, rank, size))
         if shares_gpu and world.is_main:
             print("workers share a GPU, which NCCL refuses: they communicate by the memory of the host", flush=True)
         torch.set_num_threads(cores)
@@ -186,6 +188,22 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
         if size > 1:
             create_process_group(world, store, timeout)
     return world
+
+
+def _compare_builds(store: Any, rank: int, host: str) -> None:
+    """Check that this worker has the torch and the Python of rank 0. Raises TrainyardError."""
+    import torch
+
+    own = f"torch {torch.__version__} on Python {sys.version_info.major}.{sys.version_info.minor}"
+    if rank == 0:
+        store.set("build", json.dumps([host, own]))
+        return
+    first_host, first = json.loads(store.get("build"))
+    if own != first:
+        raise TrainyardError(
+            f"rank {rank} on {host} has {own}, but rank 0 on {first_host} {first}. Install the same on all nodes, or "
+            "ship an environment: environment= of the operator"
+        )
 
 
 def _find_interface(address: str) -> str | None:

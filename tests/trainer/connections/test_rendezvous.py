@@ -19,6 +19,7 @@ from tests.fork_server import get_context
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.connections.rendezvous import get_interface, join_group, listen_as_gloo, serve_store, use_store
 from trainyard.trainer.group import script
@@ -126,6 +127,16 @@ def test_an_interface_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyP
     with listen_as_gloo(build_context(NOT_OF_THIS_HOST, 2), NOT_OF_THIS_HOST) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
         assert get_interface(listener) == {}
+
+
+def test_workers_with_another_torch_than_rank_0_are_refused() -> None:
+    store = dist.HashStore()
+    rendezvous._compare_builds(store, 0, "node1")
+    rendezvous._compare_builds(store, 1, "node2")
+    store.set("build", '["node1", "torch 2.10.0+cu126 on Python 3.11"]')
+    message = r"^rank 1 on node2 has torch .*, but rank 0 on node1 torch 2\.10\.0\+cu126 on Python 3\.11\. Install the"
+    with pytest.raises(TrainyardError, match=message):
+        rendezvous._compare_builds(store, 1, "node2")
 
 
 def test_a_script_connects_by_the_store_of_its_group_and_not_by_its_environment() -> None:
