@@ -195,15 +195,16 @@ class Channel:
     Args:
         address: The driver.
         service: The name of what is to serve the connection.
+        seconds: How long a connection may take.
 
     Raises:
         OSError: The driver cannot be reached, or what answers there does not have the secret.
     """
 
-    def __init__(self, address: DriverAddress, service: str) -> None:
+    def __init__(self, address: DriverAddress, service: str, seconds: float = CONNECT_SECONDS) -> None:
         self._sending = threading.Lock()
         for pause in (*PAUSES, None):
-            self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+            self._socket = socket.create_connection((address.host, address.port), seconds)
             try:
                 self._codes = self._authenticate(address.secret)
                 self.send(service)

@@ -115,7 +115,8 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
     compile_privately()
     with ExitStack() as stack:
-        heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
+        current = CurrentPhase()
+        heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, current))
         termination = stack.enter_context(Termination())
         last_output = Path(stack.enter_context(tempfile.TemporaryDirectory()), "output")
         with prefix_output(rank, last_output):
@@ -128,6 +129,7 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
                     listener = stack.enter_context(rendezvous.listen_as_gloo(context, own))
                     dial_others(store, rank, rendezvous.list_hosts(context), listener)
                     variables |= rendezvous.get_interface(listener)
+            current.enter(Phase.SCRIPT)
             with events.span(Phase.SCRIPT):
                 process.start(Start(spec.script, spec.arguments, variables, rank, size, driver))
                 was_ended = process.wait(_EndOfGroup(store, termination))

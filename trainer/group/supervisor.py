@@ -10,7 +10,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -30,8 +30,9 @@ from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.datasets import choose_versions
+from trainyard.trainer.group.executors import remove_executors
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.group.heartbeats import HeartbeatMonitor
+from trainyard.trainer.group.heartbeats import SILENCE_SECONDS, HeartbeatMonitor, parse_silence_seconds
 from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
@@ -147,7 +148,7 @@ def _run_group(
     with (
         server,
         reports.of(monitor),
-        _HangDetector(context, lambda: monitor.describe_hang(hang_seconds)) as detector,
+        _HangDetector(context, monitor, hang_seconds) as detector,
     ):
         try:
             outcomes = context.parallelize(range(size), size).barrier().mapPartitions(run_task).collect()
@@ -210,10 +211,20 @@ class _ProgressReports:
 
 
 class _HangDetector:
-    """Cancel the Spark jobs of the body when the group hangs; `hang` is the description of the hang."""
+    """Cancel the Spark jobs of the body when the group hangs, or a worker is silent.
 
-    def __init__(self, context: Any, describe_hang: Callable[[], str | None]) -> None:
-        self._context, self._describe_hang = context, describe_hang
+    Args:
+        context: The SparkContext.
+        monitor: The heartbeats of the group.
+        hang_seconds: The time without progress that counts as a hang.
+
+    Attributes:
+        hang: The description of the hang or the silence.
+    """
+
+    def __init__(self, context: Any, monitor: HeartbeatMonitor, hang_seconds: float) -> None:
+        self._context, self._monitor, self._hang_seconds = context, monitor, hang_seconds
+        self._silence_seconds = parse_silence_seconds(context.getConf().get(SILENCE_SECONDS))
         self._stopped = threading.Event()
         self._tag = f"trainyard-{uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._run, name="hang detector", daemon=True)
@@ -232,10 +243,22 @@ class _HangDetector:
 
     def _run(self) -> None:
         while not self._stopped.wait(HANG_CHECK_SECONDS):
-            self.hang = self._describe_hang()
+            silent = self._monitor.find_silent(self._silence_seconds)
+            self.hang = self._describe_silence(silent) if silent else self._monitor.describe_hang(self._hang_seconds)
             if self.hang:
-                self._context.cancelJobsWithTag(self._tag)
+                try:
+                    if silent:
+                        remove_executors(self._context, self._tag, silent)
+                finally:
+                    self._context.cancelJobsWithTag(self._tag)
                 return
+
+    def _describe_silence(self, silent: Mapping[int, str]) -> str:
+        workers = " and ".join(silent.values())
+        return (
+            f"no heartbeat arrived for {self._silence_seconds:g} s from {workers}: the node, its network or the "
+            f"process has stopped. To survive longer interruptions, set {SILENCE_SECONDS} in conf"
+        )
 
 
 def _count_again(count_saved_updates: Callable[[], int], before: int) -> int:
