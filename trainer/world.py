@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.constants import default_pg_timeout
 
 from trainyard.trainer import exchange
 from trainyard.trainer.membership import Membership
@@ -37,6 +39,7 @@ class World:
         gpu: The index of the GPU that this worker uses, among those that its process sees.
         host: The address at which the other workers reach this one.
         shares_gpu: Whether any two workers use the same GPU.
+        timeout: The timeout of collectives; None for torch's.
         membership: What the workers recognize each other by; None in a process group that others have created.
     """
 
@@ -45,6 +48,7 @@ class World:
     gpu: int = 0
     host: str = "127.0.0.1"
     shares_gpu: bool = False
+    timeout: timedelta | None = None
     membership: Membership | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -98,10 +102,15 @@ class World:
         return exchange.broadcast(value, group) if self.size > 1 else value
 
     def create_group(self) -> dist.ProcessGroup | None:
-        """Create a further process group of all workers, on the CPU; None for a single worker."""
+        """Create a further process group of all workers, on the CPU; None for a single worker.
+
+        Its timeout is that of the default one, but not shorter than torch's: what it waits for may run beside the
+        steps, as the writing of a checkpoint does.
+        """
         if self.size == 1:
             return None
-        group = dist.new_group(backend="gloo")
+        timeout = max(self.timeout, default_pg_timeout) if self.timeout else None
+        group = dist.new_group(backend="gloo", timeout=timeout)
         assert isinstance(group, dist.ProcessGroup)  # all workers are members
         if self.membership:
             self.membership.verify(torch.device("cpu"), group)

@@ -334,7 +334,12 @@ def _swap(staging: str, output: str) -> None:
     old = _replaced_path(output)
     if storage.exists(output):
         storage.move(output, old)
-    storage.move(staging, output)
+    try:
+        storage.move(staging, output)
+    except BaseException:
+        with suppress(Exception):  # the error of the rename is raised; otherwise the next run recovers
+            _recover(output)
+        raise
     storage.remove(old)
 
 

@@ -10,6 +10,7 @@ from stack.docs.markdown import code, page, section, table
 from trainyard.cli.main import parser
 from trainyard.provider import get_provider_info
 from trainyard.stalls import DEFAULT_MINUTES, HANG_MINUTES
+from trainyard.trainer.group.heartbeats import DEFAULT_SILENCE_SECONDS, SILENCE_SECONDS
 from trainyard.yarn.settings import AUTHENTICATION
 
 CONNECTIONS = """Every operator reads two connections: one of type `spark`, with the cluster, and one of type
@@ -49,7 +50,8 @@ VARIABLES = {
     "KRB5CCNAME": "The Kerberos ticket: [Kerberos](../how-to/cluster/kerberos.md).",
     "REQUESTS_CA_BUNDLE": "Certificates of a private authority, for HTTPS to YARN, WebHDFS and MLflow.",
     "TMPDIR": "Where the code archives are built, in a folder `trainyard-UID` that only its user can read.",
-    "GLOO_SOCKET_IFNAME": "The network interface of torch's gloo between workers, in `env_vars` or on the nodes; "
+    "GLOO_SOCKET_IFNAME": "The network interface of torch's gloo between workers, in `env_vars` or on the nodes; by "
+    "default the one whose address Spark uses; "
     "`NCCL_SOCKET_IFNAME` that of NCCL.",
 }
 """Environment variables that are read and that Airflow does not define."""
@@ -64,6 +66,9 @@ AIRFLOW = {
 OF_SPARK = {
     HANG_MINUTES: "Minutes without a row that is read or written, after which a stage of an export, evaluation, "
     f"prediction or featurization is ended: a Python function does not return. {DEFAULT_MINUTES:g} by default.",
+    SILENCE_SECONDS: "Seconds without a heartbeat after which a worker of a group is lost: its executor is removed, "
+    f"and the group restarts. {DEFAULT_SILENCE_SECONDS:g} by default: a network may fail for 20 s. "
+    "Increase it if a worker's Python may be blocked for longer, as by a library in C that holds its lock.",
     AUTHENTICATION: "Containers on YARN authenticate each other and encrypt what they send, unless it is set: "
     "[security](../explanation/security.md#worker-groups).",
 }

@@ -240,10 +240,10 @@ def wide(learning_rate: float = 0.05) -> Recipe:
 
 
 class Faulty(nn.Linear):
-    """Kill the process, raise or hang in the forward pass that the file `fault` names ("rank pass how").
+    """Kill or stop the process, raise or hang in the forward pass that the file `fault` names ("rank pass how").
 
-    Kill or hang once, or after each start ("kill always"). Each process that trains adds a line to the file `pids`
-    beside it.
+    Kill, stop or hang once, or after each start ("kill always"). Each process that trains adds a line to the file
+    `pids` beside it.
     """
 
     def __init__(self, fault: str) -> None:
@@ -266,6 +266,8 @@ class Faulty(nn.Linear):
                     self._file.unlink()
                 if how == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
+                if how == "stop":
+                    os.kill(os.getpid(), signal.SIGSTOP)
                 if how == "hang":
                     threading.Event().wait()
                 raise RuntimeError("the model failed")

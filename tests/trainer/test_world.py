@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from tests.trainer.workers import Workers
@@ -98,3 +101,16 @@ def describe(_: World) -> tuple[World, bool]:
 def test_the_process_group_of_a_script_is_used_and_left() -> None:
     with Workers(2) as workers:
         assert workers(describe) == [(World(rank, 2), True) for rank in range(2)]
+
+
+def get_timeout(world: World, minutes: int) -> timedelta:
+    group = replace(world, timeout=timedelta(minutes=minutes)).create_group()
+    assert group is not None
+    return group._get_backend(torch.device("cpu")).options._timeout  # type: ignore[no-any-return, attr-defined]
+
+
+@pytest.mark.ranks
+def test_a_further_group_waits_as_long_as_the_first_one_and_not_shorter_than_by_default() -> None:
+    with Workers(2) as workers:
+        assert workers(get_timeout, 120) == [timedelta(minutes=120)] * 2
+        assert workers(get_timeout, 1) == [timedelta(minutes=30)] * 2

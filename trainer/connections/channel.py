@@ -119,15 +119,16 @@ class Server:
     """Serve the workers of one group, in one thread whatever their number; a context manager.
 
     Args:
-        host: The host of the driver.
+        host: The host of the driver, where workers connect.
         services: What serves a connection, by the name that the worker requests.
+        bind_host: The host or address that it listens on, if that is another one.
 
     Attributes:
         address: Where workers connect.
     """
 
-    def __init__(self, host: str, services: Mapping[str, Serve]) -> None:
-        self._listener = listen(host, MAX_STRANGERS)
+    def __init__(self, host: str, services: Mapping[str, Serve], bind_host: str | None = None) -> None:
+        self._listener = listen(bind_host or host, MAX_STRANGERS)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._services = services
         self._strangers: dict[asyncio.StreamWriter, None] = {}
@@ -194,15 +195,16 @@ class Channel:
     Args:
         address: The driver.
         service: The name of what is to serve the connection.
+        seconds: How long a connection may take.
 
     Raises:
         OSError: The driver cannot be reached, or what answers there does not have the secret.
     """
 
-    def __init__(self, address: DriverAddress, service: str) -> None:
+    def __init__(self, address: DriverAddress, service: str, seconds: float = CONNECT_SECONDS) -> None:
         self._sending = threading.Lock()
         for pause in (*PAUSES, None):
-            self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+            self._socket = socket.create_connection((address.host, address.port), seconds)
             try:
                 self._codes = self._authenticate(address.secret)
                 self.send(service)

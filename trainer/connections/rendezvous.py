@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psutil
+
 from trainyard.errors import TrainyardError
 from trainyard.trainer.connections.channel import DriverAddress, listen
+from trainyard.trainer.connections.dialing import dial_others
 from trainyard.trainer.connections.process_group import create_process_group
+
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def get_own_address(context: Any) -> str:
@@ -23,27 +29,33 @@ def get_own_address(context: Any) -> str:
     Args:
         context: The BarrierTaskContext of this worker.
     """
-    return os.environ.get("SPARK_LOCAL_IP") or _list_hosts(context)[context.partitionId()]
+    return os.environ.get("SPARK_LOCAL_IP") or list_hosts(context)[context.partitionId()]
+
+
+def list_hosts(context: Any) -> list[str]:
+    """Return the host of each worker, by rank, as Spark names it."""
+    return [str(task.address.split(":")[0]) for task in context.getTaskInfos()]
 
 
 def list_other_hosts(context: Any) -> set[str]:
     """Return the hosts of workers that are not on the host of this one."""
-    hosts = _list_hosts(context)
+    hosts = list_hosts(context)
     return set(hosts) - {hosts[context.partitionId()]}
 
 
-def listen_for(others: Collection[str], host: str) -> socket.socket:
+def listen_for(others: Collection[str], host: str, backlog: int | None = None) -> socket.socket:
     """Return a socket that listens on a free port of `host` only, where workers of other hosts can connect.
 
     Args:
         others: The other hosts whose workers connect.
         host: A name or an address of this host.
+        backlog: How many connections may wait to be accepted.
 
     Raises:
         TrainyardError: `host` is not this host, or `others` cannot reach what its name stands for here.
     """
     try:
-        listener = listen(host)
+        listener = listen(host, backlog)
     except OSError as error:
         raise TrainyardError(f"a worker cannot listen on {host}: {error}") from error
     address = listener.getsockname()[0]
@@ -54,6 +66,30 @@ def listen_for(others: Collection[str], host: str) -> socket.socket:
             "cannot connect. Give it the node's address in /etc/hosts there"
         )
     return listener
+
+
+def listen_as_gloo(context: Any, host: str) -> socket.socket:
+    """Return a socket that listens where torch's gloo does, if it has the variable of `get_interface`.
+
+    Args:
+        context: The BarrierTaskContext of this worker.
+        host: A name or an address of this host.
+
+    Raises:
+        TrainyardError: See `listen_for`.
+    """
+    chosen = psutil.net_if_addrs().get(os.environ.get(_INTERFACE, ""), [])
+    own = next((each.address for each in chosen if each.family == socket.AF_INET), host)
+    return listen_for(list_other_hosts(context), own, len(set(list_hosts(context))))
+
+
+def get_interface(listener: socket.socket) -> dict[str, str]:
+    """Return the variable by which gloo uses the network interface of a listener, unless the environment has it.
+
+    By itself gloo listens on what the host's own name stands for, which may be its loopback address.
+    """
+    name = None if _INTERFACE in os.environ else _find_interface(listener.getsockname()[0])
+    return {_INTERFACE: name} if name else {}
 
 
 def serve_store(host: str, others: Collection[str], timeout: timedelta = timedelta(minutes=5)) -> Any:
@@ -118,7 +154,7 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
         cores: The cores of this worker, which are its threads.
 
     Raises:
-        UnavailableError: The driver cannot be reached.
+        UnavailableError: The driver or another worker cannot be reached.
         TrainyardError: Other nodes cannot reach this one by its name, or a process that is none of the group's workers
             has taken the place of one.
     """
@@ -133,27 +169,59 @@ def join_group(context: Any, address: DriverAddress, timeout: timedelta, cores: 
     host = get_own_address(context)
     resource = context.resources().get("gpu")
     workers = [Gpus(host, list(resource.addresses) if resource else [], list_gpus())]
-    if size > 1:
-        if "GLOO_SOCKET_IFNAME" not in os.environ:  # otherwise gloo does not look up the name
-            listen_for(list_other_hosts(context), host).close()
-        store = Store(address, timeout)
-        store.set(f"gpus/{rank}", json.dumps(workers[0]))
-        workers = [Gpus(*json.loads(value)) for value in store.multi_get([f"gpus/{other}" for other in range(size)])]
-    gpus, shares_gpu = select_gpus(workers)
-    world = World(rank, size, gpus[rank], host, shares_gpu, Membership(address.secret, rank, size))
-    if shares_gpu and world.is_main:
-        print("workers share a GPU, which NCCL refuses: they communicate through the memory of the host", flush=True)
-    torch.set_num_threads(cores)
-    if world.device.type == "cuda":
-        torch.cuda.set_device(world.device)
-    if size > 1:
-        create_process_group(world, store, timeout)
+    with ExitStack() as stack:
+        if size > 1:
+            listener = stack.enter_context(listen_as_gloo(context, host))
+            store = Store(address, timeout)
+            dial_others(store, rank, list_hosts(context), listener)
+            os.environ.update(get_interface(listener))
+            _compare_builds(store, rank, host)
+            store.set(f"gpus/{rank}", json.dumps(workers[0]))
+            workers = [Gpus(*json.loads(one)) for one in store.multi_get([f"gpus/{other}" for other in range(size)])]
+        gpus, shares_gpu = select_gpus(workers)
+        world = World(rank, size, gpus[rank], host, shares_gpu, timeout, Membership(address.secret, rank, size))
+        if shares_gpu and world.is_main:
+            print("workers share a GPU, which NCCL refuses: they communicate by the memory of the host", flush=True)
+        torch.set_num_threads(cores)
+        if world.device.type == "cuda":
+            torch.cuda.set_device(world.device)
+        if size > 1:
+            create_process_group(world, store, timeout)
     return world
 
 
-def _list_hosts(context: Any) -> list[str]:
-    """Return the host of each worker, by rank, as Spark names it."""
-    return [str(task.address.split(":")[0]) for task in context.getTaskInfos()]
+def _compare_builds(store: Any, rank: int, host: str) -> None:
+    """Check that this worker has the torch and the Python of rank 0. Raises TrainyardError."""
+    import torch
+
+    own = f"torch {torch.__version__} on Python {sys.version_info.major}.{sys.version_info.minor}"
+    if rank == 0:
+        store.set("build", json.dumps([host, own]))
+        return
+    first_host, first = json.loads(store.get("build"))
+    if own != first:
+        raise TrainyardError(
+            f"rank {rank} on {host} has {own}, but rank 0 on {first_host} {first}. Install the same on all nodes, or "
+            "ship an environment: environment= of the operator"
+        )
+
+
+def _find_interface(address: str) -> str | None:
+    """Return the network interface that has an address of this host."""
+    own = ip_address(address)
+    for name, addresses in psutil.net_if_addrs().items():
+        for each in addresses:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and _has(own, each.address, each.netmask):
+                return name
+    return None
+
+
+def _has(own: IPv4Address | IPv6Address, address: str, netmask: str | None) -> bool:
+    """Return whether an interface with this address has `own`; a loopback interface has a network of them."""
+    unscoped = address.partition("%")[0]
+    if own.is_loopback and own.version == 4 and netmask:
+        return own in ip_interface(f"{unscoped}/{netmask}").network
+    return own == ip_address(unscoped)
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,8 +16,8 @@ from trainyard.trainer.data.reading.jagged import Array, Integers
 from trainyard.trainer.data.reading.split_reader import Block, SplitReader
 from trainyard.trainer.world import World
 
-UNIT = 1 << 30
-"""The weight of a row that is drawn once an epoch on average."""
+UNIT_BITS = 30
+"""The weight of a row that is drawn once an epoch on average is 2 to the power of this, or less for very many rows."""
 MAX_CLASSES = 1000
 _PREFETCHED_BLOCKS = 16
 _SMALLEST, _LARGEST = 1e-150, 1e150
@@ -35,6 +35,11 @@ class Weights:
 
     of: Callable[[int, Block], Integers]
     blocks: tuple[int, ...]
+
+
+def choose_unit(rows: int) -> int:
+    """Return the weight of a row that is drawn once an epoch on average: the sum over all rows fits into 62 bits."""
+    return 1 << max(0, min(UNIT_BITS, 62 - rows.bit_length()))
 
 
 def build_weights(
@@ -58,13 +63,15 @@ def build_weights(
     """
     if isinstance(data, Mixture):
         multiples = [share * data.rows / part.rows for part, share in zip(data.parts, data.shares, strict=True)]
-        units = [round(UNIT * multiple) for multiple in multiples]
+        units = [round(choose_unit(data.rows) * multiple) for multiple in multiples]
         weights = [
             _weight_dataset(part, balance, weight_by, world, on_progress, unit)
             for part, unit in zip(data.parts, units, strict=True)
         ]
         return _concatenate(data, weights)
-    return _weight_dataset(data, balance, weight_by, world, on_progress) if balance or weight_by else None
+    if not (balance or weight_by):
+        return None
+    return _weight_dataset(data, balance, weight_by, world, on_progress, choose_unit(data.rows))
 
 
 def _concatenate(data: Mixture, weights: Sequence[Weights]) -> Weights:
@@ -101,7 +108,7 @@ def _weight_dataset(
     weight_by: str | None,
     world: World,
     on_progress: Callable[[], None],
-    unit: int = UNIT,
+    unit: int,
 ) -> Weights:
     """Return weights whose mean is about `unit`."""
     if weight_by:

@@ -13,12 +13,14 @@ class GroupServer(Server):
     """Serve one worker group; a context manager.
 
     Args:
-        host: The host of the driver.
+        host: The host of the driver, where workers connect.
+        bind_host: The host or address that it listens on, if that is another one.
 
     Attributes:
         monitor: The heartbeats of the workers.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, bind_host: str | None = None) -> None:
         self.monitor = HeartbeatMonitor()
-        super().__init__(host, {heartbeats.SERVICE: self.monitor.serve, store.SERVICE: StoreServer().serve})
+        services = {heartbeats.SERVICE: self.monitor.serve, store.SERVICE: StoreServer().serve}
+        super().__init__(host, services, bind_host)

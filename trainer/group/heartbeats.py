@@ -3,6 +3,9 @@
 A worker has one connection to the driver for them. It requests the driver's time first, and sends heartbeats from then
 on, the last one when it ends. A worker that fails sends its error before its connections to the other workers break, so
 that the first cause is known.
+
+The driver answers each heartbeat. A worker without an answer connects again: after a cable was cut, TCP would send what
+was lost up to twice as late as that took. So a worker that is silent for longer than the driver waits is lost.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.runs import phases
+from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.runs.worker_progress import TrainingProgress, WorkerProgress
-from trainyard.trainer.connections.channel import Channel, DriverAddress, Session
+from trainyard.trainer.connections.channel import CONNECT_SECONDS, Channel, DriverAddress, Session
 from trainyard.trainer.connections.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.measuring.phases import CurrentPhase
@@ -23,12 +29,30 @@ from trainyard.trainer.measuring.phases import CurrentPhase
 now = time.time_ns
 """The clock of the driver, which the events of all workers use."""
 
+SILENCE_SECONDS = "spark.trainyard.silenceSeconds"
+"""The setting for the seconds without a heartbeat after which a worker is lost, and its executor is removed."""
+DEFAULT_SILENCE_SECONDS = 22.0
+"""A cable that is cut for 20 s is survived: a worker connects again within a second or two after it."""
 SERVICE = "heartbeats"
 INTERVAL_SECONDS = 1.0
+ANSWER_SECONDS = 3.0
+"""How long a worker waits for an answer, or for a new connection, before it connects again."""
+PAUSED_SECONDS = 5.0
+"""If the driver has not looked at heartbeats for so long, it did not run itself, and no worker counts as silent."""
 LAST_HEARTBEAT_SECONDS = 2.0
 """How long a worker that ends may wait until the driver has received its last heartbeat."""
 MAX_CHARACTERS = 1 << 20
 """How much of an error and its traceback is sent."""
+
+
+def parse_silence_seconds(text: str | None) -> float:
+    """Return the value of the setting `SILENCE_SECONDS`, or its default. Raises TrainyardError for another one."""
+    if text is None:
+        return DEFAULT_SILENCE_SECONDS
+    with suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise TrainyardError(f"conf: {SILENCE_SECONDS}={text!r} is no number of seconds. Write '60', for example.")
 
 
 @dataclass(frozen=True)
@@ -39,11 +63,27 @@ class Heartbeat:
         host: The worker's host.
         current: Its phase.
         since: When it entered that phase, by the driver's monotonic clock.
+        received: When the message arrived, by that clock.
     """
 
     host: str
     current: CurrentPhase
     since: float
+    received: float = 0.0
+
+
+def find_silent(heartbeats: Mapping[int, Heartbeat], before: float) -> list[int]:
+    """Return the workers whose last heartbeat arrived before a time of the driver's monotonic clock, sorted.
+
+    Those that import are none of them: loading large libraries may hold Python's lock for long.
+
+    Args:
+        heartbeats: The last heartbeat of each worker, by rank.
+        before: The time.
+    """
+    importing = (Phase.START, Phase.IMPORT)
+    late = (rank for rank, beat in heartbeats.items() if beat.received < before and beat.current.phase not in importing)
+    return sorted(late)
 
 
 def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
@@ -79,6 +119,8 @@ class HeartbeatMonitor:
 
     def __init__(self) -> None:
         self._heartbeats: dict[int, Heartbeat] = {}
+        self._sessions: dict[int, Session] = {}
+        self._looked = self._resumed = time.monotonic()
         self._training: TrainingProgress | None = None
         self._failures: list[Outcome] = []
 
@@ -95,18 +137,36 @@ class HeartbeatMonitor:
                     self._failures.append(Outcome(**failure))
                     await session.send("received")
                     continue
-                rank, host, training, is_last = (message.pop(name) for name in ("rank", "host", "training", "is_last"))
+                rank, host, training = (message.pop(name) for name in ("rank", "host", "training"))
                 phase, progress = phases.BY_NAME[message.pop("phase")], training and TrainingProgress(**training)
                 current = CurrentPhase(phase, **message, training=progress)
+                self._sessions[rank] = session
                 self._record(rank, host, current)
-                if is_last:
-                    await session.send("received")
+                await session.send("received")
         finally:
-            self._heartbeats.pop(rank, None)  # the worker ended or failed: Spark reports which
+            if self._sessions.get(rank) is session:  # the worker ended or failed: Spark reports which
+                del self._sessions[rank], self._heartbeats[rank]
 
     def describe_hang(self, seconds: float) -> str | None:
         """Return which workers hang, None if the group makes progress; see the function of this name."""
         return describe_hang(dict(self._heartbeats), time.monotonic(), seconds)
+
+    def find_silent(self, seconds: float) -> dict[int, str]:
+        """Return the ranks of the workers without a heartbeat for `seconds`, and what each did last.
+
+        If the driver itself was stopped meanwhile, it waits for them anew.
+        """
+        at = time.monotonic()
+        if at - self._looked >= PAUSED_SECONDS:
+            self._resumed = at
+        self._looked = at
+        if at - self._resumed < seconds:
+            return {}
+        heartbeats = dict(self._heartbeats)
+        return {
+            rank: f"rank {rank} on {heartbeats[rank].host}, in '{heartbeats[rank].current.phase}'"
+            for rank in find_silent(heartbeats, at - seconds)
+        }
 
     def get_progress(self) -> tuple[WorkerProgress, ...]:
         """Return the phase of each worker that has sent a heartbeat and is still connected."""
@@ -128,9 +188,9 @@ class HeartbeatMonitor:
         return list(self._failures)
 
     def _record(self, rank: int, host: str, current: CurrentPhase) -> None:
-        last = self._heartbeats.get(rank)
-        since = last.since if last and last.current.entered == current.entered else time.monotonic()
-        self._heartbeats[rank] = Heartbeat(host, current, since)
+        last, at = self._heartbeats.get(rank), time.monotonic()
+        since = last.since if last and last.current.entered == current.entered else at
+        self._heartbeats[rank] = Heartbeat(host, current, since, at)
         self._training = current.training or self._training
 
 
@@ -146,6 +206,7 @@ class HeartbeatSender:
     def __init__(self, address: DriverAddress, rank: int, host: str, current: CurrentPhase) -> None:
         self._address, self._rank, self._host, self._current = address, rank, host, current
         self._stopped = threading.Event()
+        self._request = threading.Lock()
         self._channel: Channel | None = None
         self.clock = Offset()
 
@@ -166,7 +227,7 @@ class HeartbeatSender:
             )
             return self
         self._channel = channel
-        self._thread = threading.Thread(target=self._run, args=(channel,), name="heartbeats", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
         self._thread.start()
         return self
 
@@ -184,22 +245,44 @@ class HeartbeatSender:
         if self._channel is None:
             return
         error, traceback = (text and text[:MAX_CHARACTERS] for text in (outcome.error, outcome.traceback))
+        message = {"failure": asdict(replace(outcome, error=error, traceback=traceback))}
         with suppress(OSError):
-            self._channel.send({"failure": asdict(replace(outcome, error=error, traceback=traceback))})
-            self._channel.receive()
+            try:
+                self._send(message, CONNECT_SECONDS)
+            except OSError:
+                self._connect_again()
+                self._send(message, CONNECT_SECONDS)
 
-    def _run(self, channel: Channel) -> None:
-        with suppress(OSError):  # the driver does not answer any more
-            while not self._stopped.is_set():
-                self._send_heartbeat(channel)
-                self._stopped.wait(INTERVAL_SECONDS)
-            self._send_heartbeat(channel, is_last=True)
-            channel.receive()
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._send_heartbeat()
+            except OSError:  # the driver does not answer
+                if self._stopped.is_set():
+                    return
+                with suppress(OSError):
+                    self._connect_again()
+            self._stopped.wait(INTERVAL_SECONDS)
+        with suppress(OSError):
+            self._send_heartbeat()
 
-    def _send_heartbeat(self, channel: Channel, is_last: bool = False) -> None:
+    def _send_heartbeat(self) -> None:
         current = self._current
         training = current.training.model_dump() if current.training else None
-        channel.send({
+        self._send({
             "rank": self._rank, "host": self._host, "phase": current.phase, "entered": current.entered,
-            "epoch": current.epoch, "step": current.step, "training": training, "is_last": is_last,
-        })  # fmt: skip
+            "epoch": current.epoch, "step": current.step, "training": training,
+        }, ANSWER_SECONDS)  # fmt: skip
+
+    def _send(self, message: dict[str, Any], seconds: float) -> None:
+        """Send a message, and wait for the answer. Raises OSError if there is none for so long."""
+        assert self._channel
+        with self._request:
+            self._channel.send(message)
+            self._channel.receive(seconds)
+
+    def _connect_again(self) -> None:
+        assert self._channel
+        with self._request:
+            self._channel.close()
+            self._channel = Channel(self._address, SERVICE, ANSWER_SECONDS)

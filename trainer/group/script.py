@@ -21,6 +21,7 @@ from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.script import ScriptSpec
 from trainyard.trainer.connections import rendezvous
 from trainyard.trainer.connections.channel import DriverAddress
+from trainyard.trainer.connections.dialing import dial_others
 from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group import script_process, supervisor
 from trainyard.trainer.group.heartbeats import HeartbeatSender
@@ -114,7 +115,8 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
     events = EventLog(spec.task_key.directory, spec.task_key.task, process_name(rank, start), rank)
     compile_privately()
     with ExitStack() as stack:
-        heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, CurrentPhase()))
+        current = CurrentPhase()
+        heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, current))
         termination = stack.enter_context(Termination())
         last_output = Path(stack.enter_context(tempfile.TemporaryDirectory()), "output")
         with prefix_output(rank, last_output):
@@ -122,6 +124,12 @@ def _run_worker(context: Any, spec: ScriptSpec, start: int, driver: DriverAddres
             with events.span(Phase.RENDEZVOUS):
                 variables = stack.enter_context(_serve_rendezvous(context, spec, cores, start))
                 store = stack.enter_context(closing(Store(driver, STORE_TIMEOUT))) if size > 1 else None
+                if store:
+                    own = rendezvous.get_own_address(context)
+                    listener = stack.enter_context(rendezvous.listen_as_gloo(context, own))
+                    dial_others(store, rank, rendezvous.list_hosts(context), listener)
+                    variables |= rendezvous.get_interface(listener)
+            current.enter(Phase.SCRIPT)
             with events.span(Phase.SCRIPT):
                 process.start(Start(spec.script, spec.arguments, variables, rank, size, driver))
                 was_ended = process.wait(_EndOfGroup(store, termination))

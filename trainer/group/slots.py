@@ -7,6 +7,7 @@ Spark 4.2.0.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from trainyard.errors import TrainyardError
@@ -14,10 +15,32 @@ from trainyard.errors import TrainyardError
 MAX_WAIT_SECONDS = 150.0
 """How long a group waits for the minimum number of workers, from the start of Spark on."""
 ELASTIC_WAIT_SECONDS = 30.0
-"""How long a group that may be smaller waits for the maximum number of workers."""
+"""How long a group that may be smaller waits for each further slot."""
+UNPACK_SECONDS = 450.0
+"""How much longer a group waits where nodes first fetch and unpack an archive, such as a packed environment of 6 GB."""
+ELASTIC_UNPACK_SECONDS = 90.0
+"""How much later than another node one may have unpacked it."""
+_ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
 
 
-def wait_for_slots(context: Any, min_workers: int, max_workers: int) -> int:
+def compute_waits(master: str, conf: Mapping[str, str], restarted: bool) -> tuple[float, float]:
+    """Return how many seconds a group waits for the minimum number of workers, and then for each further one.
+
+    A group that lost a worker does not wait longer for a further one because of an archive: most nodes have it.
+
+    Args:
+        master: The master of Spark.
+        conf: The configuration of Spark.
+        restarted: Whether the group has run before.
+    """
+    if master.startswith("local"):
+        return 0.0, 0.0
+    if not any(conf.get(name) for name in _ARCHIVES):
+        return MAX_WAIT_SECONDS, ELASTIC_WAIT_SECONDS
+    return MAX_WAIT_SECONDS + UNPACK_SECONDS, ELASTIC_WAIT_SECONDS + (0.0 if restarted else ELASTIC_UNPACK_SECONDS)
+
+
+def wait_for_slots(context: Any, min_workers: int, max_workers: int, restarted: bool = False) -> int:
     """Return the number of workers that can run at once, from `min_workers` to `max_workers`.
 
     Spark would retry a barrier stage that is too large for ten minutes; this fails earlier, and with a reason.
@@ -26,17 +49,21 @@ def wait_for_slots(context: Any, min_workers: int, max_workers: int) -> int:
         context: The SparkContext.
         min_workers: The smallest acceptable number.
         max_workers: The number to wait for.
+        restarted: Whether the group has run before.
 
     Raises:
         TrainyardError: There are fewer than `min_workers` slots.
     """
-    started = time.monotonic()
-    max_wait = 0.0 if context.master.startswith("local") else MAX_WAIT_SECONDS
+    started = grown = time.monotonic()
+    max_wait, elastic_wait = compute_waits(context.master, dict(context.getConf().getAll()), restarted)
+    last = 0
     while (slots := count_slots(context)) < max_workers:
-        waited = time.monotonic() - started
-        if slots >= min_workers and waited >= min(max_wait, ELASTIC_WAIT_SECONDS):
+        if slots > last:
+            last, grown = slots, time.monotonic()
+        if slots >= min_workers and time.monotonic() - grown >= elastic_wait:
             return slots
-        if waited > max_wait:
+        waited = time.monotonic() - started
+        if slots < min_workers and waited > max_wait:
             workers = max_workers if min_workers == max_workers else (min_workers, max_workers)
             raise TrainyardError(
                 f"workers={workers} needs as many slots at once, but {context.master} offers {slots}. Write "

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -30,15 +30,16 @@ from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.group import worker as workers
 from trainyard.trainer.group.datasets import choose_versions
+from trainyard.trainer.group.executors import remove_executors
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.group.heartbeats import HeartbeatMonitor
+from trainyard.trainer.group.heartbeats import SILENCE_SECONDS, HeartbeatMonitor, parse_silence_seconds
 from trainyard.trainer.group.outcome import LostWorkerError, MemoryKillError, Outcome, build_loss, get_result
 from trainyard.trainer.group.slots import count_cores, wait_for_slots
 
 HANG_CHECK_SECONDS = 1.0
 PROGRESS_SECONDS = 3.0
 LAST_PROGRESS_SECONDS = 10.0
-"""How long the end of a group waits for progress that is being written: a storage may not answer for minutes."""
+"""How long the end of a training waits for progress that is being written: a storage may not answer for minutes."""
 
 Worker = Callable[[Any, int, DriverAddress, int], Outcome]
 """The work of each worker: a function of its BarrierTaskContext, the number of restarts, the driver, and its cores."""
@@ -110,31 +111,33 @@ def supervise(
         TrainyardError: A worker failed; the message names the first one that did.
     """
     start, restarts_left, saved = 0, max_restarts, count_saved_updates()
-    while True:
-        with events.span(Phase.WAIT_FOR_SLOTS):
-            size = wait_for_slots(context, min_workers, max_workers)
-        try:
-            with events.span(Phase.WORKER_GROUP, workers=size):
-                return _run_group(context, size, work, start, hang_seconds, report_progress) | {"restarts": start}
-        except LostWorkerError as error:
-            last, saved = saved, _count_again(count_saved_updates, saved)
-            if saved > last:
-                restarts_left = max_restarts
-            elif isinstance(error, MemoryKillError):
-                restarts_left = 0
-            if restarts_left == 0:
-                raise
-            restarts_left -= 1
-            start += 1
-            events.instant("restart", reason=str(error))
-            checkpoint_text = f" from the checkpoint after {saved} updates" if saved else ""
-            print(f"{error}\nRestarting the worker group{checkpoint_text}.", flush=True)
+    with _ProgressReports(report_progress) as reports:
+        while True:
+            with events.span(Phase.WAIT_FOR_SLOTS):
+                size = wait_for_slots(context, min_workers, max_workers, restarted=start > 0)
+            try:
+                with events.span(Phase.WORKER_GROUP, workers=size):
+                    return _run_group(context, size, work, start, hang_seconds, reports) | {"restarts": start}
+            except LostWorkerError as error:
+                last, saved = saved, _count_again(count_saved_updates, saved)
+                if saved > last:
+                    restarts_left = max_restarts
+                elif isinstance(error, MemoryKillError):
+                    restarts_left = 0
+                if restarts_left == 0:
+                    raise
+                restarts_left -= 1
+                start += 1
+                events.instant("restart", reason=str(error))
+                checkpoint_text = f" from the checkpoint after {saved} updates" if saved else ""
+                print(f"{error}\nRestarting the worker group{checkpoint_text}.", flush=True)
 
 
 def _run_group(
-    context: Any, size: int, work: Worker, start: int, hang_seconds: float, report_progress: ReportProgress
+    context: Any, size: int, work: Worker, start: int, hang_seconds: float, reports: _ProgressReports
 ) -> dict[str, Any]:
-    server = GroupServer(context.getConf().get("spark.driver.host"))
+    conf = context.getConf()
+    server = GroupServer(conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress"))
     monitor, address, cores = server.monitor, server.address, count_cores(context, size)
 
     def run_task(_: Iterator[int]) -> Iterator[Outcome]:
@@ -144,8 +147,8 @@ def _run_group(
 
     with (
         server,
-        _report_periodically(monitor, report_progress),
-        _HangDetector(context, lambda: monitor.describe_hang(hang_seconds)) as detector,
+        reports.of(monitor),
+        _HangDetector(context, monitor, hang_seconds) as detector,
     ):
         try:
             outcomes = context.parallelize(range(size), size).barrier().mapPartitions(run_task).collect()
@@ -158,36 +161,70 @@ def _run_group(
     return get_result(outcomes, size)
 
 
-@contextmanager
-def _report_periodically(monitor: HeartbeatMonitor, report_progress: ReportProgress) -> Iterator[None]:
-    """Report progress while the body runs. A failure is logged once, until a report succeeds again."""
-    stopped = threading.Event()
+class _ProgressReports:
+    """Report the progress of one group after the other while the body of a `with` runs.
 
-    def report() -> None:
+    One thread does it for all groups, so that the next one does not wait for a report that is being written. A failure
+    is logged once, until a report succeeds again.
+
+    Args:
+        report_progress: Publishes the progress.
+
+    Attributes:
+        monitor: The heartbeats of the current group; None between two groups.
+    """
+
+    def __init__(self, report_progress: ReportProgress) -> None:
+        self._report_progress = report_progress
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self.monitor: HeartbeatMonitor | None = None
+
+    def __enter__(self) -> _ProgressReports:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(LAST_PROGRESS_SECONDS)
+
+    @contextmanager
+    def of(self, monitor: HeartbeatMonitor) -> Iterator[None]:
+        """Report the progress of a group in the body."""
+        self.monitor = monitor
+        try:
+            yield
+        finally:
+            self.monitor = None
+
+    def _run(self) -> None:
         failed = False
-        while not stopped.wait(PROGRESS_SECONDS):
+        while not self._stopped.wait(PROGRESS_SECONDS):
             try:
-                report_progress(monitor.get_progress(), monitor.get_training())
-                failed = False
+                if monitor := self.monitor:
+                    self._report_progress(monitor.get_progress(), monitor.get_training())
+                    failed = False
             except Exception as error:  # each storage raises exceptions of its own
                 if not failed:
                     print(f"the progress of the workers cannot be written now: {summarize(error)}", flush=True)
                 failed = True
 
-    thread = threading.Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join(LAST_PROGRESS_SECONDS)
-
 
 class _HangDetector:
-    """Cancel the Spark jobs of the body when the group hangs; `hang` is the description of the hang."""
+    """Cancel the Spark jobs of the body when the group hangs, or a worker is silent.
 
-    def __init__(self, context: Any, describe_hang: Callable[[], str | None]) -> None:
-        self._context, self._describe_hang = context, describe_hang
+    Args:
+        context: The SparkContext.
+        monitor: The heartbeats of the group.
+        hang_seconds: The time without progress that counts as a hang.
+
+    Attributes:
+        hang: The description of the hang or the silence.
+    """
+
+    def __init__(self, context: Any, monitor: HeartbeatMonitor, hang_seconds: float) -> None:
+        self._context, self._monitor, self._hang_seconds = context, monitor, hang_seconds
+        self._silence_seconds = parse_silence_seconds(context.getConf().get(SILENCE_SECONDS))
         self._stopped = threading.Event()
         self._tag = f"trainyard-{uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._run, name="hang detector", daemon=True)
@@ -206,10 +243,22 @@ class _HangDetector:
 
     def _run(self) -> None:
         while not self._stopped.wait(HANG_CHECK_SECONDS):
-            self.hang = self._describe_hang()
+            silent = self._monitor.find_silent(self._silence_seconds)
+            self.hang = self._describe_silence(silent) if silent else self._monitor.describe_hang(self._hang_seconds)
             if self.hang:
-                self._context.cancelJobsWithTag(self._tag)
+                try:
+                    if silent:
+                        remove_executors(self._context, self._tag, silent)
+                finally:
+                    self._context.cancelJobsWithTag(self._tag)
                 return
+
+    def _describe_silence(self, silent: Mapping[int, str]) -> str:
+        workers = " and ".join(silent.values())
+        return (
+            f"no heartbeat arrived for {self._silence_seconds:g} s from {workers}: the node, its network or the "
+            f"process has stopped. To survive longer interruptions, set {SILENCE_SECONDS} in conf"
+        )
 
 
 def _count_again(count_saved_updates: Callable[[], int], before: int) -> int:

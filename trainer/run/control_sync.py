@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import ExitStack
 from types import FrameType
-from typing import Any
 
 import torch
 
+from trainyard.trainer.run.container_signals import forward_sigterm
 from trainyard.trainer.world import World
 
 INTERVAL_SECONDS = 0.5
@@ -27,16 +28,16 @@ class Termination:
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous_handler: Any = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> Termination:
         if threading.current_thread() is threading.main_thread():
-            self._previous_handler = signal.signal(signal.SIGTERM, self._handle)
+            self._stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, self._handle))
+            self._stack.enter_context(forward_sigterm())
         return self
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._previous_handler)
+        self._stack.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True

@@ -37,7 +37,7 @@ def log_containers(manager: ResourceManager, ended: Application, failed: bool, l
         files = logs.read_driver_log(manager, ended)
         driver = "\n".join(files[kind] for kind in sorted(files))
         lost = dict(list(logs.lost_containers(driver).items())[:MAX_LOST_CONTAINERS]) if failed else {}
-        texts = logs.read_container_logs(ended, list(lost)) if lost else {}
+        texts = logs.read_container_logs(ended, lost) if lost else {}
         for container in filter(texts.__contains__, lost):
             text = "\n".join(texts[container].values())
             executor = executor or executors.title(container, lost[container]) + text

@@ -70,7 +70,7 @@ def find_method(fs: Any, uri: str) -> Method:
 def publish_new(fs: Any, method: Method, staged: str, path: str) -> None:
     """Give a staged file its name, which must not exist. Raises FileExistsError."""
     if method is Method.RENAME:
-        fs.mv(staged, path)
+        rename(fs, staged, path)
         return
     try:
         os.link(staged, path)
@@ -90,9 +90,22 @@ def publish(fs: Any, method: Method, staged: str, path: str) -> None:
         os.replace(staged, path)
         sync(get_parent(path))
     elif method is Method.RENAME:
-        fs.mv(staged, path, overwrite=True)
+        rename(fs, staged, path, overwrite=True)
     else:
         fs.mv(staged, path)
+
+
+def rename(fs: Any, origin: str, path: str, **options: Any) -> None:
+    """Rename a file or directory that no other process renames, on a server.
+
+    Where a NameNode's reply is lost, as in a failover, the client requests the rename again, and gets an error for what
+    it has done before: if the old name is gone and the new one exists, the rename has succeeded.
+    """
+    try:
+        fs.mv(origin, path, **options)
+    except Exception:  # each file system raises exceptions of its own
+        if fs.exists(origin) or not fs.exists(path):
+            raise
 
 
 def make_directory(fs: Any, path: str) -> None:

@@ -294,7 +294,7 @@ def move(source: str, target: str) -> None:
         raise FileExistsError(f"{target} exists already")
     atomic.make_directory(fs, atomic.get_parent(path))
     if not isinstance(fs, LocalFileSystem):
-        fs.mv(origin, path)
+        atomic.rename(fs, origin, path)
         return
     try:
         os.rename(origin, path)

@@ -272,4 +272,4 @@ def warn_of_hosts(conn_id: str, executors: str) -> str:
 
 def default_storage() -> str:
     """Return the storage root without a connection: `trainyard/` in AIRFLOW_HOME."""
-    return (airflow_home() / "trainyard").as_uri()
+    return f"file://{airflow_home() / 'trainyard'}"  # as_uri() encodes spaces and umlauts, which names keep here

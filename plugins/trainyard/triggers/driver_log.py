@@ -14,8 +14,10 @@ from trainyard.yarn.resource_manager import Application, ResourceManager
 FILES = ("stdout", "stderr")
 PAUSE_SECONDS = 60.0
 """How long a node that does not answer is not asked again: a request to it takes seconds."""
+MAX_WAIT_SECONDS = 1.0
+"""How long a poll waits for a read. Lines that take longer are logged by a later poll."""
 _READERS = ThreadPoolExecutor(4, thread_name_prefix="driver-log")
-"""Threads for requests to nodes: other reads do not wait for them."""
+"""Threads for requests to nodes: neither other reads nor polls of the ResourceManager wait for them."""
 Read = Callable[[Application, str], tuple[int, bytes]]
 """Return the length of a file of the driver's log, and its end."""
 
@@ -31,19 +33,26 @@ class DriverLogReader:
         self._read = read or self._read_from_node
         self._manager: ResourceManager | None = None
         self._paused_until = float("-inf")
+        self._reading: asyncio.Future[list[str]] | None = None
         self._length = dict.fromkeys(FILES, 0)
         self._filter = {file: SparkLog() for file in FILES}
 
     async def next_lines(self, application: Application) -> list[str]:
-        """Return the new whole lines of all files; after an error none for a minute.
+        """Return the new whole lines of all files; wait for a second at most, and after an error ask for none a minute.
 
         Raises:
             TrainyardError: The node does not answer, or refuses the request.
         """
-        if time.monotonic() < self._paused_until:
+        if self._reading is None:
+            if time.monotonic() < self._paused_until:
+                return []
+            self._reading = asyncio.get_running_loop().run_in_executor(_READERS, self._next_lines, application)
+        await asyncio.wait([self._reading], timeout=MAX_WAIT_SECONDS)
+        if not self._reading.done():
             return []
+        reading, self._reading = self._reading, None
         try:
-            return await asyncio.get_running_loop().run_in_executor(_READERS, self._next_lines, application)
+            return reading.result()
         except Exception:
             self._manager, self._paused_until = None, time.monotonic() + PAUSE_SECONDS
             raise

@@ -1,4 +1,4 @@
-"""Print the end of each log file of containers: `python log_reader.py APPLICATION OWNER BYTES CONTAINER...`.
+"""Print the end of each log file of containers: `python log_reader.py APPLICATION OWNER BYTES CONTAINER@HOST...`.
 
 YARN aggregates the logs of an ended application on HDFS, in a format that only its own Java classes read. This program
 uses the Hadoop client in Spark's jars, in a process that ends with its JVM.
@@ -16,7 +16,10 @@ FILES = ("stdout", "stderr")
 
 
 def main(application: str, owner: str, tail: int, containers: list[str]) -> None:
-    """Print the last `tail` bytes of each log file of the containers."""
+    """Print the last `tail` bytes of each log file of the containers.
+
+    The files of a container's host are read alone, if its node is known by that name: each node has one.
+    """
     gateway = JavaGateway.launch_gateway(
         classpath=os.environ["CLASSPATH"], java_path=None, die_on_exit=True, enable_auth=True
     )
@@ -29,7 +32,8 @@ def main(application: str, owner: str, tail: int, containers: list[str]) -> None
         kinds = java.util.HashSet()
         for file in FILES:
             kinds.add(file)
-        for container in containers:
+        for entry in containers:
+            container, _, host = entry.partition("@")
             request = aggregation.ContainerLogsRequest()
             request.setAppId(id)
             request.setAppOwner(owner)
@@ -38,7 +42,10 @@ def main(application: str, owner: str, tail: int, containers: list[str]) -> None
             request.setLogTypes(kinds)
             request.setBytes(-tail)
             written = java.io.ByteArrayOutputStream()
-            controller.readAggregatedLogs(request, written)
+            for node in (f"{host}:", None) if host else (None,):
+                request.setNodeId(node)
+                if controller.readAggregatedLogs(request, written):
+                    break
             print(written.toString())
     except Py4JJavaError as error:  # its message is in the JVM, which ends below
         sys.exit(str(error.java_exception.toString()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.auth import HTTPBasicAuth
@@ -43,7 +43,10 @@ def read_driver_log(manager: ResourceManager, application: Application) -> dict[
         time.sleep(0.5)
         state = manager.application(application.id)
     container = _CONTAINER.search(application.driver_logs)
-    return read_container_logs(application, [container[0]]).get(container[0], {}) if container else {}
+    if container is None:
+        return {}
+    host = urlsplit(application.driver_logs).hostname or ""
+    return read_container_logs(application, {container[0]: host}).get(container[0], {})
 
 
 def read_running_log(manager: ResourceManager, application: Application, file: str) -> tuple[int, bytes]:
@@ -82,10 +85,12 @@ def read_running_log(manager: ResourceManager, application: Application, file: s
     return length, found["rest"][: min(length, TAIL_BYTES)] if found else b""
 
 
-def read_container_logs(application: Application, containers: Sequence[str]) -> Logs:
-    """Return the end of the logs of some containers. Raises TrainyardError if they cannot be read."""
+def read_container_logs(application: Application, containers: Mapping[str, str]) -> Logs:
+    """Return the end of the logs of some containers, with the host of each. Raises TrainyardError if it cannot."""
     failure = f"the logs of {application.id} could not be read"
-    arguments = (application.id, application.user, str(TAIL_BYTES), *containers)
+    arguments = (
+        application.id, application.user, str(TAIL_BYTES), *(f"{name}@{host}" for name, host in containers.items())
+    )  # fmt: skip
     return parse(java_programs.run(READER, *arguments, failure=failure))
 
 

@@ -26,6 +26,9 @@ _APPLICATION = re.compile(r"application_\d{1,20}_\d{1,10}")
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", WAITING, "RUNNING")
 CONNECT_SECONDS = 3
 READ_SECONDS = 10
+LIST_SECONDS = 60
+"""How long the next bytes of a list may take: a ResourceManager writes thousands of nodes and applications in seconds,
+and nothing before it has all of them."""
 KILL_SECONDS = 120.0
 """How long a kill is repeated: a failover takes less."""
 KILL_INTERVAL_SECONDS = 0.5
@@ -239,12 +242,12 @@ class ResourceManager:
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Return the JSON at `path` of the cluster's REST interface."""
-        answer = self._ask("GET", path, query=query)
-        return _parsed(answer)
+        return _parsed(self._ask("GET", path, query=query, seconds=LIST_SECONDS))
 
     def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
-    ) -> requests.Response:
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> requests.Response:  # fmt: skip
         """Return the active ResourceManager's answer. Raises UnreachableError, and TrainyardError for a refusal."""
         refused: list[str] = []
         active = _active.get(self.urls)
@@ -253,7 +256,8 @@ class ResourceManager:
             try:
                 answer = self.session.request(
                     method, urljoin(f"{url}{self.root}", path), params=params, json=body, auth=self.auth,
-                    timeout=(CONNECT_SECONDS, READ_SECONDS), verify=self.verify, headers={"Accept": "application/json"},
+                    timeout=(CONNECT_SECONDS, seconds or READ_SECONDS), verify=self.verify,
+                    headers={"Accept": "application/json"},
                 )  # fmt: skip
             except requests.RequestException as error:
                 refused.append(f"{url}: {type(error).__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from trainyard.errors import TrainyardError
 from trainyard.planning import executors, placement, sizing
@@ -27,6 +28,15 @@ YARN_CONF = {
     "spark.executorEnv.HADOOP_CONF_DIR": SHIPPED_HADOOP_CONF,
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.executorEnv.PYTHONUNBUFFERED": "1",
+}
+
+
+SIGTERM = Path(executors.__file__).parent / "sigterm.sh"
+GROUP_CONF = {
+    # An executor whose container gets a SIGTERM runs on until its workers have saved their state, or YARN kills it.
+    "spark.decommission.enabled": "true",
+    "spark.executor.decommission.signal": "TERM",
+    "spark.executorEnv.BASH_ENV": f"./{SIGTERM.name}",
 }
 
 
@@ -106,9 +116,16 @@ def list_settings(job: Job, requested: Executors, runtime: Runtime) -> dict[str,
     conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
     conf |= placement.settings(job.placement)
     conf |= executors.settings(requested)
+    if job.workers:
+        conf |= GROUP_CONF
     for prefix in CONTAINER_ENVIRONMENTS:
         conf |= {f"{prefix}.{name}": value for name, value in job.env_vars.items()}
     return conf
+
+
+def list_files(job: Job) -> tuple[str, ...]:
+    """Return the files that each container needs in its working directory."""
+    return (*placement.files(job.placement), *([str(SIGTERM)] if job.workers else []))
 
 
 def list_final_settings(job: Job, conf: Mapping[str, str], tags: Iterable[str], runtime: Runtime) -> dict[str, str]:

@@ -330,6 +330,26 @@ def test_predictions_as_a_dataset_are_replaced_by_the_next_run(spark: Any, parti
         assert write_partitions(spark, partitioned, None, output_format="trainyard")["version"] == version
 
 
+def test_a_swap_whose_second_rename_fails_leaves_the_previous_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, staging = tmp_path / "out", tmp_path / "staging"
+    for folder, text in ((output, "previous"), (staging, "new")):
+        folder.mkdir()
+        (folder / "_PREDICTED").write_text(text)
+    move = storage.move
+
+    def fail_to_publish(source: str, target: str) -> None:
+        if source == str(staging):
+            raise OSError("standby")
+        move(source, target)
+
+    monkeypatch.setattr(storage, "move", fail_to_publish)
+    with pytest.raises(OSError, match="standby"):
+        destinations._swap(str(staging), str(output))
+    assert (output / "_PREDICTED").read_text() == "previous"
+
+
 def test_a_swap_that_another_run_completes_meanwhile_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,32 @@ def test_a_write_has_succeeded_although_its_staged_file_cannot_be_removed(
     assert (tmp_path / "document").read_bytes() == b"data"
 
 
+class Forgetful(MemoryFileSystem):  # type: ignore[misc]
+    """A NameNode that does a rename, and whose reply is lost: the client repeats it, and gets an error."""
+
+    protocol = "hdfs"
+
+    def mv(self, path1: str, path2: str, overwrite: bool = False, **_: Any) -> None:
+        """Rename twice."""
+        for _ in range(2):
+            if self.exists(path2) and not overwrite:
+                raise FileExistsError(path2)
+            super().mv(path1, path2)
+
+
+@pytest.mark.parametrize("write", [storage.create, storage.replace])
+def test_a_file_is_written_although_the_reply_to_its_rename_is_lost(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[str, bytes], None]
+) -> None:
+    folder = f"hdfs://failover/{write.__name__}"
+    monkeypatch.setattr(filesystems, "_REGISTERED", {"hdfs://failover": Forgetful()})
+    write(f"{folder}/document", b"data")
+    assert storage.list_names(folder) == ["document"] and storage.read(f"{folder}/document") == b"data"
+    with pytest.raises(FileExistsError):
+        storage.create(f"{folder}/document", b"of another")
+    assert storage.list_names(folder) == ["document"] and storage.read(f"{folder}/document") == b"data"
+
+
 @pytest.mark.parametrize("protocol", ["file", "memory"])
 def test_files_are_found_at_any_depth_with_their_size_and_age(tmp_path: Path, protocol: str) -> None:
     root = f"{protocol}://{tmp_path}/found"

@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.hooks import TrainyardHook
 from trainyard.hooks.trainyard import EXTRA_FIELDS, Settings, default_storage, warn_of_hosts
 from trainyard.operators import ExportOperator
@@ -263,3 +264,11 @@ def test_a_profile_that_is_not_valid_is_refused_without_its_value(
     with pytest.raises(TrainyardError, match=f"^connection 'trainyard_default': {message}") as refused:
         settings(monkeypatch, connection | {"profiles": profiles})
     assert "marker" not in str(refused.value)
+
+
+def test_the_default_storage_has_the_name_of_its_folder_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "Jörg Über"))
+    storage.create(f"{default_storage()}/file", b"")
+    assert (tmp_path / "Jörg Über" / "trainyard" / "file").exists()

@@ -100,10 +100,10 @@ def test_the_plan_has_what_the_job_requests_and_the_installation_provides() -> N
         "TrainOperator 'train'", task_key(), "file:///s", {"recipe": "toy.recipe:network"}, modules=("torch",),
         workers=4, min_workers=2, memory=Memory(heap="3g"), driver_memory=Memory(heap="2g"), grow_memory_to="8g",
         placement=Placement(queue="train", workers_per_container=2), preflight="warn", jars=("a.jar",),
-        packages=("g:a:1",), files=("labels.csv",),
+        packages=("g:a:1",),
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
-    assert (plan.job, plan.files) == (job, job.files)
+    assert plan.job == job
     assert (plan.name, plan.tag, plan.spark) == ("toy.train", application_tag(task_key()), YARN)
     assert (plan.program, plan.py_files) == (RUNTIME.program, RUNTIME.py_files)
     assert plan.spec_uri == "file:///s/runs/toy/r1/specs/train.json"
@@ -279,7 +279,7 @@ def test_files_of_the_user_are_added_to_those_of_the_placement() -> None:
         packages=("g:a:1",), placement=Placement(gpus_per_worker=1),
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
-    assert [file.rpartition("/")[2] for file in plan.files] == ["labels.csv", "gpus.sh"]
+    assert [file.rpartition("/")[2] for file in plan.files] == ["labels.csv", "gpus.sh", "sigterm.sh"]
     assert (plan.job.jars, plan.job.packages) == (("/x.jar",), ("g:a:1",))
 
 
@@ -379,7 +379,7 @@ def test_memory_and_placement_become_settings_only_on_yarn() -> None:
     assert plan.conf["spark.executor.memoryOverhead"] == "2432m"
     assert plan.conf["spark.driver.memory"] == "512m"
     assert plan.job.placement.queue == "train"
-    assert [file.rsplit("/", 1)[-1] for file in plan.files] == ["gpus.sh"]
+    assert [file.rsplit("/", 1)[-1] for file in plan.files] == ["gpus.sh", "sigterm.sh"]
     local = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
     assert not [name for name in local.conf if "yarn" in name or "memory" in name.lower() or "gpu" in name]
     assert local.files == ()

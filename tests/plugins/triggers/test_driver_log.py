@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainyard.triggers import driver_log
 from trainyard.triggers.driver_log import DriverLogReader
 from trainyard.yarn.resource_manager import Application
 
@@ -61,3 +63,23 @@ def test_an_error_of_the_node_is_raised() -> None:
     with pytest.raises(OSError, match="no route"):
         asyncio.run(reader.next_lines(RUNNING))
     assert asyncio.run(reader.next_lines(RUNNING)) == [], "the node is not asked again at once"
+
+
+def test_lines_of_a_node_that_takes_long_to_answer_are_those_of_a_later_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that cannot reach the nodes waits for seconds, for each of many tasks."""
+    monkeypatch.setattr(driver_log, "MAX_WAIT_SECONDS", 0.01)
+    released = threading.Event()
+
+    def read(application: Application, file: str) -> tuple[int, bytes]:
+        released.wait(60)
+        return (4, b"one\n") if file == "stdout" else (0, b"")
+
+    async def poll() -> list[list[str]]:
+        reader = DriverLogReader(read)
+        early = [await reader.next_lines(RUNNING) for _ in range(2)]
+        released.set()
+        while not (lines := await reader.next_lines(RUNNING)):
+            pass
+        return [*early, lines]
+
+    assert asyncio.run(poll()) == [[], [], ["one"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -69,6 +70,20 @@ def test_resource_seconds_are_read_in_every_form_that_hadoop_writes(
     application = manager(APPLICATION.replace("MAP", resource_map)).application("application_1_1")
     assert application and (application.started, application.launched, application.finished) == (1.0, 2.0, 12.0)
     assert application.resource_seconds == {"memory-mb": 10240.0, "vcores": 20.0, "yarn.io/gpu": 10.0}
+
+
+def test_a_list_may_take_longer_than_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of thousands of nodes and applications do."""
+    monkeypatch.setattr(resource_manager, "READ_SECONDS", 0.1)
+
+    def answer_late(method: str, path: str, query: dict[str, str]) -> Answer:
+        time.sleep(0.4)
+        return Answer(applications())
+
+    with serve(answer_late) as server:
+        assert ResourceManager((server.url,)).in_state("RUNNING") == []
+        with pytest.raises(UnreachableError, match="ReadTimeout"):
+            ResourceManager((server.url,)).application("application_1_1")
 
 
 def test_an_application_without_resource_seconds_has_none(manager: Callable[[str], ResourceManager]) -> None:

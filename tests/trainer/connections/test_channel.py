@@ -48,6 +48,14 @@ def test_messages_of_all_lengths_arrive(server: Server, message: object) -> None
     assert request(server, message) == message
 
 
+def test_a_driver_whose_address_is_another_machines_listens_on_the_one_that_it_is_told_to_bind() -> None:
+    """As in a container with a network of its own, whose ports the host forwards (`spark.driver.bindAddress`)."""
+    with Server("192.0.2.1", {"echo": echo}, "127.0.0.1") as server:
+        assert server.address.host == "192.0.2.1"
+        forwarded = DriverAddress("127.0.0.1", server.address.port, server.address.secret)
+        Channel(forwarded, "echo").close()
+
+
 def test_a_worker_without_the_secret_gets_no_connection(server: Server) -> None:
     with pytest.raises(ConnectionError):
         Channel(DriverAddress(server.address.host, server.address.port, b"guessed"), "echo")

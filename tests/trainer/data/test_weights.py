@@ -17,7 +17,7 @@ from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.reading.cache import ShardCache
 from trainyard.trainer.data.reading.split_reader import SplitReader
-from trainyard.trainer.data.weights import MAX_CLASSES, UNIT, build_weights
+from trainyard.trainer.data.weights import MAX_CLASSES, build_weights, choose_unit
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.world import World
 
@@ -72,7 +72,7 @@ def test_only_the_ratios_of_weights_matter(batches: str, tmp_path: Path) -> None
 def test_the_mean_weight_is_a_unit(batches: str) -> None:
     reader = SplitReader(batches, manifests.read_current(batches), "train", ("weight",))
     weights = build_weights(reader, None, "weight", World())
-    assert weights and sum(weights.blocks) == pytest.approx(UNIT * ROWS)
+    assert weights and sum(weights.blocks) == pytest.approx(choose_unit(ROWS) * ROWS)
 
 
 def test_rows_of_each_dataset_of_a_mixture_are_weighted(batches: str) -> None:
@@ -173,3 +173,10 @@ def test_reading_weights_reports_progress_and_keeps_no_blocks(tmp_path: Path) ->
     assert len(held) == 2 * len(reader.blocks), "one report for each block, which is read twice"
     assert reader.fetched_bytes == 0
     assert max(held) < 17 * max(length for shard in reader._shards for length in shard.lengths)
+
+
+@pytest.mark.parametrize("rows", [1, 10**6, 2**32, 2**33, 10**12])
+def test_the_sum_of_all_weights_fits_into_64_bits_for_any_number_of_rows(rows: int) -> None:
+    ends = np.cumsum(np.array([choose_unit(rows) * (rows // 2), choose_unit(rows) * (rows - rows // 2)]))
+    assert ends[-1] == choose_unit(rows) * rows > 0
+    assert choose_unit(rows) == 2**30 or rows >= 2**32

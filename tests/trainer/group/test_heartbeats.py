@@ -7,10 +7,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pytest
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.runs import phases
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.runs.worker_progress import TrainingProgress
@@ -22,7 +24,10 @@ from trainyard.trainer.group.heartbeats import (
     HeartbeatMonitor,
     HeartbeatSender,
     describe_hang,
+    find_silent,
+    parse_silence_seconds,
 )
+from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.measuring.phases import CurrentPhase
 
 HOUR = 3600 * 10**9
@@ -65,6 +70,83 @@ def test_a_group_whose_slowest_worker_makes_progress_does_not_hang(heartbeats_by
 def test_workers_that_are_all_in_one_phase_are_all_named() -> None:
     hang = describe_hang({0: beat("backward"), 1: beat("backward")}, 700.0, 600.0)
     assert hang and "rank 0 on node1" in hang and "rank 1 on node1" in hang and "others" not in hang
+
+
+def hear(phase: str, received: float) -> Heartbeat:
+    return replace(beat(phase), received=received)
+
+
+def test_workers_without_a_heartbeat_for_too_long_are_silent_unless_they_import() -> None:
+    beats = {2: hear("backward", 99.9), 0: hear("forward", 100.1), 1: hear("rendezvous", 0), 3: hear("import", 0)}
+    assert find_silent(beats, 100.0) == [1, 2]
+    assert find_silent({}, 100.0) == []
+
+
+def test_after_a_pause_of_the_driver_no_worker_is_silent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monitor = HeartbeatMonitor()
+    monitor._record(1, "node2", CurrentPhase(Phase.FORWARD))
+    silent = []
+    for pause in [1.0] * 23 + [60.0] + [1.0] * 23:
+        clock[0] += pause
+        silent.append(bool(monitor.find_silent(22.0)))
+    assert silent == [False] * 22 + [True] + [False] * 22 + [True] * 2
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
+def test_a_silence_of_no_positive_number_of_seconds_is_refused(text: str) -> None:
+    with pytest.raises(TrainyardError, match=rf"spark\.trainyard\.silenceSeconds='{text}' is no number of seconds"):
+        parse_silence_seconds(text)
+
+
+def test_the_silence_that_counts_can_be_set() -> None:
+    assert (parse_silence_seconds(None), parse_silence_seconds("60")) == (22.0, 60.0)
+
+
+class Cable:
+    """Forward connections to a server, until a cut: then what is sent on those that exist is lost, without an end."""
+
+    def __init__(self, address: DriverAddress) -> None:
+        self._listener, self._target = socket.create_server(("127.0.0.1", 0)), (address.host, address.port)
+        self.address = replace(address, port=self._listener.getsockname()[1])
+        self._cuts: list[threading.Event] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        for each in self._cuts:
+            each.set()
+
+    def _accept(self) -> None:
+        while True:
+            worker, driver, cut = self._listener.accept()[0], socket.create_connection(self._target), threading.Event()
+            self._cuts.append(cut)
+            for ends in ((worker, driver), (driver, worker)):
+                threading.Thread(target=self._forward, args=(*ends, cut), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, cut: threading.Event) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not cut.is_set():
+                    target.sendall(data)
+            if not cut.is_set():
+                target.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.slow
+def test_a_worker_whose_connection_is_interrupted_connects_again_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "ANSWER_SECONDS", 0.2)
+    current = CurrentPhase()
+    with GroupServer("127.0.0.1") as server:
+        cable = Cable(server.address)
+        with HeartbeatSender(cable.address, 0, "node1", current) as sender:
+            for step in (1, 2):
+                current.step = step
+                wait_for(lambda: [worker.step for worker in server.monitor.get_progress()] == [current.step])
+                cable.cut()
+            sender.report_failure(Outcome(0, "node1", 1.0, "failed", error="the model failed"))
+            assert [failure.error for failure in server.monitor.get_failures()] == ["the model failed"]
+        wait_for(lambda: server.monitor.get_progress() == ())
 
 
 @pytest.mark.slow
@@ -134,7 +216,6 @@ def test_a_worker_whose_connection_is_reset_is_not_monitored_anymore() -> None:
         channel = Channel(server.address, heartbeats.SERVICE)
         channel.send({
             "rank": 0, "host": "h", "phase": "forward", "entered": 1, "epoch": 0, "step": 0, "training": None,
-            "is_last": False,
         })  # fmt: skip
         wait_for(server.monitor.get_progress)
         channel._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

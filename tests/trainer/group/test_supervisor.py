@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -181,24 +182,27 @@ def test_progress_is_written_again_after_an_outage_of_the_storage(
         if not outcomes:
             written.set()
 
-    with supervisor._report_periodically(HeartbeatMonitor(), report):
+    with supervisor._ProgressReports(report) as reports, reports.of(HeartbeatMonitor()):
         assert written.wait(60)
     assert capsys.readouterr().out == "the progress of the workers cannot be written now: OSError: gone\n"
 
 
-def test_the_end_of_a_group_does_not_wait_for_progress_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_restart_waits_for_progress_that_is_being_written_and_the_end_of_a_training_only_for_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LAST_PROGRESS_SECONDS", 0.01)
-    writing, released, written = threading.Event(), threading.Event(), threading.Event()
+    writing, released = threading.Event(), threading.Event()
 
     def report(*_: object) -> None:
         writing.set()
         released.wait(60)
-        written.set()
 
-    with supervisor._report_periodically(HeartbeatMonitor(), report):
-        assert writing.wait(60)
-    assert not written.is_set()
+    with supervisor._ProgressReports(report) as reports:
+        with reports.of(HeartbeatMonitor()):
+            assert writing.wait(60)
+        with reports.of(HeartbeatMonitor()):
+            assert reports._thread.is_alive(), "the report of the first group is still being written"
+        monkeypatch.setattr(supervisor, "LAST_PROGRESS_SECONDS", 0.01)
     released.set()
 
 
@@ -323,6 +327,20 @@ def test_a_group_that_hangs_is_restarted_and_the_late_worker_is_named(spark: Any
     reason = restart["args"]["reason"]
     assert "the worker group hangs in epoch 2, step 4: rank 1 on " in reason
     assert "in 'forward' for 6" in reason and reason.endswith("the others wait in 'backward'")
+    assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
+    pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
+    assert sum(psutil.pid_exists(pid) for pid in pids) <= 2, "those of the second group"
+
+
+@pytest.mark.full
+def test_a_group_with_a_worker_that_is_silent_is_restarted_and_names_it(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeats, "DEFAULT_SILENCE_SECONDS", 4.0)
+    result = run(spark, faulty_spec(tmp_path, "1 17 stop"))
+    assert (result["restarts"], result["epochs"], count_starts(tmp_path)) == (1, 2, 2)
+    (restart,) = [e for e in event_log.read(str(tmp_path / "run")) if e["name"] == "restart"]
+    assert re.search("^no heartbeat arrived for 4 s from rank 1 on [^,]+, in '[^']+': ", restart["args"]["reason"])
     assert read_resumptions(tmp_path) in NEWEST_BEFORE_17
     pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
     assert sum(psutil.pid_exists(pid) for pid in pids) <= 2, "those of the second group"

@@ -6,6 +6,7 @@ the same shard, one downloads it and the others wait. A file that changed since 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -36,8 +37,11 @@ GIB = 2**30
 _PARTIAL = ".partial"
 
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
 class CacheFullError(TrainyardError):
-    """The shards that workers of this machine have mapped leave no room for another one."""
+    """There is no room for another shard: in the limit, by those that workers have mapped, or on the disk."""
 
 
 class ShardCache:
@@ -86,9 +90,16 @@ class ShardCache:
             self._checked = True
         file = self._folder / shard.sha256
         if not self._is_verified(file, shard):
-            with self._lock(shard.sha256):
-                if not self._is_verified(file, shard) and not self._verify(file, shard):
-                    self._download(uri, shard, file)
+            try:
+                with self._lock(shard.sha256):
+                    if not self._is_verified(file, shard) and not self._verify(file, shard):
+                        self._download(uri, shard, file)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+                raise CacheFullError(
+                    f"{os.strerror(error.errno)} in {self._folder} for {shard.path} ({shard.bytes / GIB:.3g} GiB)"
+                ) from error
         with suppress(FileNotFoundError):  # removed by another worker
             os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))  # the time of access orders the removal
         return file
@@ -116,9 +127,9 @@ class ShardCache:
     def _download(self, uri: str, shard: Shard, file: Path) -> None:
         partial = file.with_suffix(_PARTIAL)
         partial.unlink(missing_ok=True)  # of a worker that was killed
-        while not self._reserve(shard, partial):
-            time.sleep(WAIT_SECONDS)
         try:
+            while not self._reserve(shard, partial):
+                time.sleep(WAIT_SECONDS)
             if download(uri, shard.bytes, partial) != shard.sha256:
                 raise checksum_error(uri)
             _record_path(file).write_text(json.dumps(_identify(partial)))
@@ -139,8 +150,8 @@ class ShardCache:
                 else:
                     mapped += bytes
             if used + shard.bytes <= self.limit:
-                partial.touch()
-                os.truncate(partial, shard.bytes)
+                with partial.open("wb") as empty:
+                    _allocate(empty.fileno(), shard.bytes)
                 return True
             if downloading:
                 return False
@@ -197,6 +208,14 @@ def _remove_if_unmapped(file: Path) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Give an empty file its size, and its space on the disk where the system can."""
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.truncate(descriptor, size)
 
 
 def _record_path(file: Path) -> Path:

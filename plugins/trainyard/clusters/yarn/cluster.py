@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from trainyard.clusters.base import Applications, Cluster, NamedCheck, Needs
 from trainyard.errors import TrainyardError
-from trainyard.planning import placement
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime
 from trainyard.yarn import settings
@@ -55,8 +54,8 @@ class YarnCluster(Cluster):
         return settings.choose_daemon(job)
 
     def list_files(self, job: Job) -> tuple[str, ...]:
-        """Return the script that finds GPUs, where a container has some."""
-        return placement.files(job.placement)
+        """Return the scripts that find GPUs, where a container has some, and let a worker group save its state."""
+        return settings.list_files(job)
 
     def create_backend(self, plan: Plan, waiting: Waiting) -> DeferredBackend:
         """Return the backend that submits the plan, or reattaches to the application of an earlier attempt."""

@@ -15,16 +15,20 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from typing import Any
 
 from trainyard import deadlines
 from trainyard.errors import DeadlineError, noted
 from trainyard.files import storage, uris
+from trainyard.files.storage import StoredFile
 
 PART_BYTES = 1 << 20
 """A process begins its next file once the current one is this large."""
 MAX_BYTES = 64 << 20
 """The size of a file that is read at most: a process writes `PART_BYTES` and what its last flush adds."""
+MAX_RUN_BYTES = 32 << 20
+"""How much of the events of a run is read together; in memory they take ten times as much."""
 CLOSE_SECONDS = 20.0
 """How long the end of a process waits for its last events to be written."""
 _MAX_TIME = 1 << 60
@@ -167,21 +171,54 @@ def read_process(directory: str, task: str, process: str) -> list[dict[str, Any]
 
 
 def read(directory: str, unreadable: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """Return all events of a run, by time. `pid` numbers the task, `tid` the process within it.
+    """Return the events of a run, by time. `pid` numbers the task, `tid` the process within it.
+
+    Where a run has more than `MAX_RUN_BYTES`, those of drivers are read first, then those of the first workers.
 
     Args:
         directory: The run's directory.
-        unreadable: Where to note why a file, or a line of it, cannot be read; None raises the error.
+        unreadable: Where to note what was left out, and why a file, or a line of it, cannot be read; None raises the
+            error.
     """
     events: list[dict[str, Any]] = []
     root = uris.join(directory, "events")
-    for pid, task in enumerate(storage.list_names(root), start=1):
-        folder = uris.join(root, task)
-        for tid, (process, files) in enumerate(_group_files(storage.list_names(folder)).items()):
-            found = [event | {"pid": pid, "tid": tid} for event in _read_files(folder, files, unreadable)]
+    stored = [file for file in storage.find_files(root) if re.fullmatch(r"[^/]+/[^./][^/]*", file.path)]
+    selected = select_files(stored, MAX_RUN_BYTES)
+    if unreadable is not None and len(selected) < len(stored):
+        unreadable["events"] = (
+            f"{len(stored) - len(selected):,} of {len(stored):,} files are left out, because {MAX_RUN_BYTES >> 20} MiB "
+            f"of events are shown at most; all are in {root}"
+        )
+    names: dict[str, list[str]] = {file.path.partition("/")[0]: [] for file in stored}
+    for file in selected:
+        task, _, name = file.path.partition("/")
+        names[task].append(name)
+    for pid, (task, files) in enumerate(sorted(names.items()), start=1):
+        for tid, (process, parts) in enumerate(_group_files(files).items()):
+            found = [
+                event | {"pid": pid, "tid": tid} for event in _read_files(uris.join(root, task), parts, unreadable)
+            ]
             with noted(unreadable, f"{task}/{process}"):
                 events += _check_names(found)
     return sorted(events, key=lambda event: event["ts"])
+
+
+def select_files(files: Iterable[StoredFile], limit: int) -> list[StoredFile]:
+    """Return the files of events, "TASK/PROCESS.jsonl", that are read of a run: at most so many bytes.
+
+    Those of drivers come first, then those of each training's first worker, which have its curves, and of all others
+    the first parts first, which have their names.
+    """
+
+    def order(file: StoredFile) -> tuple[int, int, str]:
+        match = _FILE.fullmatch(file.path.partition("/")[2])
+        process, part = (match["process"], int(match["part"] or 0)) if match else ("", 0)
+        kind = 0 if process == "driver" else 1 if process.split(",")[0] == "worker 0" else 2
+        return kind, part, file.path
+
+    ordered = sorted(files, key=order)
+    sizes = accumulate(file.bytes for file in ordered)
+    return [file for file, size in zip(ordered, sizes, strict=True) if size <= limit]
 
 
 def _to_json(event: dict[str, Any]) -> str:

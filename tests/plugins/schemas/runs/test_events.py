@@ -6,11 +6,13 @@ import math
 import shutil
 import threading
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from trainyard.files import storage
+from trainyard.files.storage import StoredFile
 from trainyard.schemas.runs import events
 from trainyard.schemas.runs.events import EventLog
 
@@ -233,3 +235,30 @@ def test_values_may_have_any_name(tmp_path: Path) -> None:
     with EventLog(str(tmp_path), "task", "driver") as log:
         log.counter("seconds", name=1.0, self=2.0)
     assert [e["args"] for e in events.read(str(tmp_path)) if e["ph"] == "C"] == [{"name": 1.0, "self": 2.0}]
+
+
+def test_of_a_run_with_very_many_events_those_of_drivers_and_first_workers_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task in ("train@0", "train@1"):
+        for process in ("driver", "worker 0", "worker 0, start 2", "worker 1"):
+            with EventLog(str(tmp_path), task, process) as log:
+                log.instant("moment", text="." * 1000)
+    sizes = [file.stat().st_size for file in (tmp_path / "events").glob("*/*")]
+    monkeypatch.setattr(events, "MAX_RUN_BYTES", sum(sizes[:6]) + max(sizes) // 2)
+    unreadable: dict[str, str] = {}
+    trace = events.read(str(tmp_path), unreadable)
+    names = [event["args"]["name"] for event in trace if event["name"] == "thread_name"]
+    assert Counter(names) == {"driver": 2, "worker 0": 2, "worker 0, start 2": 2}
+    assert {event["pid"] for event in trace} == {1, 2}
+    assert unreadable["events"].startswith("2 of 8 files are left out, because ")
+    assert unreadable["events"].endswith(f" are in {tmp_path}/events")
+
+
+def test_of_each_process_the_first_parts_are_read() -> None:
+    files = [
+        StoredFile(f"train/{name}.jsonl", 10, None) for name in ("worker 1", "worker 1.1", "worker 2", "worker 10")
+    ]
+    assert [file.path for file in events.select_files(files, 30)] == [
+        "train/worker 1.jsonl", "train/worker 10.jsonl", "train/worker 2.jsonl",
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import multiprocessing
@@ -25,6 +26,7 @@ from trainyard.schemas import manifest as manifests
 from trainyard.trainer.data import loader
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order
+from trainyard.trainer.data.reading import cache as caches
 from trainyard.trainer.data.reading import split_reader
 from trainyard.trainer.data.reading.cache import FOLDER, CacheFullError, ShardCache
 from trainyard.trainer.data.reading.split_reader import SplitReader
@@ -303,6 +305,34 @@ def test_a_split_is_read_block_by_block_when_others_use_the_whole_cache(
     )
     assert sorted(number for numbers in epoch(reader) for number in numbers) == list(range(ROWS))
     assert "split 'train' is read block by block" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("error", "failing"), [(errno.ENOSPC, "_allocate"), (errno.EDQUOT, "_append")])
+def test_a_split_is_read_block_by_block_when_the_disk_is_full(
+    remote: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    failing: str,
+) -> None:
+    """Before a download, or during one where the file system cannot reserve space."""
+
+    def fail(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(caches, failing, fail)
+    reader = dataset(remote, ShardCache(tmp_path / "cache", 1 << 30))
+    assert sorted(number for numbers in epoch(reader) for number in numbers) == list(range(ROWS))
+    assert f"split 'train' is read block by block: {os.strerror(error)} in {tmp_path}/cache" in capfd.readouterr().out
+    assert [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_the_space_of_a_shard_is_reserved_before_it_is_downloaded(remote: str, tmp_path: Path) -> None:
+    shard = manifests.read_current(remote).split("train").shards[0]
+    cache, partial = ShardCache(tmp_path, 1 << 30), tmp_path / f"{shard.sha256}.partial"
+    assert cache._reserve(shard, partial)
+    assert partial.stat().st_size == shard.bytes <= 512 * partial.stat().st_blocks
 
 
 def test_a_truncated_remote_shard_is_refused_at_once_where_it_is_read_by_ranges(remote: str, tmp_path: Path) -> None:
