@@ -102,10 +102,16 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
     Those of training that `transform` may change are checked for `classes` only.
 
     Raises:
-        TrainyardError: The dataset does not have a label, or labels are out of range, are no numbers of classes, or
-            have variable length without a step= of the recipe.
+        TrainyardError: The dataset does not have a label, a feature is null, or labels are out of range, are no numbers
+            of classes, or have variable length without a step= of the recipe.
     """
     names = [column.name for column in manifest.columns]
+    nullable = [column.name for column in manifest.columns if column.nullable and column.name in recipe.inputs]
+    if nullable and any(split.statistics[nullable[0]].nulls for split in manifest.splits.values()):
+        raise TrainyardError(
+            f"recipe {path!r}: the feature {nullable[0]!r} is null in some rows, which only a label may be. Fill it in "
+            "prepare.py, or drop these rows, and remove it from nullable= of the export."
+        )
     for name, head in recipe.heads.items():
         if head.label not in names:
             raise TrainyardError(

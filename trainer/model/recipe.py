@@ -220,7 +220,7 @@ class Recipe:
 
     def _check_heads(self) -> None:
         """Set the labels of heads that are named as theirs, and check that nothing is said twice."""
-        both = [n for n in ("label", "loss", "metrics", "classes") if getattr(self, n) not in (None, (), {}, [])]
+        both = [n for n in ("label", "classes", "loss", "metrics") if getattr(self, n) not in (None, (), {}, [])]
         if self.predict is not name_prediction:
             both.append("predict")
         if self.heads and both:
