@@ -104,8 +104,9 @@ def _metric(value: str) -> str:
         raise ValueError(
             f"write one of {names}, ndcg@10, or 'module:function' for a metric of your own; of a head, 'HEAD/accuracy'"
         )
-    if metrics.is_custom(value):
-        _import_path(split_metric(value)[1])
+    _, name = split_metric(value)
+    if metrics.is_custom(name):  # a module of a package: `toy/recipe:network` is the path of a file
+        _import_path(name if "." in name else value)
     return value
 
 
