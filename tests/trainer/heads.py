@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -99,11 +102,33 @@ def of_one_head() -> Recipe:
     return Recipe(model=Named(8, 3), features="x", heads=heads, optimizer=sgd)
 
 
-class Variant:
-    """The fields of the heads of the recipe `varied` that a test sets."""
+class Terminated(Two):
+    """Send SIGTERM to the process at one step of a training."""
 
-    heads: ClassVar[dict[str, Head]] = {}
+    step: ClassVar[int] = 0
+
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            Terminated.step -= 1
+            if Terminated.step == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return super().forward(x)
 
 
-def varied() -> Recipe:
-    return Recipe(model=Two("tuple"), features="x", heads=Variant.heads, optimizer=sgd)
+def terminated() -> Recipe:
+    return replace(two(), model=Terminated("dict"))
+
+
+def with_tags() -> Recipe:
+    """Return a recipe whose second head has three labels at once, each 0 or 1."""
+
+    class Tagged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kind, self.tags = nn.Linear(8, 3), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.kind(x), self.tags(x)
+
+    heads = {"kind": Head(classes=3), "tags": Head(loss=nn.BCEWithLogitsLoss())}
+    return Recipe(model=Tagged(), features="x", heads=heads, optimizer=sgd)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from tests.trainer import heads
+from tests.trainer import datasets, heads
 from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs.predict import predict
@@ -108,6 +108,20 @@ def test_a_head_alone_may_be_evaluated(frame: Any, model: str) -> None:
 def test_metrics_that_no_head_has_are_refused(frame: Any, model: str, metrics: str, message: str) -> None:
     with pytest.raises(TrainyardError, match=message):
         evaluate(frame, model, metrics)
+
+
+def test_a_head_may_have_several_labels_at_once(spark: Any, tmp_path: Path) -> None:
+    rows = heads.rows(100)
+    x, kind = np.asarray(rows["x"]), np.asarray(rows["kind"])
+    tags = np.stack([kind == 0, x[:, 0] > 0, x[:, 1] > x[:, 2]], axis=1).astype(np.int64)
+    dataset = datasets.write(tmp_path / "dataset", {"train": {"x": x, "kind": kind, "tags": tags}})
+    model = str(tmp_path / "model")
+    fit(f"{heads.__name__}:with_tags", dataset=dataset, model=model, epochs=5, batch_size=20)
+    columns = zip(x.tolist(), kind.tolist(), tags.tolist(), strict=True)
+    frame = spark.createDataFrame(list(columns), "x array<float>, kind int, tags array<int>")
+    found = evaluate(frame, model, ["tags/f1", "kind/accuracy"]).model.metrics
+    predicted = load_model(model).output({"x": x})["tags"].cpu().numpy() > 0
+    assert found["tags/f1"] == pytest.approx(reference.f1_score(tags, predicted, average="macro"))
 
 
 def test_models_of_other_heads_are_no_baselines(frame: Any, model: str, tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from torch.nn import functional
 from tests.trainer import datasets, heads
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
+from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.run.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.heads"
@@ -128,6 +130,31 @@ def test_two_workers_train_as_one_does(two_workers: Workers, incomplete: str, tm
         assert [together[name] for name in names] == pytest.approx([single[name] for name in names], rel=1e-4)
     weights = read_weights(tmp_path / "one")
     assert all(torch.allclose(weights[n], tensor, atol=1e-6) for n, tensor in read_weights(tmp_path / "two").items())
+
+
+def test_a_training_that_resumes_within_an_epoch_has_the_losses_of_all_its_labels(
+    incomplete: str, tmp_path: Path
+) -> None:
+    expected = train(incomplete, tmp_path / "whole", "terminated").history.epochs
+    heads.Terminated.step = 6  # of 4 in an epoch
+    saved = str(tmp_path / "checkpoints")
+    with pytest.raises(TerminatedError):
+        train(incomplete, tmp_path / "parts", "terminated", checkpoints=saved)
+    resumed = train(incomplete, tmp_path / "parts", "terminated", checkpoints=saved).history.epochs
+    for epoch, whole in zip(resumed, expected, strict=True):
+        for name in ("loss", "kind/loss", "size/loss", "size/rmse"):
+            assert epoch[name] == pytest.approx(whole[name], rel=1e-6)
+
+
+def test_another_weight_of_a_head_than_in_the_checkpoint_is_refused() -> None:
+    def describe(weight: float) -> dict[str, str]:
+        recipe = heads.two(weight=weight)
+        return describe_recipe(recipe, heads.sgd(recipe.model.parameters()))
+
+    loop = {"schedule": None, "workers": 1, "recipe": describe(1.0)}
+    check_resumable("checkpoint", loop, describe(1.0), 1, has_schedule=False, epochs=1)
+    with pytest.raises(TrainyardError, match=r"the recipe's heads is .*0\.5.*, but was .*1\.0"):
+        check_resumable("checkpoint", loop, describe(0.5), 1, has_schedule=False, epochs=1)
 
 
 def test_batches_in_which_a_head_has_no_label_add_nothing_to_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.trainer import datasets, heads
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model import card
 from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
@@ -82,6 +83,7 @@ def test_columns_of_a_prediction_begin_with_the_name_of_their_head(tmp_path: Pat
     assert predicted["kind_class"].tolist() == output["kind"].argmax(1).tolist()
     assert predicted["size_prediction"].tolist() == output["size"].tolist()
     assert [*model.artifact.heads] == ["kind", "size"] and model.artifact.label is None
+    assert "| kind | int64, the label of the head kind |" in card.render_markdown(model.artifact)
 
 
 def test_two_heads_with_one_column_of_a_prediction_are_refused() -> None:
