@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,6 +62,8 @@ class Head:
                 f"Recipe: loss={self.loss!r} is not a function; write one, or a module such as nn.CrossEntropyLoss() "
                 "or nn.MSELoss()."
             )
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise TrainyardError(f"Recipe: weight={self.weight} of a head is not valid; write a number, 0 or more.")
         if isinstance(self.metrics, str):
             raise TrainyardError(f"Recipe: metrics={self.metrics!r} is a text; write [{self.metrics!r}].")
         if not isinstance(self.metrics, Mapping):

@@ -42,6 +42,7 @@ def test_heads_and_a_field_that_they_have_contradict_each_other(field: dict[str,
     [
         (lambda: Head(loss="cross_entropy"), r"loss='cross_entropy' is not a function; write one, .* nn.MSELoss\(\)"),  # type: ignore[arg-type]
         (lambda: Head(classes=3, metrics=["acc"]), "'acc', which is none of accuracy, precision"),
+        (lambda: Head(weight=-1.0), r"weight=-1\.0 of a head is not valid; write a number, 0 or more"),
         (lambda: Head(loss=nn.MSELoss(), metrics=["accuracy"]), "'accuracy' needs the number of classes"),
         (lambda: Recipe(model=nn.Identity(), features="x", heads={"a b": Head()}), "name 'a b', which is part of"),
         (
