@@ -1,7 +1,7 @@
 """How Sphinx makes pages of docs/: `make docs`."""
 
-import inspect
 import os
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -16,7 +16,7 @@ REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["ur
 
 project = "Trainyard"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 html_show_copyright = False
@@ -29,16 +29,39 @@ default_role = "code"
 copybutton_selector = "div:not(.highlight-output):not(.highlight-text) > div.highlight > pre"
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
-autodoc_typehints = "none"
-autodoc_class_signature = "mixed"
-autodoc_member_order = "bysource"
-add_module_names = False
+CAPTIONS = {"tutorials": "Tutorials", "how-to": "How-to: {}", "explanation": "Explanation"}
+CHANGELOG = """# Changes
+
+```{include} ../../CHANGELOG.md
+:start-after: "# Changes"
+:relative-docs: docs/
+```
+"""
 
 
 def setup(app):
-    """Leave attributes to the section "Attributes" of their class, which has their texts."""
-    app.connect("autodoc-skip-member", is_attribute)
+    """Add to pages what only Sphinx shows, so that GitHub shows them as they are."""
+    app.connect("source-read", change_source)
 
 
-def is_attribute(app, what, name, member, skip, options):
-    return True if what == "class" and not (inspect.isroutine(member) or isinstance(member, property)) else None
+def change_source(app, name, source):
+    if name == "index":
+        source[0] += list_contents(source[0])
+    elif name == "reference/changelog":
+        source[0] = CHANGELOG
+
+
+def list_contents(text):
+    """Return the tables of contents: the pages that the index links, in the order of its last links to them."""
+    pages, contents = {}, {}
+    for page in re.findall(r"\]\(([^)#:]+)\.md\)", text):
+        pages.pop(page, None)
+        pages[page] = None
+    for page in pages:
+        folder, *below = page.split("/")
+        caption = CAPTIONS.get(folder, "Reference").format(below[0] if below else "")
+        contents.setdefault(caption, []).append(page)
+    lists = (
+        f'```{{toctree}}\n:caption: "{caption}"\n:hidden:\n' + "\n".join(names) for caption, names in contents.items()
+    )
+    return "".join(f"\n\n{one}\n```" for one in lists)

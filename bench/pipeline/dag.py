@@ -61,8 +61,8 @@ def write_plain_dag(folder: Path, environment: dict[str, str]) -> None:
     tasks = []
     for stage in json.loads(output[output.index("[") :]):
         plan, name = stage["plan"], stage["task_id"]
-        spec = plan["spec"] | {
-            "task_key": plan["spec"]["task_key"] | {"directory": f"file://{folder}/storage/runs/plain/1"}
+        spec = plan["job"]["spec"] | {
+            "task_key": plan["job"]["spec"]["task_key"] | {"directory": f"file://{folder}/storage/runs/plain/1"}
         }
         if "source" in spec:
             spec["source"]["path"] = source

@@ -15,6 +15,7 @@ from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.schemas import manifest as manifests
+from trainyard.schemas.manifest import DatasetManifest
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function of the record batches of a task, as `DataFrame.mapInArrow` takes it."""
@@ -42,6 +43,10 @@ class DatasetScan:
     Raises:
         TrainyardError: An option is not valid, or the dataset or version does not exist.
     """
+
+    manifest: DatasetManifest
+    schema: StructType
+    batch_rows: int
 
     def __init__(self, spark: SparkSession, dataset: str, options: Mapping[str, str] | None = None) -> None:
         self.spark, self.dataset, self.batch_rows = spark, dataset, 1

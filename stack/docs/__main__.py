@@ -12,7 +12,7 @@ os.environ.setdefault("AIRFLOW_HOME", str(ROOT / "build" / "airflow"))
 
 def render_all() -> dict[str, str]:
     """Return the text of each generated file by its path in docs/."""
-    from stack.docs import airflow_pages, data_pages, drawings, settings_pages, troubleshooting
+    from stack.docs import airflow_pages, data_pages, drawings, python_pages, settings_pages, troubleshooting
 
     return {
         "reference/operators.md": airflow_pages.render_operators(),
@@ -21,6 +21,8 @@ def render_all() -> dict[str, str]:
         "reference/connections.md": settings_pages.render_connections(),
         "reference/configuration.md": settings_pages.render_configuration(),
         "reference/cli.md": settings_pages.render_commands(),
+        "reference/python.md": python_pages.render_interface(),
+        "reference/schema-fields.md": python_pages.render_documents(),
         "reference/data-source.md": data_pages.render_data_source(),
         "reference/strategies.md": data_pages.render_strategies(),
         "reference/metrics.md": data_pages.render_metrics(),

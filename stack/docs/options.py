@@ -29,7 +29,7 @@ def constructor_table(owner: type, described: Sequence[type], templated: Collect
     for parameter in inspect.signature(vars(owner)["__init__"]).parameters.values():
         if parameter.name in ("self", "args") or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
-        row = [code(parameter.name), code(_type(parameter.annotation)), _default(parameter.default)]
+        row = [code(parameter.name), code(describe_type(parameter.annotation)), describe_default(parameter.default)]
         if templated is not None:
             row.append("yes" if parameter.name in templated else "no")
         rows.append([*row, texts[parameter.name]])
@@ -45,19 +45,20 @@ def model_table(model: type[BaseModel], without: Collection[str] = ()) -> str:
     """Return the table of a pydantic model's own fields."""
     texts = docstrings.read(model).entries
     rows = [
-        [code(name), code(_type(annotation)), _default(_model_default(model, name)), texts.get(name, "")]
+        [code(name), code(describe_type(annotation)), describe_default(model_default(model, name)), texts.get(name, "")]
         for name, annotation in inspect.get_annotations(model).items()
         if name in model.model_fields and name not in without
     ]
     return table(["option", "type", "default", "meaning"], rows)
 
 
-def _model_default(model: type[BaseModel], name: str) -> Any:
+def model_default(model: type[BaseModel], name: str) -> Any:
+    """Return the default of a field; `inspect.Parameter.empty` for a required one."""
     field = model.model_fields[name]
     return inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
 
 
-def _type(annotation: Any) -> str:
+def describe_type(annotation: Any) -> str:
     """Return an annotation as users read it."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     text = _TEMPLATED.sub(r"\1", text)
@@ -65,7 +66,8 @@ def _type(annotation: Any) -> str:
     return re.sub(r"\b(?:Positive|NonNegative)(Int|Float)\b", lambda match: match[1].lower(), text)
 
 
-def _default(value: Any) -> str:
+def describe_default(value: Any) -> str:
+    """Return a default as users write it."""
     if value is inspect.Parameter.empty:
         return REQUIRED
     return code(repr(list(value)) if isinstance(value, tuple) and not value else repr(value))

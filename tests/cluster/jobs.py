@@ -53,7 +53,7 @@ def build_plan(operator: JobOperator, root: str, settings: Settings | None = Non
     run = uris.join(root, "runs", operator.dag_id, "r1")
     task_key = TaskKey(dag_id=operator.dag_id, run_id="r1", task_id=operator.task_id, directory=run)
     plan = operator.plan(task_key, settings or Settings(storage=root, shared=True))
-    storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
+    storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.job.spec).to_json().encode())
     return plan
 
 
@@ -70,7 +70,7 @@ def get_event(trigger: ApplicationTrigger) -> dict[str, object]:
 
 def build_backend(plan: Plan) -> YarnBackend:
     """Return the backend of an attempt that has this plan."""
-    return YarnBackend(plan.operator, plan.task_key, plan.storage, lambda: plan)
+    return YarnBackend(plan.job.operator, plan.job.task_key, plan.job.storage, lambda: plan)
 
 
 def run_to_end(plan: Plan, log: Callable[[str], None] = print) -> RunRecord:

@@ -168,7 +168,7 @@ def test_a_worker_killed_for_memory_has_more_in_the_next_attempt(exports: Export
     failed = run_to_end(plan)
     assert failed.status == "failed"
     assert re.search(r"YARN killed a worker: it used \d+ MB of the \d+ MB .* Write memory=M", failed.error or "")
-    names = [event["name"] for event in event_log.read(plan.task_key.directory)]
+    names = [event["name"] for event in event_log.read(plan.job.task_key.directory)]
     assert names.count("worker group") == 1, "in a container of the same size the next worker would be killed as well"
     lines: list[str] = []
     record = run_to_end(plan, lines.append)

@@ -53,7 +53,7 @@ def test_jars_without_a_setting_and_an_archive_with_python_run_on_the_nodes(
     archives = f"{build_archive(tmp_path)}#environment"
     plan = exports.plan(PREPARE, conf={"spark.archives": archives, "spark.pyspark.python": "./environment/bin/python"})
     assert run_to_end(plan).output["rows"] == 500
-    folder = uris.join(plan.storage, "environments")
+    folder = uris.join(plan.job.storage, "environments")
     archive, jars = sorted(storage.list_names(folder))
     assert archive.endswith("-python.tar.gz")
     assert jars.startswith("spark-") and jars.endswith(".zip") and storage.size(uris.join(folder, jars)) > 100 << 20

@@ -60,7 +60,7 @@ def find_warnings(plan: Plan) -> list[str]:
 
 
 def build_group_plan(exports: Exports, workers: int, placement: Placement = GPUS, memory: Memory | None = None) -> Plan:
-    return replace(exports.plan(memory=memory), placement=placement, workers=workers, min_workers=workers)
+    return exports.plan(memory=memory).with_job(placement=placement, workers=workers)
 
 
 def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
@@ -143,7 +143,7 @@ def test_what_waits_for_nodes_or_a_queue_is_a_warning(
 
 
 def test_a_queue_that_yarn_does_not_have_is_found_by_the_probe(exports: Exports) -> None:
-    plan = replace(exports.plan(), placement=Placement(queue="nosuch"))
+    plan = exports.plan().with_job(placement=Placement(queue="nosuch"))
     problems = [finding.problem for finding in check_dag([TaskPlan("export", plan)]) if finding.problem]
     assert len(problems) == 1 and "There is no queue 'nosuch'." in problems[0]
 

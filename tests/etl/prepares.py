@@ -101,3 +101,13 @@ def fit_set(spark, rows):
 
 def named_oddly(spark, source):
     return source.select("key", F.col("city").alias("stadt.`name"), "kind")
+
+
+def identity(spark, source, state=None):
+    return source
+
+
+def delete_rows(spark, rows, table):
+    """A `fit` that deletes what it has read."""
+    spark.sql(f"DELETE FROM {table}")
+    return {"rows": rows.count()}

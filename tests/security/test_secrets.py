@@ -74,7 +74,7 @@ def test_a_variable_that_is_no_secret_may_be_read(tmp_path: Path) -> None:
     operator = build_export(tmp_path, source="{{ var.value.digits_source }}", dataset="of-{{ conn.db.host }}")
     render(operator)
     key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory=f"{tmp_path}/runs/toy/r")
-    assert operator.plan(key, Settings(str(tmp_path), shared=True)).spec["source"]["path"] == "/data/digits"
+    assert operator.plan(key, Settings(str(tmp_path), shared=True)).job.spec["source"]["path"] == "/data/digits"
 
 
 def test_a_promotion_names_no_secret(tmp_path: Path) -> None:

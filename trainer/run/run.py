@@ -67,6 +67,9 @@ class Run:
         history: The metrics of the epochs that are done.
     """
 
+    device: torch.device
+    is_main: bool
+
     def __init__(
         self,
         *,

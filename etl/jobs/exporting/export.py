@@ -22,9 +22,9 @@ from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.fitting import encoding, fitting, vocabulary
-from trainyard.etl.jobs.exporting import sizes, sources, split_quality, splits
+from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits
 from trainyard.etl.jobs.functions import UserFunction
-from trainyard.schemas import fitted_state, manifest
+from trainyard.schemas import fingerprint, fitted_state, manifest
 from trainyard.schemas.fitted_state import STATE, FittedState
 from trainyard.schemas.manifest import Provenance
 from trainyard.schemas.results import DatasetResult
@@ -63,6 +63,10 @@ def run(
     """
     with events.span(Phase.IMPORT_PREPARE):
         prepare = UserFunction.load("prepare", spec.prepare)
+    spec, found = snapshots.pin_all(spark, spec)
+    spec = spec.model_copy(update={"fingerprint": fingerprint.complete(spec.fingerprint, found)})
+    if spec.skip_unchanged and (unchanged := _find_unchanged(spec)):
+        return unchanged
     with events.span(Phase.READ_SOURCE, source=sources.describe_all(spec)):
         frames, left_out = sources.read_all(spark, spec)
     state = fitting.find_state(spec)
@@ -91,7 +95,9 @@ def run(
             fitted_state.save(spec.dataset, state)
             written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True, nullable=spec.nullable)
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
-            _write(written, spec, split, _build_provenance(spark, spec, prepare.module, model), state)
+            versions = {name: snapshot.version for name, snapshot in found.items() if snapshot}
+            provenance = _build_provenance(spark, spec, versions, prepare.module, model)
+            _write(written, spec, split, provenance, state)
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
     result = DatasetResult.from_manifest(spec.dataset, version)
@@ -105,6 +111,13 @@ def run(
     for warning in result.warnings:
         print(f"WARNING: {warning}", flush=True)
     return result
+
+
+def _find_unchanged(spec: ExportSpec) -> DatasetResult | None:
+    """Return the dataset that exists, if it is the one that the export would write."""
+    version, reason = fingerprint.find_unchanged(spec.dataset, spec.partition, spec.fingerprint)
+    print(f"{'Skipping the export' if version else 'Exporting'} to {spec.dataset}: {reason}", flush=True)
+    return DatasetResult.from_manifest(spec.dataset, version).model_copy(update={"reused": True}) if version else None
 
 
 def _fit_own(
@@ -195,11 +208,14 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
     datasource.save(frame, spec.dataset, "overwrite", options)
 
 
-def _build_provenance(spark: SparkSession, spec: ExportSpec, module: ModuleType, model: str) -> Provenance:
+def _build_provenance(
+    spark: SparkSession, spec: ExportSpec, versions: dict[str, str], module: ModuleType, model: str
+) -> Provenance:
     return Provenance(
         application=spark.sparkContext.applicationId,
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         source=sources.describe_all(spec),
+        source_versions=versions,
         prepare=spec.prepare,
         code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
         fingerprint=spec.fingerprint,

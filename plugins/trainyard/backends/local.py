@@ -48,14 +48,14 @@ class LocalBackend:
         sharing = ClassSharing(os.environ | dict(plan.env), cache_folder())
         submitted = replace(plan, env={**plan.env, **sharing.prepare()})
         spark_log, submitted_at = SparkLog(), time.time()
-        read_progress, status = partial(_read_progress, plan.task_key, submitted_at), 1
+        read_progress, status = partial(_read_progress, plan.job.task_key, submitted_at), 1
         try:
             with _exit_on_sigterm(), ProgressBar(read_progress, PROGRESS_SECONDS) as bar:
                 status = Submission(submitted, spark_log, bar.above(log), self._end_if_killed).run()
         finally:
             processes.end(plan.tag)
             sharing.finish(succeeded=status == 0)
-        record = None if self._killed else find_record(plan.task_key)
+        record = None if self._killed else find_record(plan.job.task_key)
         if record and record.started_at < submitted_at:
             record = None
         resource_usage.save(resource_usage.of_local(plan, record, submitted_at), log)
@@ -100,10 +100,10 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 def _no_record(plan: Plan, status: int, last: tuple[str, ...], killed: bool) -> str:
     if killed:
-        return f"{plan.operator} was killed; its application and all of its processes were ended."
+        return f"{plan.job.operator} was killed; its application and all of its processes were ended."
     end = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
     output = "\n".join(["Last output:", *last]) if last else "No output was captured."
     return (
-        f"{plan.operator}: the application {end} before its driver wrote a run record. {output}\n"
+        f"{plan.job.operator}: the application {end} before its driver wrote a run record. {output}\n"
         "If it was killed for memory, increase memory= or decrease rows_per_batch=."
     )

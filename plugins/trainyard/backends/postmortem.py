@@ -54,14 +54,15 @@ def explain_failure(plan: Plan, record: RunRecord, ended: Application | None, fo
         return record
     error, diagnostics = record.error or "", ended.diagnostics if ended else ""
     cause = _why_executors_failed(plan, found, error, diagnostics) or _recognize(plan, error)
-    return record.model_copy(update={"error": f"{plan.operator}: {cause}\n{error}"}) if cause else record
+    return record.model_copy(update={"error": f"{plan.job.operator}: {cause}\n{error}"}) if cause else record
 
 
 def describe_missing_record(plan: Plan, id: str, ended: Application | None, found: ContainerLogs) -> str:
     """Return why application `id` ended without a run record, as far as YARN and the logs say."""
     if ended is None:
         return (
-            f"{plan.operator}: the ResourceManager has no application {id} anymore, and there is no run record of it."
+            f"{plan.job.operator}: the ResourceManager has no application {id} anymore, and there is no run record of "
+            "it."
         )
     cause = _why_executors_failed(plan, found, ended.diagnostics, found.driver)
     cause = cause or _recognize(plan, ended.diagnostics, found.driver)
@@ -71,7 +72,7 @@ def describe_missing_record(plan: Plan, id: str, ended: Application | None, foun
         "record. "
         f"YARN's diagnostics: {ended.diagnostics.strip() or 'none'}"
     )
-    return f"{plan.operator}: {cause}\n{end}" if cause else f"{plan.operator}: {end}"
+    return f"{plan.job.operator}: {cause}\n{end}" if cause else f"{plan.job.operator}: {end}"
 
 
 def _why_executors_failed(plan: Plan, found: ContainerLogs, *texts: str) -> str:

@@ -27,11 +27,11 @@ class Submission(SparkSubmitHook):  # type: ignore[misc]
             conf=dict(plan.conf),
             conn_id=plan.spark.conn_id,
             py_files=",".join(plan.py_files),
-            jars=",".join(plan.jars) or None,
-            packages=",".join(plan.packages) or None,
+            jars=",".join(plan.job.jars) or None,
+            packages=",".join(plan.job.packages) or None,
             files=",".join(plan.files) or None,
             name=plan.name,
-            yarn_queue=plan.placement.queue,
+            yarn_queue=plan.job.placement.queue,
             application_args=list(plan.arguments),
         )
         self._plan, self._spark_log, self._write, self._on_start = plan, spark_log, log, on_start

@@ -252,12 +252,12 @@ class YarnBackend:
 
     def _fit(self, plan: Plan, log: Log) -> Plan:
         """Return the plan with container sizes that this cluster grants, checked against its nodes and queues."""
-        if why := cluster.unusable_token(plan.storage):
+        if why := cluster.unusable_token(plan.job.storage):
             raise TrainyardError(f"{self._operator}: {why}")
-        needs_nodes = plan.placement.isolation == "whole_node"
+        needs_nodes = plan.job.placement.isolation == "whole_node"
         snapshot: ClusterSnapshot | None = None
         try:
-            if needs_nodes or plan.preflight != "off":
+            if needs_nodes or plan.job.preflight != "off":
                 snapshot = cluster.take_snapshot()
         except OtherSchedulerError as error:
             if needs_nodes:
@@ -298,7 +298,7 @@ class YarnBackend:
             return
         owners = {written.owner, *list_setting("trainyard", "archive_owners")}
         try:
-            environment.refuse_foreign(plan.storage, {**spark_defaults(), **plan.conf}, owners)
+            environment.refuse_foreign(plan.job.storage, {**spark_defaults(), **plan.conf}, owners)
         except TrainyardError as error:
             self._remove_owner(self._submission_tag)
             raise TrainyardError(f"{self._operator}: {error}") from None
@@ -352,7 +352,7 @@ def _with_spark_jars(plan: Plan) -> Plan:
     """Return the plan with the URI of Spark's jars, which spark-submit would otherwise upload each time."""
     home = Path(plan.env.get("SPARK_HOME") or os.environ["SPARK_HOME"])
     conf = {**spark_defaults(), **plan.conf}
-    return replace(plan, conf={**plan.conf, **environment.settings(plan.storage, conf, home)})
+    return replace(plan, conf={**plan.conf, **environment.settings(plan.job.storage, conf, home)})
 
 
 def _pages(manager: ResourceManager, application: Application) -> dict[str, str]:

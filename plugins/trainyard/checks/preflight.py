@@ -27,7 +27,7 @@ def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
     written = _check_storage(stages)
     refused = [finding.needed for finding in written if finding.problem]
     writes = {stage.task_id: [uri for uri in _list_roots([stage]) if uri not in refused] for stage in stages}
-    checked = [(find_cluster(plan.spark), plan) for plan in plans if plan.preflight != "off"]
+    checked = [(find_cluster(plan.spark), plan) for plan in plans if plan.job.preflight != "off"]
     for kind in dict.fromkeys(type(cluster) for cluster, _ in checked):
         of_kind = [(cluster, plan) for cluster, plan in checked if type(cluster) is kind]
         findings += of_kind[0][0].check_plans([plan for _, plan in of_kind], writes)
@@ -36,15 +36,15 @@ def check_dag(stages: Sequence[TaskPlan]) -> list[Finding]:
 
 def _check_files(plan: Plan) -> Iterator[Finding]:
     """Find the jars and files that spark-submit would not find on this machine."""
-    for option, files in (("jars", plan.jars), ("files", plan.files)):
+    for option, files in (("jars", plan.job.jars), ("files", plan.files)):
         for uri in files:
             if not (is_pending(uri) or _exists(uri)):
                 problem = (
-                    f"{plan.operator}: {option}={uri!r} does not exist on this machine, which submits the application. "
-                    "Write the path of a file, or a URI that every node reads, for example "
+                    f"{plan.job.operator}: {option}={uri!r} does not exist on this machine, which submits the "
+                    "application. Write the path of a file, or a URI that every node reads, for example "
                     f"'hdfs:///{option}/{uri.partition('#')[0].rpartition('/')[2]}'."
                 )
-                yield Finding(plan.task_key.task, option, uri, "missing", problem)
+                yield Finding(plan.job.task_key.task, option, uri, "missing", problem)
 
 
 def _exists(uri: str) -> bool:

@@ -81,7 +81,7 @@ class StandaloneCluster(Cluster):
     def check_plans(self, plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
         """Return whether the master of each plan answers; its workers are not asked."""
         for spark in dict.fromkeys(plan.spark for plan in plans):
-            stage = next(plan.task_key.task for plan in plans if plan.spark == spark)
+            stage = next(plan.job.task_key.task for plan in plans if plan.spark == spark)
             try:
                 yield Finding(stage, "master", spark.master, f"{find_master(spark.master)} answers")
             except TrainyardError as error:

@@ -22,16 +22,16 @@ def remediate(plan: Plan, diagnosis: Diagnosis | None) -> tuple[Plan, str]:
     The plan is unchanged unless memory was the cause and `grow_memory_to` allows the larger container.
     """
     memory = diagnosis and (diagnosis.memory or diagnosis.driver_memory)
-    if not diagnosis or not memory or not plan.grow_memory_to:
+    if not diagnosis or not memory or not plan.job.grow_memory_to:
         return plan, ""
     option = "memory" if diagnosis.memory else "driver_memory"
-    needed = sizing.size(memory, plan.operator, option).needed
-    if needed > sizing.megabytes(plan.grow_memory_to, "grow_memory_to"):
+    needed = sizing.size(memory, plan.job.operator, option).needed
+    if needed > sizing.megabytes(plan.job.grow_memory_to, "grow_memory_to"):
         return (
             plan,
-            f"A container of {needed} MB is needed, but grow_memory_to={plan.grow_memory_to!r} does not allow it.",
+            f"A container of {needed} MB is needed, but grow_memory_to={plan.job.grow_memory_to!r} does not allow it.",
         )
-    larger = replace(plan, memory=memory) if diagnosis.memory else replace(plan, driver_memory=memory)
+    larger = plan.with_job(memory=memory) if diagnosis.memory else plan.with_job(driver_memory=memory)
     return larger, f"The memory was too small; now {option}=Memory(heap={memory.heap!r}, native={memory.native!r})."
 
 
@@ -67,7 +67,7 @@ def unmeasured_memory_kill(match: re.Match[str], plan: Plan) -> Diagnosis:
 
 def _memory_kill(plan: Plan, driver: bool, used: int, granted: int) -> Diagnosis:
     option = "driver_memory" if driver else "memory"
-    before: Memory = getattr(plan, option)
+    before: Memory = getattr(plan.job, option)
     after = grow(_as_granted(before, granted, plan), granted, used)
     sentence = (
         f"YARN killed {_who(driver, plan)}: it used {used} MB of the {granted} MB of its container, in which the heap "
@@ -79,7 +79,7 @@ def _memory_kill(plan: Plan, driver: bool, used: int, granted: int) -> Diagnosis
 
 def _as_granted(memory: Memory, granted: int, plan: Plan) -> Memory:
     """Return `memory` as of the container of `granted` MB, which an earlier attempt may have enlarged."""
-    extra = granted - sizing.size(memory, plan.operator, "memory").needed
+    extra = granted - sizing.size(memory, plan.job.operator, "memory").needed
     native = sizing.megabytes(memory.native, "native")
     return replace(memory, native=f"{native + max(extra, 0)}m")
 
@@ -89,7 +89,7 @@ def gpu_out_of_memory(match: re.Match[str], plan: Plan) -> Diagnosis:
     smaller = (
         "Write a smaller batch_size, or micro_batches=2 or more for the same batch in parts, or precision='bfloat16'."
     )
-    if "script" in plan.spec:
+    if "script" in plan.job.spec:
         smaller = "Use smaller batches in the script."
     return Diagnosis(
         f"A training step did not fit into a GPU's memory: CUDA could not allocate {match['asked']} more. {smaller}"
@@ -99,8 +99,8 @@ def gpu_out_of_memory(match: re.Match[str], plan: Plan) -> Diagnosis:
 def heap_exhausted(match: re.Match[str], plan: Plan) -> Diagnosis:
     """Diagnose a JVM that ran out of heap."""
     return Diagnosis(
-        f"A JVM ran out of heap ({match['what'].strip()}). The driver has {plan.driver_memory.heap}, an executor "
-        f"{plan.memory.heap}: write a larger heap in driver_memory=Memory(...) if rows are collected, else in "
+        f"A JVM ran out of heap ({match['what'].strip()}). The driver has {plan.job.driver_memory.heap}, an executor "
+        f"{plan.job.memory.heap}: write a larger heap in driver_memory=Memory(...) if rows are collected, else in "
         "memory=Memory(...)."
     )
 
@@ -112,12 +112,12 @@ def _is_driver(match: re.Match[str]) -> bool:
 
 
 def _who(driver: bool, plan: Plan) -> str:
-    return "the driver" if driver else "a worker" if plan.workers else "an executor"
+    return "the driver" if driver else "a worker" if plan.job.workers else "an executor"
 
 
 def _sizes(plan: Plan) -> tuple[Size, Size]:
-    driver = sizing.driver_size(plan.driver_memory, plan.operator)
-    return driver, sizing.size(plan.memory, plan.operator, "memory")
+    driver = sizing.driver_size(plan.job.driver_memory, plan.job.operator)
+    return driver, sizing.size(plan.job.memory, plan.job.operator, "memory")
 
 
 def _megabytes(match: re.Match[str], name: str) -> int:

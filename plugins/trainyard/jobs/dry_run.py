@@ -104,7 +104,7 @@ def plan_task(task: Any, params: Mapping[str, Any]) -> TaskPlan:
         if unknown := _unknown_requests(rendered):
             return _plan_later(task, unknown)
         plan, problem = _plan(rendered, task_key, settings)
-        outputs = [plan.spec[task.OUTPUT]] if task.OUTPUT else []
+        outputs = [plan.job.spec[task.OUTPUT]] if task.OUTPUT else []
         writes = (root, *filter(uris.is_absolute, outputs))
         return TaskPlan(task.task_id, plan, problem, is_temporary=bool(problem), writes=writes)
     except TrainyardError as error:
@@ -200,18 +200,18 @@ def _locate_output(upstream: JobOperator, root: str) -> str:
 def _row(plan: Plan) -> list[str]:
     has_queues = find_cluster(plan.spark).has_queues
     return [
-        plan.task_key.task,
+        plan.job.task_key.task,
         plan.spark.master,
         plan.queue if has_queues else "-",
-        (plan.placement.node_label or "-") if has_queues else "-",
+        (plan.job.placement.node_label or "-") if has_queues else "-",
         plan.containers,
         plan.py_files[0].rsplit("/", 1)[-1],
     ]
 
 
 def _details(plan: Plan) -> str:
-    lines = [f"{plan.task_key.task}: {plan.operator}", *(f"  {note}" for note in plan.notes)]
-    spec = {name: value for name, value in plan.spec.items() if name != "task_key"}
+    lines = [f"{plan.job.task_key.task}: {plan.job.operator}", *(f"  {note}" for note in plan.notes)]
+    spec = {name: value for name, value in plan.job.spec.items() if name != "task_key"}
     lines += [f"  {name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in spec.items()]
     lines += [f"  --conf {name}={value}" for name, value in sorted(plan.conf.items())]
     return "\n".join(lines)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.triggers.base import BaseTrigger
 
 from trainyard import links
-from trainyard.backends.base import Backend, DeferredBackend, Waiting
-from trainyard.clusters.base import Cluster
-from trainyard.clusters.registry import find_cluster
 from trainyard.compat import (
     AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-    TaskDeferralTimeout,
-    TaskDeferred,
 )
-from trainyard.errors import TrainyardError, UnavailableError, summarize
+from trainyard.errors import TrainyardError
 from trainyard.files import storage
-from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage
 from trainyard.jobs.assets import output_asset
@@ -46,7 +36,7 @@ from trainyard.jobs.options.requests import build_job
 from trainyard.jobs.options.requirements import Requirements
 from trainyard.jobs.pinning import pin_models, pin_results
 from trainyard.jobs.planning import plan_job
-from trainyard.jobs.task_instance import is_running, task_key_of
+from trainyard.jobs.task_run import TaskRun
 from trainyard.planning import paths
 from trainyard.planning.job import Preflight
 from trainyard.planning.placement import Placement
@@ -59,9 +49,7 @@ from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.validation.complaints import unknown_options
-from trainyard.triggers import marked_tasks
-from trainyard.triggers.application import POLL_SECONDS, ApplicationTrigger
-from trainyard.triggers.inline import run_inline
+from trainyard.triggers.application import POLL_SECONDS
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -135,10 +123,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
         self.placement = Placement() if placement is None else placement
         self.deferrable = or_default_deferrable(deferrable)
-        self._backend: Backend | None = None
         self._lineage: lineage.Lineage | None = None
-        self._killed = False
-        self._waits = False
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the job requests from Spark, as fields of the Job.
@@ -224,7 +209,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         spec = self.build_spec(task_key, settings.storage)
         plan = self.plan_application(task_key, settings, spec.model_dump(mode="json"))
         try:
-            return replace(plan, spec=self.pin(plan.spec))
+            return plan.with_job(spec=self.pin(plan.job.spec))
         except TrainyardError as error:
             raise type(error)(f"{self.title}: {error}") from None
 
@@ -289,68 +274,30 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the application to its end, or defer until it has ended. Return what its job returned."""
-        with self._end_if_final(context):
-            settings, task_key = self._identify(context)
-            self.conf = lineage.inject_into_spark(self.conf, context)
-            with self._final_if_refused():
-                plan = self.plan(task_key, settings)
-            return self.run_plan(context, plan)
+        with self._run.end_if_final(context):
+            return self.run_plan(context, self._run.plan(context))
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Run the application of a plan; a subclass may find that it is not needed."""
-        return self._submit(context, plan)
+        return self._publish_result(context, plan.job.task_key, self._run.submit(context, plan))
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of the application that the trigger waited for. It is planned only to submit it again."""
-        backend, task_key = self._resume_backend(context)
-        self._use_backend(backend)
-        return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
+        """Return the result of the application that the trigger waited for."""
+        return self._publish_result(context, *self._run.collect(context, event))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume as Airflow does; if the task fails for good, also end the application."""
-        with self._end_if_final(context):
+        with self._run.end_if_final(context):
             return super().resume_execution(next_method, next_kwargs, context)
 
     def on_kill(self) -> None:
         """End the application and all its processes; with `cancel_on_kill=False`, not one that runs on YARN."""
-        self._killed = True
-        if self._backend and (self.cancel_on_kill or not self._waits):
-            self._backend.kill()
+        self._run.kill()
 
-    @contextmanager
-    def _end_if_final(self, context: Context) -> Iterator[None]:
-        """End the applications of the task if it fails and no attempt follows, which would reattach to them.
-
-        Afterwards `on_kill` ends nothing: Airflow calls it also where listeners take long after a failure.
-        """
-        ti = context["ti"]
-        try:
-            yield
-        except TaskDeferred:
-            raise
-        except BaseException as error:  # Airflow's timeout is no Exception
-            is_final = isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries
-            if is_final or (isinstance(error, TaskDeferralTimeout) and self.cancel_on_kill):
-                self._kill_all(context)
-            if not isinstance(error, AirflowTaskTimeout):  # Airflow calls `on_kill` after this one
-                self._backend = None
-            raise
-
-    def _kill_all(self, context: Context) -> None:
-        """End the applications of the task. An error is logged, not raised: the task has failed for another reason.
-
-        An attempt that was killed does so only if Airflow's state of the task is still `running`, as when its worker
-        shuts down. Else another attempt may run by then; `on_kill` has ended the application of this one.
-        """
-        try:
-            if self._killed and not is_running(context["ti"]):
-                return
-            if self._backend is None and self._find_cluster().outlives_tasks:
-                self._backend, _ = self._resume_backend(context)
-            if self._backend:
-                self._backend.kill_all()
-        except Exception as error:
-            self.log.error("An application of this task may still run: %s. `trainyard reap --kill` ends it.", error)
+    @cached_property
+    def _run(self) -> TaskRun:
+        """The attempt in this process; Airflow copies an operator only before it runs."""
+        return TaskRun(self)
 
     def read_settings(self) -> Settings:
         """Return the settings of the connection `conn_id`.
@@ -362,101 +309,6 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             return TrainyardHook(self.conn_id).get_conn()
         except TrainyardError as error:
             raise type(error)(f"{self.title}: conn_id: {error}") from None
-
-    def _identify(self, context: Context) -> tuple[Settings, TaskKey]:
-        """Return the settings of the connection, and the identity of the task."""
-        with self._final_if_refused():
-            settings = self.read_settings()
-        return settings, task_key_of(context["ti"], settings.storage)
-
-    @contextmanager
-    def _final_if_refused(self) -> Iterator[None]:
-        """Fail the task for what would be refused again, and the attempt for any other error."""
-        try:
-            yield
-        except UnavailableError as error:
-            raise AirflowException(str(error)) from None
-        except TrainyardError as error:
-            raise AirflowFailException(str(error)) from None
-        except Exception as error:  # each storage raises exceptions of its own
-            raise AirflowException(
-                f"{self.title}: the application cannot be planned now: {summarize(error)}"
-            ) from error
-
-    def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:
-        settings, task_key = self._identify(context)
-        self.conf = lineage.inject_into_spark(self.conf, context)
-        make_plan = partial(self.plan, task_key, settings)
-        with self._final_if_refused():
-            backend = self._find_cluster().resume_backend(
-                self.title, task_key, settings.storage, make_plan, self._waiting
-            )
-        return backend, task_key
-
-    def _find_cluster(self) -> Cluster:
-        try:
-            return find_cluster(spark_connection(self.spark_conn_id))
-        except TrainyardError as error:
-            raise type(error)(f"{self.title}: spark_conn_id: {error}") from None
-
-    @property
-    def _waiting(self) -> Waiting:
-        return Waiting(self.poll_interval, self.get_logs, self.cancel_on_kill)
-
-    def _use_backend(self, backend: Backend) -> None:
-        """Let `on_kill` end what this backend runs. Raises AirflowException if the attempt was killed already."""
-        self._backend = backend
-        if self._killed:
-            raise AirflowException("The attempt was killed before its application was submitted.")
-
-    def _submit(self, context: Context, plan: Plan) -> dict[str, Any]:
-        with self._final_if_refused():
-            backend = find_cluster(plan.spark).create_backend(plan, self._waiting)
-        self._use_backend(backend)
-        for note in plan.notes:
-            self.log.warning("%s: %s", self.title, note)
-        links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
-        self._write_spec(plan)
-        return self._finish_or_defer(context, plan.task_key, backend, partial(backend.run, self.log.info))
-
-    def _write_spec(self, plan: Plan) -> None:
-        spec = self.SPEC.model_validate(plan.spec).to_json().encode()
-        for uri in (plan.attempt_uri, plan.spec_uri):
-            try:
-                storage.replace(uri, spec)
-            except Exception as error:  # each storage raises exceptions of its own
-                raise AirflowException(f"{self.title}: {uri} cannot be written: {summarize(error)}") from error
-
-    def _finish_or_defer(
-        self, context: Context, task_key: TaskKey, backend: Backend, step: Callable[[], RunRecord | BaseTrigger]
-    ) -> dict[str, Any]:
-        try:
-            outcome = step()
-        except TrainyardError as error:
-            raise AirflowException(str(error)) from None
-        finally:
-            if isinstance(backend, DeferredBackend):
-                links.push_addresses(context["ti"], backend.pages)
-        if not isinstance(outcome, BaseTrigger):
-            return self._publish_result(context, task_key, outcome)
-        if not is_running(context["ti"]):
-            self.on_kill()
-            raise AirflowFailException(
-                "The task was ended while its application was submitted; the application was ended too."
-            )
-        if self.deferrable:
-            marked_tasks.announce_application(context["ti"], cast(ApplicationTrigger, outcome))
-            self.defer(trigger=outcome, method_name="resume", timeout=self.execution_timeout)
-        return self._wait_here(context, task_key, cast(DeferredBackend, backend), outcome)
-
-    def _wait_here(
-        self, context: Context, task_key: TaskKey, backend: DeferredBackend, trigger: BaseTrigger
-    ) -> dict[str, Any]:
-        """Wait for an application in this process, and return its result."""
-        self._waits = True
-        event = run_inline(trigger)
-        self._waits = False
-        return self._finish_or_defer(context, task_key, backend, partial(backend.collect, event, self.log.info))
 
     def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
         """Publish the result to XCom and to the asset event."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
 from trainyard import links
 from trainyard.errors import TrainyardError
-from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import reuse
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated, default
-from trainyard.jobs.options.requests import merge_conf
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
+from trainyard.schemas.fingerprint import find_unchanged, is_complete
 from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs import run_record
@@ -91,31 +89,30 @@ class DatasetOperator(SparkStageOperator):
 
     def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
         """Export, unless the dataset is unchanged and this run has not started to write it."""
-        options = validation.convert(self, self.OPTIONS)
-        conf = merge_conf(self, options, TrainyardHook(self.conn_id).get_conn())
-        fingerprint = reuse.fingerprint(plan.spec, self.dag_file, options.model_copy(update={"conf": conf}))
-        plan = replace(plan, spec={**plan.spec, "fingerprint": fingerprint})
-        previous = run_record.read_latest(plan.task_key)
-        started = previous is not None and run_record.used_application(plan.task_key) != previous.application
+        fingerprint = reuse.fingerprint(plan.job, self.dag_file)
+        plan = plan.with_job(spec={**plan.job.spec, "fingerprint": fingerprint})
+        previous = run_record.read_latest(plan.job.task_key)
+        started = previous is not None and run_record.used_application(plan.job.task_key) != previous.application
         if not started and not TypeAdapter(bool).validate_python(self.force):
-            manifest, reason = reuse.find_unchanged(plan.spec)
-            dataset = plan.spec["dataset"]
+            dataset = plan.job.spec["dataset"]
+            manifest, reason = find_unchanged(dataset, plan.job.spec["partition"], fingerprint)
             self.log.info("%s %s: %s", "Skipping the export to" if manifest else "Exporting to", dataset, reason)
             if manifest:
                 return self._skip(context, plan, manifest)
+            plan = plan.with_job(spec={**plan.job.spec, "skip_unchanged": not is_complete(fingerprint)})
         return super().run_plan(context, plan)
 
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
         """Publish the dataset that exists as the result of this task."""
-        result = DatasetResult.from_manifest(plan.spec["dataset"], manifest)
+        result = DatasetResult.from_manifest(plan.job.spec["dataset"], manifest)
         record = RunRecord(
-            task_key=plan.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
-            application=f"reused {plan.task_key.try_number}", status="succeeded",
+            task_key=plan.job.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
+            application=f"reused {plan.job.task_key.try_number}", status="succeeded",
             output=result.model_copy(update={"reused": True}),
         )  # fmt: skip
         record.save()
-        links.push_report_link(context["ti"], self.conn_id, plan.task_key.dag_id, plan.task_key.run_id)
-        return self._publish_result(context, plan.task_key, record)
+        links.push_report_link(context["ti"], self.conn_id, plan.job.task_key.dag_id, plan.job.task_key.run_id)
+        return self._publish_result(context, plan.job.task_key, record)
 
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with a partition if the operator has one: without it all partitions are replaced.

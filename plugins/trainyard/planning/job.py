@@ -28,7 +28,7 @@ class Job:
         modules: What the job's Python imports on the nodes, beside Spark and the user's code.
         daemon: The module of a process that Spark may fork Python workers from; None for Spark's own.
         workers: How many workers run at once; None for a job without a worker group.
-        min_workers: How many must run at once.
+        min_workers: How many must run at once, if it is not `workers`.
         cores_per_worker: The cores of each worker on YARN.
         executors: The executors of a job without a worker group.
         jars: Jars for driver and executors.
@@ -65,6 +65,11 @@ class Job:
     placement: Placement = field(default_factory=Placement)
     preflight: Preflight = "strict"
     environment: str | None = None
+
+    @property
+    def needed_workers(self) -> int | None:
+        """How many workers must run at once; None for a job without a worker group."""
+        return self.min_workers or self.workers
 
 
 @dataclass(frozen=True)

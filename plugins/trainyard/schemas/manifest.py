@@ -140,13 +140,15 @@ class Provenance(Part):
     """What wrote a dataset, and from what.
 
     `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `model` is the
-    sha256 of the weights whose features or predictions the rows have. `warnings` name columns that have drifted, splits
-    without rows, and partitions with features of other weights.
+    sha256 of the weights whose features or predictions the rows have. `source_versions` has the version of each source
+    that has versions, by its name. `warnings` name columns that have drifted, splits without rows, and partitions with
+    features of other weights.
     """
 
     application: ApplicationId
     written_at: str
     source: str = ""
+    source_versions: dict[str, str] = {}
     prepare: str = ""
     code_hash: str = ""
     fingerprint: str = ""

@@ -65,6 +65,8 @@ class DatasetResult(Result):
     """The number of record batches."""
     bytes: int
     """The size of the shards."""
+    source_versions: dict[str, str] = {}
+    """The version of each source that has versions, by its name; a single one is named `source`."""
     unseen: dict[str, float] = {}
     """The fraction of the rows of this write, by column of `categories`, that are null or have a value without an index
     of its own."""
@@ -80,6 +82,7 @@ class DatasetResult(Result):
             splits={name: split.rows for name, split in manifest.splits.items()}, partitions=len(manifest.partitions),
             shards=len(shards), record_batches=sum(len(shard.lengths) for shard in shards),
             bytes=sum(shard.bytes for shard in shards), warnings=manifest.provenance.warnings,
+            **({"source_versions": versions} if (versions := manifest.provenance.source_versions) else {}),
         )  # fmt: skip
 
     def references(self) -> Iterator[Reference]:

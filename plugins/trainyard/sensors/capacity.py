@@ -109,7 +109,7 @@ class CapacitySensor(HasOptions, BaseSensorOperator):  # type: ignore[misc]
         except UnavailableError:
             raise
         except TrainyardError as error:
-            if plan.preflight == "strict":
+            if plan.job.preflight == "strict":
                 raise AirflowException(str(error)) from None
             self.log.info("%s The stage is not held back.", error)
             return None

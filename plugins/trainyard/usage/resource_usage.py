@@ -63,9 +63,9 @@ def of_local(plan: Plan, record: RunRecord | None, started_at: float) -> Resourc
     requested = (plan.executors.count or 1) * (plan.executors.cores or 1)
     seconds = max(time.time() - started_at, MIN_SECONDS)
     return ResourceUsage(
-        task_key=plan.task_key, application=record.application if record else f"try-{plan.task_key.try_number}",
+        task_key=plan.job.task_key, application=record.application if record else f"try-{plan.job.task_key.try_number}",
         queue=plan.spark.master, started_at=started_at, seconds=seconds,
-        busy_seconds=min(_read_busy_seconds(plan.task_key, record), seconds),
+        busy_seconds=min(_read_busy_seconds(plan.job.task_key, record), seconds),
         core_seconds=(plan.slots or requested) * seconds,
     )  # fmt: skip
 

@@ -46,17 +46,17 @@ def containers(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> tuple[Siz
         TrainyardError: The cluster can never grant one of them.
     """
     limits = snapshot.limits(queue)
-    driver = sizing.driver_size(plan.driver_memory, plan.operator, limits)
-    executor = sizing.size(plan.memory, plan.operator, "memory", limits)
-    if plan.placement.isolation != "whole_node":
+    driver = sizing.driver_size(plan.job.driver_memory, plan.job.operator, limits)
+    executor = sizing.size(plan.job.memory, plan.job.operator, "memory", limits)
+    if plan.job.placement.isolation != "whole_node":
         return driver, executor
-    return driver, sizing.fill(executor, _node_memory(plan, snapshot, queue, limits), plan.operator, limits)
+    return driver, sizing.fill(executor, _node_memory(plan, snapshot, queue, limits), plan.job.operator, limits)
 
 
 def resource_request(plan: Plan, queue: Queue, driver: Size, executor: Size) -> ResourceRequest:
     """Return the minimum that a plan requests in a queue, in containers of these sizes."""
-    placement, executors = plan.placement, plan.executors
-    workers = plan.min_workers and plan.min_workers // placement.workers_per_container
+    placement, executors = plan.job.placement, plan.executors
+    workers = plan.job.needed_workers and plan.job.needed_workers // placement.workers_per_container
     return ResourceRequest(
         driver=Resources(driver.granted, cores=1),
         executor=Resources(executor.granted, executors.cores or 1, placement.gpus_per_container),
@@ -139,12 +139,12 @@ def _fitting(request: ResourceRequest, room: Resources) -> int:
 
 def _node_memory(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, limits: Limits) -> int:
     """Return the memory of each node. All nodes must have the same, so that a container fills any of them."""
-    nodes = snapshot.nodes_of(queue.partition(plan.placement.node_label))
+    nodes = snapshot.nodes_of(queue.partition(plan.job.placement.node_label))
     sizes = sorted({node.total.memory // limits.step * limits.step for node in nodes})
     if len(sizes) > 1:
         raise TrainyardError(
-            f"{plan.operator}: isolation='whole_node' needs nodes of one size, and those of partition "
-            f"{plan.placement.node_label!r} have {', '.join(f'{size} MB' for size in sizes)}. Give them one size, or "
-            "choose another isolation."
+            f"{plan.job.operator}: isolation='whole_node' needs nodes of one size, and those of partition "
+            f"{plan.job.placement.node_label!r} have {', '.join(f'{size} MB' for size in sizes)}. Give them one size, "
+            "or choose another isolation."
         )
     return sizes[0] if sizes else limits.largest

@@ -26,10 +26,10 @@ _WAITS = "YARN accepts the application, which waits for more."
 
 def check_plan(plan: Plan, snapshot: ClusterSnapshot) -> list[Finding]:
     """Return findings about everything that YARN would refuse, or keep waiting; none with preflight 'off'."""
-    if plan.preflight == "off":
+    if plan.job.preflight == "off":
         return []
     findings = list(_check(plan, snapshot))
-    return [finding.as_warning() for finding in findings] if plan.preflight == "warn" else findings
+    return [finding.as_warning() for finding in findings] if plan.job.preflight == "warn" else findings
 
 
 def fit_to_cluster(plan: Plan, snapshot: ClusterSnapshot | None, log: Log) -> Plan:
@@ -49,9 +49,9 @@ def fit_to_cluster(plan: Plan, snapshot: ClusterSnapshot | None, log: Log) -> Pl
     for finding in findings:
         if finding.warning:
             log(f"Warning: {finding.warning}")
-    driver = sizing.driver_size(plan.driver_memory, plan.operator)
-    executor = sizing.size(plan.memory, plan.operator, "memory")
-    if snapshot and plan.placement.isolation == "whole_node":
+    driver = sizing.driver_size(plan.job.driver_memory, plan.job.operator)
+    executor = sizing.size(plan.job.memory, plan.job.operator, "memory")
+    if snapshot and plan.job.placement.isolation == "whole_node":
         driver, executor = capacity.containers(plan, snapshot, snapshot.queue_of(plan.queue))
     return replace(plan, conf={**plan.conf, **sizing.driver_settings(driver), **sizing.executor_settings(executor)})
 
@@ -67,7 +67,7 @@ def _check(plan: Plan, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     try:
         driver, executor = capacity.containers(plan, snapshot, queue)
     except TrainyardError as error:
-        yield Finding(plan.task_key.task, "container", "see below", f"queue {queue.name}", str(error))
+        yield Finding(plan.job.task_key.task, "container", "see below", f"queue {queue.name}", str(error))
         return
     largest = snapshot.limits(queue).largest
     for name, size in (("driver", driver), (_kind(plan), executor)):
@@ -115,7 +115,7 @@ def _queue(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Finding:
 
 
 def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Finding]:
-    placement = plan.placement
+    placement = plan.job.placement
     for option, label in (("node_label", placement.node_label), ("driver_label", placement.driver_label)):
         partition = queue.partition(label)
         nodes = snapshot.nodes_of(partition)
@@ -190,35 +190,35 @@ def _queue_limit(plan: Plan, queue: Queue, request: ResourceRequest) -> Finding:
 
 
 def _kind(plan: Plan) -> str:
-    return "container of workers" if plan.workers else "executor"
+    return "container of workers" if plan.job.workers else "executor"
 
 
 def _fewer(plan: Plan, room: int) -> str:
     if not room:
         return f"{_WAITS} Request less memory, cores or GPUs in a container, or choose another node_label=."
-    if not plan.workers:
+    if not plan.job.workers:
         return f"The stage runs in those. Write executors={room}, or request less in each container."
-    workers = room * plan.placement.workers_per_container
+    workers = room * plan.job.placement.workers_per_container
     return f"All must run at once. {_WAITS} Write workers={workers}, or request less in each container."
 
 
 def _fewer_cores(plan: Plan, cores: int) -> str:
-    if not plan.workers:
+    if not plan.job.workers:
         return f"Write cores_per_executor={cores}."
-    if plan.placement.workers_per_container == 1:
+    if plan.job.placement.workers_per_container == 1:
         return f"Write cores_per_worker={cores}."
     return "Write a smaller cores_per_worker= or workers_per_container=."
 
 
 def _another_queue(plan: Plan) -> str:
-    if plan.placement.queue:
+    if plan.job.placement.queue:
         return "Write another as placement=Placement(queue=...)."
     return f"Write another as placement=Placement(queue=...), or in the extra of connection {plan.spark.conn_id!r}."
 
 
 def _finding(plan: Plan, subject: str, needed: str, found: str, problem: str = "", warning: str = "") -> Finding:
-    problem, warning = (text and f"{plan.operator}: {text}" for text in (problem, warning))
-    return Finding(plan.task_key.task, subject, needed, found, problem, warning)
+    problem, warning = (text and f"{plan.job.operator}: {text}" for text in (problem, warning))
+    return Finding(plan.job.task_key.task, subject, needed, found, problem, warning)
 
 
 def _of(partition: str) -> str:

@@ -86,6 +86,6 @@ def test_a_trial_is_clean(
     start = time.monotonic()
     run_with_fault(plan, configured, kill_worker if fault == "worker" else FAULTS[fault])
     assert find_leftovers(plan, configured) == []
-    output = plan.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
+    output = plan.job.spec.get("dataset" if stage == "export" else "model" if stage == "train" else "output")
     assert output is None or storage.exists(str(output))
     results.setdefault((stage, fault), []).append(time.monotonic() - start)

@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,10 @@ from tests.cluster.conftest import list_applications
 from tests.cluster.jobs import Exports, build_backend, get_event, run_to_end, wait_for
 from trainyard.backends import processes
 from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.planning.plan import Plan
 from trainyard.schemas.runs import run_record
+from trainyard.schemas.specs.export import ExportSpec
 from trainyard.triggers.application import ApplicationTrigger
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -33,8 +34,11 @@ STUCK = """
 
 
 def change_attempt(plan: Plan, **fields: int) -> Plan:
-    """Return the plan of another attempt."""
-    return replace(plan, task_key=plan.task_key.model_copy(update=fields))
+    """Return the plan of another attempt, and write its spec."""
+    task_key = plan.job.task_key.model_copy(update=fields)
+    later = plan.with_job(task_key=task_key, spec={**plan.job.spec, "task_key": task_key})
+    storage.replace(later.attempt_uri, ExportSpec.model_validate(later.job.spec).to_json().encode())
+    return later
 
 
 @pytest.mark.faults
@@ -44,7 +48,7 @@ def test_a_restarted_task_reuses_an_existing_result(exports: Exports, cluster: C
     assert (first.status, first.output["rows"]) == ("succeeded", 500)
     assert run_to_end(plan) == first
     assert [app["finalStatus"] for app in list_applications(cluster, plan.tag)] == ["SUCCEEDED"]
-    run_record.mark_used(plan.task_key, first)
+    run_record.mark_used(plan.job.task_key, first)
     assert run_to_end(change_attempt(plan, try_number=2)) == first, (
         "the attempt was killed before Airflow stored its result"
     )

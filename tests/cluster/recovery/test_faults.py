@@ -29,7 +29,7 @@ def test_one_application_does_the_work_after_a_fault(exports: Exports, cluster: 
     plan = exports.plan(SLOW)
     record = run_with_fault(plan, cluster, FAULTS[fault])
     assert record.output["rows"] == 500
-    dataset = str(plan.spec["dataset"])
+    dataset = str(plan.job.spec["dataset"])
     assert manifest.read_current(dataset).rows == 500
     assert main(["dataset", "verify", dataset]) == 0
     assert find_leftovers(plan, cluster) == []

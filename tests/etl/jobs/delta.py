@@ -1,4 +1,4 @@
-"""Python functions of every kind end over a Delta table.
+"""Python functions of every kind end over a Delta table, and an export reads one version of it.
 
     make matrix ROWS=sources-delta-4.4.0
 
@@ -8,7 +8,10 @@ Delta needs settings that a session has from its start, and jars that Maven fetc
 from __future__ import annotations
 
 import shlex
+import shutil
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +20,16 @@ from pyspark.sql import functions as F
 
 from stack.hadoop.jars import DELTA, fetch_jars
 from tests.etl import python_functions
+from trainyard.errors import TrainyardError
+from trainyard.etl.jobs.exporting import export as exports
 from trainyard.etl.jobs.exporting import sources
 from trainyard.etl.jobs.functions import UserFunction
+from trainyard.schemas import manifest
+from trainyard.schemas.results import DatasetResult
+from trainyard.schemas.runs.events import EventLog
+from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
+from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 
@@ -58,3 +68,91 @@ def test_a_python_function_ends_over_a_delta_table(
     prepare = UserFunction.load("prepare", f"tests.etl.python_functions:{function.__name__}")
     prepared = prepare(session, sources.read(session, table), {})
     assert sorted(map(tuple, prepared.collect())) == [(number, number / 4 + 1) for number in range(ROWS)]
+
+
+@pytest.fixture
+def orders(session: Any, tmp_path: Path) -> Iterator[str]:
+    """A table of the catalog with 40 rows in version 0, 60 in version 1, and 60 with other values in version 2."""
+    session.sql(
+        f"CREATE TABLE orders USING delta LOCATION '{tmp_path}/orders' AS SELECT id, id / 4 AS x FROM range(40)"
+    )
+    session.sql("INSERT INTO orders SELECT id, id / 4 FROM range(40, 60)")
+    session.sql("UPDATE orders SET x = -x")
+    yield "orders"
+    session.sql("DROP TABLE orders")
+
+
+def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
+    key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(folder / "run"))
+    spec = ExportSpec(
+        task_key=key, prepare="tests.etl.prepares:identity", dataset=str(folder / "dataset"),
+        source=Source.model_validate(source), splits={"train": 1.0}, shards=2, **fields,
+    )  # fmt: skip
+    return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
+
+
+def test_an_export_records_the_version_that_it_has_read(session: Any, orders: str, tmp_path: Path) -> None:
+    result = export(session, tmp_path, {"table": orders})
+    provenance = manifest.read_current(str(tmp_path / "dataset")).provenance
+    assert (result.rows, result.source_versions, provenance.source_versions) == (60, {"source": "2"}, {"source": "2"})
+    assert provenance.source == "table orders@2"
+
+
+def test_an_export_is_repeated_after_the_table_has_moved_on(session: Any, orders: str, tmp_path: Path) -> None:
+    first = export(session, tmp_path, {"table": f"{orders}@0"})
+    session.sql(f"DELETE FROM {orders} WHERE id < 30")
+    session.sql(f"OPTIMIZE {orders}")
+    again = export(session, tmp_path / "again", {"table": f"{orders}@0"})
+    assert (again.rows, again.content_hash) == (40, first.content_hash)
+    path = {"format": "delta", "path": str(tmp_path / "orders"), "options": {"versionAsOf": 0}}
+    assert export(session, tmp_path / "path", path).content_hash == first.content_hash
+
+
+def test_what_is_written_during_an_export_is_not_read(session: Any, orders: str, tmp_path: Path) -> None:
+    """`fit` reads the table, changes it, and the export reads it after that."""
+    result = export(
+        session, tmp_path, {"table": orders}, fit="tests.etl.prepares:delete_rows", split_by="id",
+        fit_params={"table": orders},
+    )  # fmt: skip
+    assert session.table(orders).count() == 0
+    assert (result.rows, result.source_versions) == (60, {"source": "2"})
+
+
+OPEN = {"fingerprint": "source=1 tables=? code=2 options=3", "skip_unchanged": True}
+
+
+def test_an_export_of_an_unchanged_table_writes_nothing(session: Any, orders: str, tmp_path: Path) -> None:
+    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
+    again = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert (again.reused, again.version, again.rows) == (True, 1, 60)
+    session.sql(f"INSERT INTO {orders} VALUES (60, 15)")
+    changed = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert (changed.reused, changed.version, changed.rows) == (False, 2, 61)
+
+
+def test_a_table_that_is_created_anew_is_another_one(session: Any, orders: str, tmp_path: Path) -> None:
+    """Its versions begin with 0 again, and a second is between the two."""
+    export(session, tmp_path, {"table": f"{orders}@0"}, **OPEN)
+    session.sql(f"CREATE OR REPLACE TABLE other USING delta LOCATION '{tmp_path}/other' AS SELECT 1L AS id, 2D AS x")
+    try:
+        session.sql(f"DROP TABLE {orders}")
+        shutil.rmtree(tmp_path / "orders")
+        time.sleep(1.1)
+        session.sql(f"CREATE TABLE {orders} USING delta LOCATION '{tmp_path}/orders' AS SELECT 7L AS id, 2D AS x")
+        assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
+    finally:
+        session.sql("DROP TABLE other")
+
+
+def test_a_version_that_was_vacuumed_is_an_error_that_names_it(session: Any, orders: str, tmp_path: Path) -> None:
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.sql(f"VACUUM {orders} RETAIN 0 HOURS")
+    with pytest.raises(Exception, match=r"(?s)orders.*(VACUUM|vacuum|does not exist|FILE_NOT_EXIST)"):
+        export(session, tmp_path, {"table": f"{orders}@0"})
+
+
+def test_a_version_that_the_table_never_had_is_an_error_that_names_it(
+    session: Any, orders: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainyardError, match=r"the source table orders@9 cannot be read: .*version 9"):
+        export(session, tmp_path, {"table": f"{orders}@9"})

@@ -58,7 +58,7 @@ def plan(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     def build(prepare: str) -> Plan:
         (dag_file.parent / "prepare.py").write_text(textwrap.dedent(prepare))
         plan = operator.plan(task_key, Settings(storage=f"file://{tmp_path}/s"))
-        storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.spec).to_json().encode())
+        storage.replace(plan.attempt_uri, operator.SPEC.model_validate(plan.job.spec).to_json().encode())
         return plan
 
     return build

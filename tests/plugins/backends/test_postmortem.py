@@ -27,7 +27,7 @@ def ended(diagnostics: str) -> Application:
 
 def record(error: str) -> RunRecord:
     return RunRecord(
-        task_key=group_plan().task_key, job="train", application="application_1_0001", started_at=1.0, seconds=1.0,
+        task_key=group_plan().job.task_key, job="train", application="application_1_0001", started_at=1.0, seconds=1.0,
         status="failed", error=error,
     )  # fmt: skip
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -114,7 +113,7 @@ def plan(tmp_path: Path, task_key: TaskKey) -> Plan:
 
 @pytest.fixture
 def backend(plan: Plan, task_key: TaskKey) -> YarnBackend:
-    return YarnBackend(plan.operator, task_key, plan.storage, lambda: plan)
+    return YarnBackend(plan.job.operator, task_key, plan.job.storage, lambda: plan)
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
@@ -138,20 +137,20 @@ def test_an_application_is_found_by_its_submission_and_keeps_the_tags_of_the_use
     assert isinstance(trigger, ApplicationTrigger) and trigger.application == ID
     tags = cluster.entries[ID]["applicationTags"].split(",")
     assert tags[0] == plan.tag and "team-x" in tags
-    assert list_submissions(plan.storage) == [tag for tag in tags if is_submission_tag(tag)] == tags[-1:]
-    owner = find_owner(plan.storage, tags[-1])
-    assert owner and owner.task_key == plan.task_key and owner.airflow == "trainyard_airflow_1"
+    assert list_submissions(plan.job.storage) == [tag for tag in tags if is_submission_tag(tag)] == tags[-1:]
+    owner = find_owner(plan.job.storage, tags[-1])
+    assert owner and owner.task_key == plan.job.task_key and owner.airflow == "trainyard_airflow_1"
 
 
 def test_nothing_is_submitted_with_an_archive_that_others_can_write_to(
     cluster: Cluster, backend: YarnBackend, plan: Plan
 ) -> None:
     cluster.script(REGISTER)
-    archive = spark_archive(plan.storage, Path(plan.env["SPARK_HOME"]))
+    archive = spark_archive(plan.job.storage, Path(plan.env["SPARK_HOME"]))
     Path(archive.removeprefix("file://")).chmod(0o666)
     with pytest.raises(TrainyardError, match=r"^TrainOperator 'train': .*\.zip can be written to by other users"):
         backend.run(lambda line: None)
-    assert not cluster.has_started and list_submissions(plan.storage) == []
+    assert not cluster.has_started and list_submissions(plan.job.storage) == []
 
 
 def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: Plan, task_key: TaskKey) -> None:
@@ -160,7 +159,7 @@ def test_a_kill_while_the_worker_plans_submits_nothing(cluster: Cluster, plan: P
         return plan
 
     cluster.script(REGISTER)
-    backend = YarnBackend(plan.operator, task_key, plan.storage, make_plan)
+    backend = YarnBackend(plan.job.operator, task_key, plan.job.storage, make_plan)
     with pytest.raises(TrainyardError, match=KILLED):
         backend.run(lambda line: None)
     assert not cluster.has_started
@@ -267,9 +266,9 @@ def test_an_older_application_of_another_attempt_is_kept_and_the_younger_is_kill
         return plan
 
     cluster.script(REGISTER)
-    trigger = YarnBackend(plan.operator, task_key, plan.storage, make_plan).run(lambda line: None)
+    trigger = YarnBackend(plan.job.operator, task_key, plan.job.storage, make_plan).run(lambda line: None)
     assert isinstance(trigger, ApplicationTrigger) and (trigger.application, trigger.reattached) == (OLDER, True)
-    assert cluster.killed == [ID] and list_submissions(plan.storage) == []
+    assert cluster.killed == [ID] and list_submissions(plan.job.storage) == []
 
 
 @pytest.mark.slow
@@ -280,10 +279,10 @@ def test_a_killed_submission_keeps_the_owner_of_that_of_the_next_attempt(
     cluster.script("sleep 3600")
     thread, _ = run_in_thread(backend)
     wait_for(lambda: cluster.has_started)
-    Owner(task_key=plan.task_key).save(plan.storage, NEXT)
+    Owner(task_key=plan.job.task_key).save(plan.job.storage, NEXT)
     backend.kill()
     thread.join(60)
-    assert list_submissions(plan.storage) == [NEXT]
+    assert list_submissions(plan.job.storage) == [NEXT]
 
 
 def test_the_end_of_an_application_keeps_the_owner_of_the_next_one(
@@ -293,10 +292,10 @@ def test_the_end_of_an_application_keeps_the_owner_of_the_next_one(
     backend.run(lambda line: None)
     tags = cluster.entries[ID]["applicationTags"]
     cluster.entries[ID] = application(1, "FINISHED", amContainerLogs="", applicationTags=tags)
-    write_record(plan.task_key)
-    Owner(task_key=plan.task_key).save(plan.storage, NEXT)
+    write_record(plan.job.task_key)
+    Owner(task_key=plan.job.task_key).save(plan.job.storage, NEXT)
     backend.collect({"application": ID}, lambda line: None)
-    assert list_submissions(plan.storage) == [NEXT]
+    assert list_submissions(plan.job.storage) == [NEXT]
 
 
 def test_a_resource_manager_without_an_answer_after_the_submission_is_named(
@@ -314,7 +313,7 @@ def test_a_resource_manager_without_an_answer_after_the_submission_is_named(
     cluster.script("exit 0")
     with pytest.raises(UnreachableError):
         backend.run(lambda line: None)
-    assert list_submissions(plan.storage)
+    assert list_submissions(plan.job.storage)
 
 
 def test_a_task_that_failed_for_good_ends_every_application_of_its_own(
@@ -353,11 +352,11 @@ def test_the_memory_that_an_attempt_needed_is_requested_after_another_failure_to
     submitted: list[Plan] = []
     monkeypatch.setattr(YarnBackend, "_fit", lambda self, plan, log: submitted.append(plan) or plan)
     cluster.script(REGISTER)
-    growing = replace(plan, grow_memory_to="16g")
-    YarnBackend(plan.operator, task_key, plan.storage, lambda: growing).run(lambda line: None)
-    assert [name for name in ("memory", "driver_memory") if getattr(submitted[0], name) != getattr(plan, name)] == [
-        option
-    ]
+    growing = plan.with_job(grow_memory_to="16g")
+    YarnBackend(plan.job.operator, task_key, plan.job.storage, lambda: growing).run(lambda line: None)
+    assert [
+        name for name in ("memory", "driver_memory") if getattr(submitted[0].job, name) != getattr(plan.job, name)
+    ] == [option]
 
 
 def write_record(task_key: TaskKey, **fields: Any) -> RunRecord:

@@ -43,7 +43,7 @@ def fair_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 def shipped(tmp_path: Path) -> Plan:
     """A plan without GPUs whose Python is shipped with the application, so that no node is probed."""
     python = {"PYSPARK_PYTHON": "./env/bin/python"}
-    return replace(group_plan(), env=python, storage=tmp_path.as_uri(), placement=Placement())
+    return replace(group_plan(), env=python).with_job(storage=tmp_path.as_uri(), placement=Placement())
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:
@@ -73,7 +73,7 @@ def test_an_error_of_the_cluster_is_a_finding_beside_those_of_the_storage(
 
 
 def test_a_stage_with_preflight_off_is_not_checked_against_the_cluster(tmp_path: Path) -> None:
-    plan = replace(shipped(tmp_path), preflight="off")
+    plan = shipped(tmp_path).with_job(preflight="off")
     assert check_dag([TaskPlan("train", plan)]) == []
 
 
@@ -81,7 +81,8 @@ def test_a_stage_with_preflight_off_is_not_checked_against_the_cluster(tmp_path:
 @pytest.mark.parametrize("uri", ["{0}/no/such.jar", "file:{0}/no/such.jar", "file://{0}/no%20such.jar", "{0}/*.csv#x"])
 def test_a_file_that_does_not_exist_where_airflow_runs_is_a_problem(tmp_path: Path, option: str, uri: str) -> None:
     uri = uri.format(tmp_path)
-    plan = replace(shipped(tmp_path), preflight="off", **{option: (uri,)})
+    plan = shipped(tmp_path).with_job(preflight="off")
+    plan = plan.with_job(jars=(uri,)) if option == "jars" else replace(plan, files=(uri,))
     [finding] = check_dag([TaskPlan("train", plan)])
     assert (finding.stage, finding.subject, finding.needed, finding.found) == ("train", option, uri, "missing")
     assert finding.problem.startswith(f"TrainOperator 'train': {option}={uri!r} does not exist on this machine, ")
@@ -96,7 +97,7 @@ def test_a_file_that_does_not_exist_where_airflow_runs_is_a_problem(tmp_path: Pa
 )  # fmt: skip
 def test_files_that_exist_or_that_nodes_read_themselves_are_no_problem(tmp_path: Path, uri: str) -> None:
     (tmp_path / "one two.jar").touch()
-    plan = replace(shipped(tmp_path), preflight="off", jars=(uri.format(tmp_path),))
+    plan = shipped(tmp_path).with_job(preflight="off", jars=(uri.format(tmp_path),))
     assert check_dag([TaskPlan("train", plan)]) == []
 
 

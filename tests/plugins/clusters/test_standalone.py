@@ -125,7 +125,7 @@ def test_preflight_says_whether_the_master_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         spark = SparkConnection("spark_default", f"spark://127.0.0.1:{server.getsockname()[1]}")
         stages = [replace(plan(), spark=spark), replace(plan(), spark=spark)]
-        [answers] = check_dag([TaskPlan(stage.task_key.task, stage) for stage in stages])
+        [answers] = check_dag([TaskPlan(stage.job.task_key.task, stage) for stage in stages])
         assert answers.found == f"{spark.master.removeprefix('spark://')} answers" and not answers.problem
     [refused] = check_dag([TaskPlan("train", stages[0])])
     assert refused.problem.startswith("no standalone master answers")

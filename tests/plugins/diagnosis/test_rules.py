@@ -6,7 +6,6 @@ Those that a single container can provoke are provoked on a live cluster, in tes
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -227,7 +226,7 @@ def test_an_application_beyond_its_lifetime_names_the_setting() -> None:
 
 def test_the_fix_for_a_script_names_no_option_of_recipes() -> None:
     diagnosis = diagnose(
-        replace(group_plan(), spec={"script": "toy.script"}), "CUDA out of memory. Tried to allocate 2.00 GiB."
+        group_plan().with_job(spec={"script": "toy.script"}), "CUDA out of memory. Tried to allocate 2.00 GiB."
     )
     assert diagnosis and diagnosis.sentence.endswith(
         "CUDA could not allocate 2.00 GiB more. Use smaller batches in the script."
@@ -255,9 +254,9 @@ def test_memory_grows_up_to_grow_memory_to() -> None:
     diagnosis = diagnose(group_plan(), WORKER_KILLED)
     assert remediate(group_plan(), diagnosis) == (group_plan(), "")
     for limit, allowed in (("4608m", False), ("4609m", True)):
-        plan = replace(group_plan(), grow_memory_to=limit)
+        plan = group_plan().with_job(grow_memory_to=limit)
         changed, why = remediate(plan, diagnosis)
-        assert diagnosis and changed == (replace(plan, memory=diagnosis.memory) if allowed else plan)
+        assert diagnosis and changed == (plan.with_job(memory=diagnosis.memory) if allowed else plan)
         assert why == (
             "The memory was too small; now memory=Memory(heap='512m', native='3713m')."
             if allowed
@@ -266,21 +265,21 @@ def test_memory_grows_up_to_grow_memory_to() -> None:
 
 
 def test_memory_of_the_driver_grows_alone() -> None:
-    plan = replace(group_plan(), grow_memory_to="8g")
+    plan = group_plan().with_job(grow_memory_to="8g")
     changed, why = remediate(plan, diagnose(plan, AM_KILLED))
-    assert changed == replace(plan, driver_memory=Memory(heap="1g", native="190m"))
+    assert changed == plan.with_job(driver_memory=Memory(heap="1g", native="190m"))
     assert why == "The memory was too small; now driver_memory=Memory(heap='1g', native='190m')."
 
 
 @pytest.mark.parametrize("diagnosis", [None, Diagnosis("A node was lost.")])
 def test_memory_stays_where_it_was_not_the_cause(diagnosis: Diagnosis | None) -> None:
-    plan = replace(group_plan(), grow_memory_to="8g")
+    plan = group_plan().with_job(grow_memory_to="8g")
     assert remediate(plan, diagnosis) == (plan, "")
 
 
 def test_an_invalid_limit_of_growth_is_named() -> None:
     with pytest.raises(TrainyardError, match=r"^grow_memory_to='8x' is not a valid size"):
-        remediate(replace(group_plan(), grow_memory_to="8x"), diagnose(group_plan(), AM_KILLED))
+        remediate(group_plan().with_job(grow_memory_to="8x"), diagnose(group_plan(), AM_KILLED))
 
 
 def test_memory_that_grew_before_grows_from_its_last_size() -> None:
@@ -292,7 +291,7 @@ def test_memory_that_grew_before_grows_from_its_last_size() -> None:
     assert (once.memory.heap, again.memory.heap) == ("512m", "512m")
 
 
-EXECUTORS = replace(group_plan(), workers=None)
+EXECUTORS = group_plan().with_job(workers=None)
 UNMEASURED = "Exit code from container container_1_0001_01_{} is : -104"
 
 

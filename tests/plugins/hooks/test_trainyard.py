@@ -46,7 +46,7 @@ def planned_conf(at: Settings, dag_file: Path) -> Mapping[str, str]:
 
 
 def planned_preflight(at: Settings, dag_file: Path, preflight: str | None) -> str:
-    return planned(at, dag_file, preflight).preflight
+    return planned(at, dag_file, preflight).job.preflight
 
 
 def planned(at: Settings, dag_file: Path, preflight: str | None) -> Plan:

@@ -63,7 +63,11 @@ def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: p
         executors="{{ params.gpus }}", cores_per_executor="{{ params.gpus }}",
     )  # fmt: skip
     assert stage.plan is not None, stage
-    assert (stage.plan.memory.heap, stage.plan.queue, stage.plan.placement.gpus_per_worker) == ("3g", "train", 2)
+    assert (stage.plan.job.memory.heap, stage.plan.queue, stage.plan.job.placement.gpus_per_worker) == (
+        "3g",
+        "train",
+        2,
+    )
     assert stage.plan.executors == Executors(count=2, cores=2)
 
 

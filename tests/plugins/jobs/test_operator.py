@@ -32,6 +32,7 @@ from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage
 from trainyard.jobs import operator as operators
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.task_instance import task_key_of
 from trainyard.operators import ExportOperator, Memory, Placement, PredictOperator
 from trainyard.planning.paths import attempt_uri
 from trainyard.schemas.runs.run_record import RunRecord
@@ -313,7 +314,7 @@ def test_a_result_is_collected_without_a_plan(
 ) -> None:
     monkeypatch.setattr(operators, "plan_job", raise_refusal)
     ti = context(operator)
-    key = operators.task_key_of(ti["ti"], TrainyardHook().get_conn().storage)
+    key = task_key_of(ti["ti"], TrainyardHook().get_conn().storage)
     record = RunRecord(
         task_key=key, job="export", application="a", started_at=1.0, seconds=1.0, status="succeeded",
         output=output("export"),
@@ -330,7 +331,7 @@ def test_openlineage_gets_what_the_application_has_read_although_the_operator_ch
     monkeypatch.setattr(lineage, "is_enabled", lambda: True)
     ti = context(operator, try_number=2)
     root = TrainyardHook().get_conn().storage
-    key = operators.task_key_of(context(operator)["ti"], root)
+    key = task_key_of(context(operator)["ti"], root)
     ran = operator.build_spec(key, root).model_copy(update={"source": Source(format="json", path="/data/before")})
     storage.replace(attempt_uri(key), ran.to_json().encode())
     record = RunRecord(

@@ -108,7 +108,7 @@ def test_any_other_place_on_a_local_disk_is_refused_on_yarn(
 def test_storage_that_nodes_share_is_accepted_on_yarn(
     dag_file: Path, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
 ) -> None:
-    assert planned(dag_file, monkeypatch, extra).storage == extra["storage"]
+    assert planned(dag_file, monkeypatch, extra).job.storage == extra["storage"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_archives_of_spark_defaults_remain_beside_a_packed_environment_unless_th
 
 
 def test_storage_on_a_local_disk_is_accepted_on_a_local_master(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert planned(dag_file, monkeypatch, {"storage": "file:///data"}, spark_conn_id="spark_local").storage
+    assert planned(dag_file, monkeypatch, {"storage": "file:///data"}, spark_conn_id="spark_local").job.storage
 
 
 def test_code_that_is_found_missing_when_templates_are_rendered_names_the_operator(

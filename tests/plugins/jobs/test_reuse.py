@@ -17,20 +17,22 @@ from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, reuse
 from trainyard.jobs.operator import JobOperator
-from trainyard.jobs.options.common import CommonOptions
 from trainyard.operators import ExportOperator, Memory, Placement
+from trainyard.planning.job import Job
 from trainyard.schemas import manifest
+from trainyard.schemas.fingerprint import UNKNOWN, find_unchanged, is_complete, split
+from trainyard.schemas.specs.task_key import TaskKey
 
 SPEC: dict[str, Any] = {
     "prepare": "toy.prepare:rows", "prepare_params": {}, "splits": {"train": 1.0}, "partition": None, "task_key": {},
-    "sources": {}, "fit": None,
+    "sources": {}, "fit": None, "skip_unchanged": False,
 }  # fmt: skip
 
 
-def make_options(**options: Any) -> CommonOptions:
-    """Return the options that a fingerprint is of, by default as the operator has them."""
-    defaults = {"conf": None, "env_vars": None, "files": (), "jars": (), "packages": ()}
-    return CommonOptions.model_construct(**(defaults | options))
+def fingerprint(spec: dict[str, Any], dag_file: Path, **options: Any) -> str:
+    """Return the fingerprint of an export with options of its application."""
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="export", directory="/s/runs/toy/r1")
+    return reuse.fingerprint(Job("ExportOperator 'export'", key, "/s", spec, **options), dag_file)
 
 
 @pytest.fixture
@@ -43,22 +45,20 @@ def spec(tmp_path: Path, pipelines: Path) -> dict[str, Any]:
     (pipelines / "toy" / "words.py").write_text("WORDS = 1\n")
     (pipelines / "toy" / "vocabulary.json").write_text("{}")
     batches = datasets.write(tmp_path / "dataset", {"train": datasets.blobs(10)})
-    spec = SPEC | {"source": {"format": "csv", "path": str(source), "options": {}}, "dataset": batches}
+    spec = SPEC | {"source": {"format": "csv", "path": str(source), "options": {}, "table": None}, "dataset": batches}
     dataset = manifest.read_current(batches)
-    provenance = dataset.provenance.model_copy(
-        update={"fingerprint": reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options())}
-    )
+    provenance = dataset.provenance.model_copy(update={"fingerprint": fingerprint(spec, pipelines / "toy" / "dag.py")})
     partition = dataset.partitions[""].model_copy(update={"provenance": provenance, "version": 2})
     manifest.commit(batches, dataset.model_copy(update={"number": 2, "partitions": {"": partition}}))
     return spec
 
 
 def judged(
-    spec: dict[str, Any], pipelines: Path, application: CommonOptions | None = None, **changes: Any
+    spec: dict[str, Any], pipelines: Path, application: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[bool, str]:
     spec = spec | changes
-    spec["fingerprint"] = reuse.fingerprint(spec, pipelines / "toy" / "dag.py", application or make_options())
-    dataset, why = reuse.find_unchanged(spec)
+    spec["fingerprint"] = fingerprint(spec, pipelines / "toy" / "dag.py", **(application or {}))
+    dataset, why = find_unchanged(spec["dataset"], spec["partition"], spec["fingerprint"])
     return dataset is not None, why
 
 
@@ -66,8 +66,7 @@ def test_the_same_files_code_and_options_need_no_export(spec: dict[str, Any], pi
     unchanged, why = judged(spec, pipelines, task_key={"run": 2})
     assert unchanged
     assert why == (
-        "source files, code and options are those of version 2, which application test wrote at "
-        "2026-01-01T00:00:00+00:00"
+        "sources, code and options are those of version 2, which application test wrote at 2026-01-01T00:00:00+00:00"
     )
 
 
@@ -89,9 +88,9 @@ def test_a_change_of_the_code_of_fit_needs_an_export(spec: dict[str, Any], pipel
     storage.replace(str(fitting.with_name("__init__.py")), b"")
     storage.replace(str(fitting), b"def mean(spark, rows): ...\n")
     spec |= {"fit": "scales.fit:mean"}
-    before = reuse.fingerprint(spec, dag_file, make_options()).split()
+    before = fingerprint(spec, dag_file).split()
     storage.replace(str(fitting), b"def mean(spark, rows): return 1\n")
-    after = reuse.fingerprint(spec, dag_file, make_options()).split()
+    after = fingerprint(spec, dag_file).split()
     assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]
 
 
@@ -118,15 +117,15 @@ def test_the_reason_lists_every_change(spec: dict[str, Any], pipelines: Path) ->
 def test_an_option_of_the_application_that_decides_rows_needs_an_export(
     spec: dict[str, Any], pipelines: Path, option: str, value: Any
 ) -> None:
-    assert judged(spec, pipelines, make_options(**{option: value})) == (False, "the options changed since version 2")
+    assert judged(spec, pipelines, {option: value}) == (False, "the options changed since version 2")
 
 
 def test_options_without_a_value_are_those_that_are_empty(spec: dict[str, Any], pipelines: Path) -> None:
-    assert judged(spec, pipelines, make_options(conf={}, env_vars={}))[0]
+    assert judged(spec, pipelines, {"conf": {}, "env_vars": {}})[0]
 
 
 def hash_options(spec: dict[str, Any], pipelines: Path, **options: Any) -> str:
-    return reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options(**options))
+    return fingerprint(spec, pipelines / "toy" / "dag.py", **options)
 
 
 def test_the_order_of_settings_and_variables_does_not_matter(spec: dict[str, Any], pipelines: Path) -> None:
@@ -168,7 +167,7 @@ def fingerprint_of(dag_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Returns the fingerprint of an export with some options."""
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
     monkeypatch.setattr(TrainyardHook, "get_conn", lambda self: Settings(f"file://{tmp_path}/s", shared=True))
-    monkeypatch.setattr(JobOperator, "run_plan", lambda self, context, plan: plan.spec)
+    monkeypatch.setattr(JobOperator, "run_plan", lambda self, context, plan: plan.job.spec)
     source = tmp_path / "source.json"
     source.write_text('{"x": 1.5}\n')
 
@@ -225,8 +224,8 @@ def partitioned(spec: dict[str, Any], pipelines: Path) -> dict[str, Any]:
     """An export of one of two partitions."""
     spec = spec | {"partition": "2026-01-02"}
     dataset = manifest.read_current(spec["dataset"])
-    fingerprint = reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options())
-    provenance = dataset.provenance.model_copy(update={"fingerprint": fingerprint})
+    unchanged = fingerprint(spec, pipelines / "toy" / "dag.py")
+    provenance = dataset.provenance.model_copy(update={"fingerprint": unchanged})
     partition = dataset.partitions[""].model_copy(update={"provenance": provenance})
     partitions = dict.fromkeys(("2026-01-01", "2026-01-02"), partition)
     manifest.commit(spec["dataset"], dataset.model_copy(update={"number": 3, "partitions": partitions}))
@@ -270,9 +269,9 @@ def test_a_missing_dataset_needs_an_export(spec: dict[str, Any], pipelines: Path
 
 
 def test_a_source_without_files_always_needs_an_export(spec: dict[str, Any], pipelines: Path) -> None:
-    source = {"format": "jdbc", "path": None, "options": {}}
+    source = {"format": "jdbc", "path": None, "table": None, "options": {}}
     assert judged(spec, pipelines, source=source) == (
-        False, "the source files or the code of prepare cannot be listed",
+        False, "the source files, the versions of tables or the code of prepare cannot be listed",
     )  # fmt: skip
 
 
@@ -287,13 +286,21 @@ def test_an_export_of_several_sources_is_repeated_if_the_files_of_one_have_chang
         "sources": {name: spec["source"] | {"path": str(tmp_path / name)} for name in ("first", "second")},
     }
     dag_file = pipelines / "toy" / "dag.py"
-    before = reuse.fingerprint(spec | several, dag_file, make_options())
-    assert before == reuse.fingerprint(spec | several, dag_file, make_options()) != ""
+    before = fingerprint(spec | several, dag_file)
+    assert before == fingerprint(spec | several, dag_file) != ""
     storage.replace(str(second / "b.csv"), b"3,4\n")
-    after = reuse.fingerprint(spec | several, dag_file, make_options())
+    after = fingerprint(spec | several, dag_file)
     assert before.split()[0] != after.split()[0] and before.split()[1:] == after.split()[1:]
     several["sources"]["second"] |= {"path": None}
-    assert reuse.fingerprint(spec | several, dag_file, make_options()) == "", "a table has no files"
+    assert fingerprint(spec | several, dag_file) == "", "a query has no files"
+
+
+def test_the_versions_of_tables_are_left_to_spark(spec: dict[str, Any], pipelines: Path) -> None:
+    dag_file = pipelines / "toy" / "dag.py"
+    table = {"source": {"format": "table", "path": None, "table": "sales.orders", "options": {}}}
+    text = fingerprint(spec | table, dag_file)
+    assert split(text)["tables"] == UNKNOWN and not is_complete(text)
+    assert judged(spec, pipelines, **table) == (False, "the versions of its tables are known when it runs")
 
 
 def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
@@ -308,7 +315,7 @@ def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(
         {"prepare": "toy.nowhere:rows"},
         {"model": str(tmp_path / "nowhere")},
     ):
-        assert reuse.fingerprint(spec | changes, dag_file, make_options()) == ""
+        assert fingerprint(spec | changes, dag_file) == ""
 
 
 def test_a_source_whose_client_has_no_credentials_here_has_no_fingerprint(
@@ -323,7 +330,7 @@ def test_a_source_whose_client_has_no_credentials_here_has_no_fingerprint(
         raise NoCredentialsError("Unable to locate credentials")
 
     monkeypatch.setattr(storage, "list_files", refuse)
-    assert reuse.fingerprint(spec, pipelines / "toy" / "dag.py", make_options()) == ""
+    assert fingerprint(spec, pipelines / "toy" / "dag.py") == ""
 
 
 @pytest.fixture
@@ -337,9 +344,7 @@ def features(spec: dict[str, Any], pipelines: Path, tmp_path: Path) -> dict[str,
 
 
 def test_the_fingerprint_of_features_has_the_weights_of_the_model(features: dict[str, Any], pipelines: Path) -> None:
-    hashes = dict(
-        part.split("=") for part in reuse.fingerprint(features, pipelines / "toy" / "dag.py", make_options()).split()
-    )
+    hashes = dict(part.split("=") for part in fingerprint(features, pipelines / "toy" / "dag.py").split())
     assert list(hashes) == ["source", "code", "options", "model"]
     assert hashes["model"] == b"old".hex().ljust(16, "0")
     assert {len(value) for value in hashes.values()} == {16}
@@ -350,8 +355,8 @@ def test_a_change_of_the_code_of_the_model_needs_another_export_of_features(
     features: dict[str, Any], pipelines: Path, name: str
 ) -> None:
     dag_file = pipelines / "toy" / "dag.py"
-    before = reuse.fingerprint(features, dag_file, make_options()).split()
+    before = fingerprint(features, dag_file).split()
     with (pipelines / "nets" / name).open("a") as file:
         file.write("\n")
-    after = reuse.fingerprint(features, dag_file, make_options()).split()
+    after = fingerprint(features, dag_file).split()
     assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]

@@ -114,7 +114,7 @@ def test_an_unchanged_export_submits_no_application(
     first, second = (python("-m", "airflow", "dags", "test", "again", umask=0o022) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), second.stdout
     assert "Exporting to" in first.stdout and "there is no dataset yet" in first.stdout
-    assert "source files, code and options are those of version 1" in second.stdout
+    assert "sources, code and options are those of version 1" in second.stdout
     assert modes(tmp_path / "s") == {(True, 0o755), (False, 0o644)}
     with (tmp_path / "source.json").open("a") as source:
         source.write('{"x": 0.5, "y": 1}\n')

@@ -103,11 +103,7 @@ def test_the_plan_has_what_the_job_requests_and_the_installation_provides() -> N
         packages=("g:a:1",), files=("labels.csv",),
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
-    same = (
-        "operator", "task_key", "storage", "modules", "workers", "min_workers", "memory", "driver_memory",
-        "grow_memory_to", "placement", "preflight", "jars", "packages", "files", "spec",
-    )  # fmt: skip
-    assert {name: getattr(plan, name) for name in same} == {name: getattr(job, name) for name in same}
+    assert (plan.job, plan.files) == (job, job.files)
     assert (plan.name, plan.tag, plan.spark) == ("toy.train", application_tag(task_key()), YARN)
     assert (plan.program, plan.py_files) == (RUNTIME.program, RUNTIME.py_files)
     assert plan.spec_uri == "file:///s/runs/toy/r1/specs/train.json"
@@ -284,7 +280,7 @@ def test_files_of_the_user_are_added_to_those_of_the_placement() -> None:
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
     assert [file.rpartition("/")[2] for file in plan.files] == ["labels.csv", "gpus.sh"]
-    assert (plan.jars, plan.packages) == (("/x.jar",), ("g:a:1",))
+    assert (plan.job.jars, plan.job.packages) == (("/x.jar",), ("g:a:1",))
 
 
 @pytest.mark.parametrize(("workers", "min_workers"), [(3, None), (4, 3), (3, 2)])
@@ -298,14 +294,14 @@ def test_workers_per_container_do_not_apply_to_a_stage_without_workers_or_a_loca
     """So one Placement may be that of all operators, in `default_args`."""
     placement = Placement(workers_per_container=2)
     export = Job("ExportOperator 'export'", task_key(), "file:///s", {}, placement=placement)
-    assert build_plan(export, YARN, RUNTIME).workers is None
+    assert build_plan(export, YARN, RUNTIME).job.workers is None
     train = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=1, placement=placement)
     assert build_plan(train, SparkConnection("spark_default", "local[2]"), RUNTIME).executors.count == 1
 
 
 def test_an_elastic_group_of_whole_containers_is_planned() -> None:
     plan = on_yarn(6, Placement(workers_per_container=2), min_workers=4)
-    assert (plan.min_workers, plan.conf["spark.executor.instances"]) == (4, "3")
+    assert (plan.job.needed_workers, plan.conf["spark.executor.instances"]) == (4, "3")
 
 
 @pytest.mark.parametrize(
@@ -382,7 +378,7 @@ def test_memory_and_placement_become_settings_only_on_yarn() -> None:
     plan = build_plan(job, YARN, RUNTIME)
     assert plan.conf["spark.executor.memoryOverhead"] == "2432m"
     assert plan.conf["spark.driver.memory"] == "512m"
-    assert plan.placement.queue == "train"
+    assert plan.job.placement.queue == "train"
     assert [file.rsplit("/", 1)[-1] for file in plan.files] == ["gpus.sh"]
     local = build_plan(job, SparkConnection("spark_default", "local[2]"), RUNTIME)
     assert not [name for name in local.conf if "yarn" in name or "memory" in name.lower() or "gpu" in name]

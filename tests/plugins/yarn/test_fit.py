@@ -188,7 +188,7 @@ def test_a_plan_that_fits_is_submitted_in_containers_of_its_size() -> None:
 
 def test_a_plan_is_submitted_with_the_memory_that_it_has_now() -> None:
     """A retry after a memory kill requests more than the configuration was built for."""
-    larger = replace(group_plan(), memory=Memory(heap="1g", native="2g"))
+    larger = group_plan().with_job(memory=Memory(heap="1g", native="2g"))
     for at in (snapshot(), None):
         assert fit.fit_to_cluster(larger, at, print).conf["spark.executor.memory"] == "1024m"
 
@@ -211,12 +211,12 @@ def test_warnings_are_logged_and_the_plan_is_submitted() -> None:
 
 
 def test_with_preflight_warn_problems_are_logged_and_the_plan_is_submitted() -> None:
-    [line] = logged(replace(group_plan(memory="9g"), preflight="warn"), snapshot())
+    [line] = logged(group_plan(memory="9g").with_job(preflight="warn"), snapshot())
     assert "the largest container is 6 GB" in line
 
 
 def test_with_preflight_off_nothing_is_checked() -> None:
-    assert logged(replace(group_plan(memory="9g"), preflight="off"), snapshot()) == []
+    assert logged(group_plan(memory="9g").with_job(preflight="off"), snapshot()) == []
 
 
 @pytest.mark.parametrize(

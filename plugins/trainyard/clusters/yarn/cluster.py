@@ -60,7 +60,7 @@ class YarnCluster(Cluster):
 
     def create_backend(self, plan: Plan, waiting: Waiting) -> DeferredBackend:
         """Return the backend that submits the plan, or reattaches to the application of an earlier attempt."""
-        return self.resume_backend(plan.operator, plan.task_key, plan.storage, lambda: plan, waiting)
+        return self.resume_backend(plan.job.operator, plan.job.task_key, plan.job.storage, lambda: plan, waiting)
 
     def resume_backend(
         self, operator: str, task_key: TaskKey, root: str, make_plan: Callable[[], Plan], waiting: Waiting

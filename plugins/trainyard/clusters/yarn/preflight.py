@@ -31,14 +31,14 @@ def check_plans(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) -> I
         fits = _check_fit(plans) + _check_tokens(plans)
         yield from fits
         failed = {finding.stage for finding in fits if finding.problem}
-        fitting = [plan for plan in plans if plan.task_key.task not in failed]
+        fitting = [plan for plan in plans if plan.job.task_key.task not in failed]
         yield from _check_python(fitting)
         yield from _check_access(fitting, writes)
         yield from _check_gpus(fitting)
     except Exception as error:  # also of an answer that is not understood
         why = str(error) if isinstance(error, TrainyardError) else summarize(error)
         problem = f"the cluster could not be checked, or not completely: {why}"
-        yield Finding(plans[0].task_key.task, "cluster", "an answer", "none", problem)
+        yield Finding(plans[0].job.task_key.task, "cluster", "an answer", "none", problem)
 
 
 def _check_fit(plans: Sequence[Plan]) -> list[Finding]:
@@ -49,8 +49,8 @@ def _check_fit(plans: Sequence[Plan]) -> list[Finding]:
         unchecked = "queue, node labels, memory and GPUs were not checked"
         return [
             Finding(
-                plan.task_key.task, "cluster", f"queue {plan.queue}", "not checked",
-                warning=f"{plan.operator}: {unchecked}: {error}",
+                plan.job.task_key.task, "cluster", f"queue {plan.queue}", "not checked",
+                warning=f"{plan.job.operator}: {unchecked}: {error}",
             )
             for plan in plans
         ]  # fmt: skip
@@ -59,7 +59,9 @@ def _check_fit(plans: Sequence[Plan]) -> list[Finding]:
 
 def _check_tokens(plans: Sequence[Plan]) -> list[Finding]:
     """Return a finding for each storage whose Kerberos token containers could not use."""
-    problems = {plan.storage: (plan.task_key.task, cluster.unusable_token(plan.storage)) for plan in reversed(plans)}
+    problems = {
+        plan.job.storage: (plan.job.task_key.task, cluster.unusable_token(plan.job.storage)) for plan in reversed(plans)
+    }
     return [Finding(stage, "token", root, "unusable", why) for root, (stage, why) in problems.items() if why]
 
 
@@ -78,7 +80,7 @@ def _check_python(plans: Sequence[Plan]) -> list[Finding]:
     environments: list[_Environment] = []
     for plan in plans:
         runtime = node_runtime(plan.conf, plan.env)
-        environment = _Environment(plan.queue, plan.placement.node_label, runtime, plan.modules)
+        environment = _Environment(plan.queue, plan.job.placement.node_label, runtime, plan.job.modules)
         if environment not in environments:
             environments.append(environment)
             findings.append(_probe(manager, plan, environment))
@@ -86,20 +88,20 @@ def _check_python(plans: Sequence[Plan]) -> list[Finding]:
 
 
 def _probe(manager: ResourceManager, plan: Plan, environment: _Environment) -> Finding:
-    stage, python, modules = plan.task_key.task, environment.runtime.python, environment.modules
+    stage, python, modules = plan.job.task_key.task, environment.runtime.python, environment.modules
     if not environment.runtime.is_checkable:
         return Finding(stage, "Python", python, "shipped with the application, not checked")
-    memory, names = sizing.size(plan.memory, plan.operator, "memory").needed, ", ".join(modules)
+    memory, names = sizing.size(plan.job.memory, plan.job.operator, "memory").needed, ", ".join(modules)
     where = probe.describe_nodes(environment.label)
     try:
         error = probe.find_runtime_error(
             manager, environment.queue, environment.label, memory, environment.runtime, modules
         )
-        problem = error and f"{plan.operator}: it cannot run with {python} {where}: {error}. {probe.RUNTIME_FIX}"
+        problem = error and f"{plan.job.operator}: it cannot run with {python} {where}: {error}. {probe.RUNTIME_FIX}"
     except probe.NoRoomError:
         return Finding(stage, "Python", names, "not checked, the nodes are busy")
     except TrainyardError as error:
-        problem = f"{plan.operator}: no container could check {python} {where}: {_explain(plan, error)}"
+        problem = f"{plan.job.operator}: no container could check {python} {where}: {_explain(plan, error)}"
     return Finding(stage, "Python", names, "missing" if problem else "installed", problem)
 
 
@@ -118,8 +120,8 @@ def _check_access(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) ->
     manager, findings, checked = cluster.resource_manager(), list[Finding](), list[_Access]()
     for plan in plans:
         conf, runtime = {**spark_defaults(), **plan.conf}, node_runtime(plan.conf, plan.env)
-        for role, label in ((DRIVER, plan.placement.driver_label), (EXECUTOR, plan.placement.node_label)):
-            uris = cluster.list_accessible(writes.get(plan.task_key.task, ()))
+        for role, label in ((DRIVER, plan.job.placement.driver_label), (EXECUTOR, plan.job.placement.node_label)):
+            uris = cluster.list_accessible(writes.get(plan.job.task_key.task, ()))
             access = _Access(label, runtime, container_environment(conf, role), uris)
             if uris and runtime.is_checkable and access not in checked:
                 checked.append(access)
@@ -128,17 +130,17 @@ def _check_access(plans: Sequence[Plan], writes: Mapping[str, Sequence[str]]) ->
 
 
 def _probe_access(manager: ResourceManager, plan: Plan, access: _Access) -> Finding:
-    stage, needed = plan.task_key.task, ", ".join(access.uris)
+    stage, needed = plan.job.task_key.task, ", ".join(access.uris)
     where = probe.describe_nodes(access.label)
     try:
         error = probe.find_storage_error(
             manager, plan.queue, access.label, access.runtime, access.environment, access.uris
         )
-        problem = error and f"{plan.operator}: containers {where} cannot access {error}. {probe.ACCESS_FIX}"
+        problem = error and f"{plan.job.operator}: containers {where} cannot access {error}. {probe.ACCESS_FIX}"
     except probe.NoRoomError:
         return Finding(stage, "storage", needed, "not checked in containers, the nodes are busy")
     except TrainyardError as error:
-        problem = f"{plan.operator}: no container {where} could access {needed}: {_explain(plan, error)}"
+        problem = f"{plan.job.operator}: no container {where} could access {needed}: {_explain(plan, error)}"
     return Finding(stage, "storage", needed, f"not accessible {where}" if problem else f"accessible {where}", problem)
 
 
@@ -146,23 +148,23 @@ def _check_gpus(plans: Sequence[Plan]) -> list[Finding]:
     """Check that a container of each size and label finds the GPUs that YARN gives to it."""
     manager, findings = cluster.resource_manager(), dict[tuple[str | None, int], Finding]()
     for plan in plans:
-        gpus, label = plan.placement.gpus_per_container, plan.placement.node_label
+        gpus, label = plan.job.placement.gpus_per_container, plan.job.placement.node_label
         if gpus and (label, gpus) not in findings:
             findings[label, gpus] = _probe_gpus(manager, plan)
     return list(findings.values())
 
 
 def _probe_gpus(manager: ResourceManager, plan: Plan) -> Finding:
-    stage, gpus, label = plan.task_key.task, plan.placement.gpus_per_container, plan.placement.node_label
-    memory = sizing.size(plan.memory, plan.operator, "memory").needed
+    stage, gpus, label = plan.job.task_key.task, plan.job.placement.gpus_per_container, plan.job.placement.node_label
+    memory = sizing.size(plan.job.memory, plan.job.operator, "memory").needed
     try:
         conf = {**spark_defaults(), **plan.conf}
         error = probe.find_gpu_error(manager, plan.queue, label, memory, gpus, conf)
-        problem = error and f"{plan.operator}: {error}. {GPU_FIX}"
+        problem = error and f"{plan.job.operator}: {error}. {GPU_FIX}"
     except probe.NoRoomError:
         return Finding(stage, "GPUs", str(gpus), "not checked, the nodes are busy")
     except TrainyardError as error:
-        problem = f"{plan.operator}: no container could count its GPUs: {_explain(plan, error)}"
+        problem = f"{plan.job.operator}: no container could count its GPUs: {_explain(plan, error)}"
     return Finding(stage, "GPUs", str(gpus), "missing" if problem else "found by nvidia-smi", problem)
 
 

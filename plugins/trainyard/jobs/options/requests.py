@@ -57,12 +57,6 @@ def build_job(
     return job
 
 
-def merge_conf(operator: JobOperator, options: CommonOptions, settings: Settings) -> dict[str, str]:
-    """Return the Spark configuration that the user has set: that of the profile, and above it that of the task."""
-    profile = _find_profile(operator, options.profile, settings)
-    return {**(profile.conf if profile else {}), **(options.conf or {})}
-
-
 def _find_profile(operator: JobOperator, name: str | None, settings: Settings) -> Profile | None:
     """Return the profile of a name; None if there is no name, or on a local master without such a profile."""
     if name is None or name in settings.profiles:

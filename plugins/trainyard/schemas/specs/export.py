@@ -81,6 +81,8 @@ class ExportSpec(ReadsSources):
     the whole dataset."""
     fingerprint: str = ""
     """The hash of source files, code and options that the operator computed."""
+    skip_unchanged: bool = False
+    """Whether the job writes nothing if the versions of its tables are those of the dataset. The operator decides."""
     expect: dict[str, Expectation] = {}
     """Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only values) and
     `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept."""

@@ -23,6 +23,9 @@ FORMAT = "trainyard"
 """The format of Trainyard's datasets."""
 OF_CATALOG = ("table", "query")
 """What Spark's catalog has in place of a path."""
+VERSION_OPTIONS = ("versionAsOf", "timestampAsOf")
+"""The options that choose a version of a table, as Delta and Spark's catalogs have them; Spark ignores their case."""
+_TABLE_VERSION = re.compile(r"(?P<table>.+)@(?P<version>\d+)")
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
 _FORMATS = {
@@ -68,7 +71,7 @@ class Source(Part):
     options: Annotated[dict[str, SparkText], AfterValidator(_without_secrets)] = {}
     """The options of `spark.read`, for a `source` that is a path, such as `{"header": True}`."""
     table: Annotated[Name, AfterValidator(_without_credentials)] | None = None
-    """A table of Spark's catalog, in place of format and path: "sales.orders"."""
+    """A table of Spark's catalog, in place of format and path: "sales.orders", or "sales.orders@42" for a version."""
     query: Annotated[Name, AfterValidator(_without_credentials)] | None = None
     """A query of Spark SQL, in place of format and path."""
 
@@ -80,7 +83,7 @@ class Source(Part):
         if not isinstance(value, Mapping) or value.get("format") is not None:
             return value
         if kind := next((name for name in OF_CATALOG if value.get(name) is not None), None):
-            return {**value, "format": kind}
+            return {**_split_version(value), "format": kind}
         if isinstance(value.get("path"), str):
             return {**value, "format": _format_of(value["path"])}
         if value.keys() <= {"format", "path"} and value.get("path") is None:
@@ -100,11 +103,22 @@ class Source(Part):
             raise ValueError("a query has no options; write them in the query, or register a view in prepare")
         return self
 
+    @property
+    def version(self) -> str:
+        """The version or the time of a table that the options name; "" if they name none, or for other formats."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        return next((options[name] for name in map(str.lower, VERSION_OPTIONS) if name in options), "")
+
+    def at_version(self, version: str) -> Source:
+        """Return the source at a version of the table."""
+        return self.model_copy(update={"options": {**self.options, VERSION_OPTIONS[0]: version}})
+
     def describe(self) -> str:
-        """Return the format and the path, or the table, without options, which may contain credentials."""
+        """Return the format and the path, or the table, with its version, and no options: they may have credentials."""
+        version = f"@{self.version}" if self.version else ""
         if self.table is not None:
-            return f"table {self.table}"
-        return f"{self.format} at {self.path}" if self.path is not None else self.format
+            return f"table {self.table}{version}"
+        return f"{self.format} at {self.path}{version}" if self.path is not None else self.format
 
     def references(self) -> Iterator[Reference]:
         """Yield the version of a dataset that the options name; Spark ignores the case of their names."""
@@ -112,6 +126,17 @@ class Source(Part):
         version = options.get("version", "").strip()
         if self.format == FORMAT and version.isdecimal():
             yield Reference(self.path or options.get("path", ""), int(version))
+
+
+def _split_version(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a source whose table ends with a version, `sales.orders@42`, with the option that reads it."""
+    match = _TABLE_VERSION.fullmatch(source["table"]) if isinstance(source.get("table"), str) else None
+    options = source.get("options") or {}
+    if match is None or not isinstance(options, Mapping):
+        return source
+    if any(name.lower() in map(str.lower, VERSION_OPTIONS) for name in options):
+        raise ValueError(f"table={source['table']!r} and options={dict(options)} have two versions; write one of them")
+    return {**source, "table": match["table"], "options": {**options, VERSION_OPTIONS[0]: match["version"]}}
 
 
 def _source_name(name: str) -> str:

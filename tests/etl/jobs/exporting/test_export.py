@@ -72,6 +72,25 @@ def test_each_row_of_the_source_is_in_one_split(spark, tmp_path, source):
     assert spans == {"import prepare", "read source", "prepare", "write dataset"}
 
 
+def test_an_export_that_the_operator_lets_compare_writes_nothing_if_it_is_unchanged(spark, tmp_path, source):
+    spec = make_spec(tmp_path, source, shards=2, fingerprint="source=1 code=2 options=3", skip_unchanged=True)
+    assert "reused" not in run(spark, spec)
+    again = run(spark, spec)
+    assert (again["reused"], again["version"], again["rows"]) == (True, 1, 1000)
+    assert run(spark, spec.model_copy(update={"fingerprint": "source=1 code=0 options=3"}))["version"] == 2
+
+
+def test_a_table_without_versions_is_exported_each_time(spark, tmp_path):
+    spark.range(1000).createOrReplaceTempView("numbers")
+    spec = make_spec(
+        tmp_path, Source.model_validate({"table": "numbers"}), shards=2, skip_unchanged=True,
+        fingerprint="source=1 tables=? code=2 options=3",
+    )  # fmt: skip
+    assert [run(spark, spec)["version"] for _ in range(2)] == [1, 2]
+    provenance = manifest.read_current(spec.dataset).provenance
+    assert (provenance.fingerprint, provenance.source_versions) == ("", {})
+
+
 def test_a_second_export_of_one_source_has_the_same_content_hash(spark, tmp_path, source):
     spec = make_spec(tmp_path, source, shards=2)
     one, other = run(spark, spec), run(spark, spec)

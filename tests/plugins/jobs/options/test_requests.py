@@ -13,13 +13,14 @@ from airflow.sdk import DAG
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.options import validation
-from trainyard.jobs.options.requests import merge_conf
+from trainyard.jobs.options.requests import build_job
 from trainyard.operators import ExportOperator, Memory, TrainOperator
 from trainyard.planning.plan import Plan
 from trainyard.planning.profile import Profile
 from trainyard.schemas.specs.task_key import TaskKey
 
 YARN = '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}'
+KEY = TaskKey(dag_id="toy", run_id="r", task_id="train", directory="hdfs://nn/s/runs/toy/r")
 GPU = Profile(queue="train", node_label="gpu", gpus_per_worker=1, memory="16g")
 
 
@@ -32,8 +33,7 @@ def dag(dag_file: Path) -> DAG:
 
 def plan(dag: DAG, profiles: Mapping[str, Profile] = MappingProxyType({"gpu": GPU}), **options: Any) -> Plan:
     operator = TrainOperator(task_id="train", dag=dag, recipe="toy.recipe:network", dataset="toy/d", **options)
-    key = TaskKey(dag_id="toy", run_id="r", task_id="train", directory="hdfs://nn/s/runs/toy/r")
-    return operator.plan(key, Settings("hdfs://nn/s", profiles=profiles))
+    return operator.plan(KEY, Settings("hdfs://nn/s", profiles=profiles))
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_the_configuration_that_a_skipped_export_is_compared_by_has_that_of_the_
     )  # fmt: skip
     options = validation.convert(export, export.OPTIONS)
     settings = Settings("/s", profiles={"etl": Profile(conf={"spark.a": "2", "spark.b": "2"})})
-    assert merge_conf(export, options, settings) == {"spark.a": "1", "spark.b": "2"}
+    assert build_job(export, options, settings, KEY, {}).conf == {"spark.a": "1", "spark.b": "2"}
 
 
 def dag_of(dag: DAG) -> DAG:
@@ -104,11 +104,11 @@ def test_a_dag_with_a_profile_runs_unchanged_on_a_local_master(dag: DAG, monkeyp
 
 def test_memory_may_be_that_of_the_container_in_all(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", YARN)
-    assert plan(dag, memory="8g").memory == Memory(heap="1561m", native="6247m")
+    assert plan(dag, memory="8g").job.memory == Memory(heap="1561m", native="6247m")
     export = ExportOperator(
         task_id="export", dag=dag, prepare="toy.prepare:rows", source="hdfs://nn/in", dataset="d",
         memory="{{ params.memory }}", params={"memory": "3g"},
     )  # fmt: skip
     export.memory = "3g"  # rendered
     key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory="hdfs://nn/s/runs/toy/r")
-    assert export.plan(key, Settings("hdfs://nn/s")).memory == Memory(heap="1792m", native="896m")
+    assert export.plan(key, Settings("hdfs://nn/s")).job.memory == Memory(heap="1792m", native="896m")
